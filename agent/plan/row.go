@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// RowID names one row of the host's file table. It is the JSON name of the object's field that
+// feeds the row, so that a person finds it in both places.
+type RowID string
+
+// The rows that exist. A cluster cannot add one; a profile can only leave one out.
+const (
+	KubeAPIServerServingCAData  RowID = "kubeAPIServerServingCAData" // the kubelet's client CA, despite its name
+	CloudProviderCAData         RowID = "cloudProviderCAData"
+	RootCAData                  RowID = "rootCAData"
+	AdditionalTrustBundle       RowID = "additionalTrustBundle"
+	ImageRegistryBundleData     RowID = "imageRegistryBundleData"
+	ImageRegistryBundleUserData RowID = "imageRegistryBundleUserData"
+)
+
+// RowIDs lists every row in the order in which their files are renamed. Where two rows name the
+// same file (the two registry lists may), the later row wins, as OpenShift's user data does.
+func RowIDs() []RowID {
+	return []RowID{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, AdditionalTrustBundle,
+		ImageRegistryBundleData, ImageRegistryBundleUserData}
+}
+
+// Placeholders of Row.File. A row has at most one, and with one it manages many files.
+const (
+	// NamePlaceholder stands for the registry's host[:port]; the element that holds it is a
+	// directory of its own, as containers-certs.d(5) wants.
+	NamePlaceholder = "{name}"
+	// FingerprintPlaceholder stands for the hexadecimal SHA-256 of one certificate: the bundle is
+	// laid out one certificate a file, as update-ca-certificates(8) wants.
+	FingerprintPlaceholder = "{sha256}"
+)
+
+// Validation is what a row does with content that is questionable but loadable.
+type Validation string
+
+// Warn writes questionable content and reports it; Strict refuses it.
+const (
+	Warn   Validation = "warn"
+	Strict Validation = "strict"
+)
+
+// Row is one entry of the host's file table: which field goes to which file, and how. It comes from
+// root-owned configuration only.
+type Row struct {
+	ID RowID
+	// File is an absolute, clean path with at most one placeholder.
+	File string
+	// Mode holds permission bits only.
+	Mode fs.FileMode
+	// UID and GID own the file.
+	UID, GID int
+	// FollowLink allows File to be a symbolic link owned by root: the file it points to is then the
+	// managed one. Without it a link is refused.
+	FollowLink bool
+	// OnChange names the allowlisted units that must load the row's files again when they change.
+	OnChange []string
+	Validate Validation
+}
+
+// Key names one managed file: a row and, in rows with a placeholder, the entry (else empty).
+// Requests to the privileged half carry keys, never paths.
+type Key struct {
+	Row  RowID  `json:"row"`
+	Name string `json:"name,omitempty"`
+}
+
+// String is the form used in records and tables: "row" or "row/name".
+func (k Key) String() string {
+	if k.Name == "" {
+		return string(k.Row)
+	}
+	return string(k.Row) + "/" + k.Name
+}
+
+// Many reports whether the row manages a file per entry.
+func (r Row) Many() bool { return r.byName() || r.byFingerprint() }
+
+func (r Row) byName() bool        { return strings.Contains(r.File, NamePlaceholder) }
+func (r Row) byFingerprint() bool { return strings.Contains(r.File, FingerprintPlaceholder) }
+
+// OwnDirectory reports whether each entry lives in a directory of its own, which is made (0755) with
+// the file and removed, when empty, after it.
+func (r Row) OwnDirectory() bool { return strings.Contains(path.Dir(r.File), NamePlaceholder) }
+
+// Directory is the deepest directory of File that does not depend on the entry. It must exist on
+// the host; we never make it.
+func (r Row) Directory() string {
+	d := path.Dir(r.File)
+	for strings.Contains(d, "{") {
+		d = path.Dir(d)
+	}
+	return d
+}
+
+// Path is where the entry lives. It fails if name is not fit for this row, which both halves check:
+// the name is the only part of a path that comes from the cluster.
+func (r Row) Path(name string) (string, error) {
+	switch {
+	case r.byName():
+		if err := CheckRegistryName(name); err != nil {
+			return "", err
+		}
+		return strings.Replace(r.File, NamePlaceholder, name, 1), nil
+	case r.byFingerprint():
+		if _, err := ParseDigest(name); err != nil {
+			return "", fmt.Errorf("entry name %q: %v", name, err)
+		}
+		return strings.Replace(r.File, FingerprintPlaceholder, name, 1), nil
+	case name != "":
+		return "", fmt.Errorf("row %s has one file, and no entry %q", r.ID, name)
+	}
+	return r.File, nil
+}
+
+// RegistryName turns the `file` key of a registry entry into the directory name under certs.d:
+// every ".." is a ":", because a ConfigMap key cannot hold one. Source: openshift
+// machine-config-operator pkg/daemon/certificate_writer.go. The result still has to pass
+// CheckRegistryName.
+func RegistryName(file string) string { return strings.ReplaceAll(file, "..", ":") }
+
+// CheckRegistryName accepts host or host:port as containers-certs.d(5) directories name registries:
+// a DNS name, an IPv4 address or a bracketed IPv6 address, and a decimal port. Nothing that passes
+// can change a path's directory.
+func CheckRegistryName(name string) error {
+	if name == "" || len(name) > 255 {
+		return fmt.Errorf("registry name of %d bytes: want 1 to 255", len(name))
+	}
+	host, port := name, ""
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.HasSuffix(name, "]") {
+		host, port = name[:i], name[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' || port[0] == '+' {
+			return fmt.Errorf("registry name %q: port is not a number from 1 to 65535", name)
+		}
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		if a, err := netip.ParseAddr(host[1 : len(host)-1]); err != nil || !a.Is6() || a.Zone() != "" {
+			return fmt.Errorf("registry name %q: not an IPv6 address in brackets", name)
+		}
+		return nil
+	}
+	if err := checkHost(host); err != nil {
+		return fmt.Errorf("registry name %q: %v", name, err)
+	}
+	return nil
+}
+
+// checkHost follows RFC 1123 labels, upper case and underscores included because registries in the
+// field use them.
+func checkHost(host string) error {
+	for _, label := range strings.Split(host, ".") {
+		if label == "" || len(label) > 63 {
+			return errors.New("host is empty or has an empty or over-long label")
+		}
+		if label[0] == '-' || label[len(label)-1] == '-' {
+			return errors.New("a label of the host begins or ends with a hyphen")
+		}
+		for i := 0; i < len(label); i++ {
+			c := label[i]
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+				return fmt.Errorf("host holds the byte %#02x", c)
+			}
+		}
+	}
+	return nil
+}

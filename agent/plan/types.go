@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+// Digest is the SHA-256 of a file's exact bytes. The zero value means that there is no file.
+type Digest [sha256.Size]byte
+
+// DigestOf is the digest of b.
+func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
+
+// ParseDigest reads the lower-case hexadecimal form.
+func ParseDigest(s string) (d Digest, err error) {
+	if len(s) != hex.EncodedLen(len(d)) {
+		return Digest{}, errors.New("not a SHA-256 in hexadecimal")
+	}
+	if _, err := hex.Decode(d[:], []byte(s)); err != nil || d.String() != s {
+		return Digest{}, errors.New("not a SHA-256 in lower-case hexadecimal")
+	}
+	return d, nil
+}
+
+// String is the lower-case hexadecimal form, or "" for the zero digest.
+func (d Digest) String() string {
+	if d == (Digest{}) {
+		return ""
+	}
+	return hex.EncodeToString(d[:])
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Digest) UnmarshalText(b []byte) (err error) {
+	*d = Digest{}
+	if len(b) > 0 {
+		*d, err = ParseDigest(string(b))
+	}
+	return err
+}
+
+// Object identifies the version of the controllerconfig that something was read from. It is for
+// records; no decision depends on it.
+type Object struct {
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// Desired is what the object asks for, validated and projected onto the host's rows.
+type Desired struct {
+	Object Object
+	// Verified is set when the object was read over a verified connection since this host booted.
+	// What was merely remembered may repair files but not remove them.
+	Verified bool
+	// Entries hold what shall be on disk, in row order and then by name, each path once.
+	Entries []Entry
+	// Listed names the rows whose list was present and not empty: only there does a missing entry
+	// mean a removal.
+	Listed map[RowID]bool
+	// Refused is what was asked for and is not fit for the disk; the last good file stays.
+	Refused []Refusal
+}
+
+// Entry is the content one file shall have.
+type Entry struct {
+	Key
+	// Data are the bytes as published, with a final newline.
+	Data   []byte
+	Digest Digest
+	Certs  []pki.Cert
+	// Warnings say what is questionable about Data.
+	Warnings []string
+}
+
+// Refusal says that something was asked for and will not be done. Reason is one line that holds no
+// bytes of the rejected content.
+type Refusal struct {
+	Key
+	Reason string `json:"reason"`
+}
+
+// FileKind tells what stands at a managed path.
+type FileKind string
+
+// Absent is the zero value. Irregular is anything that is not a regular file: a link that the row
+// does not allow, a directory, a device; it is refused, never replaced. Unreadable means that the
+// state could not be determined, and File.Reason says why.
+const (
+	Absent     FileKind = ""
+	Regular    FileKind = "regular"
+	Irregular  FileKind = "irregular"
+	Unreadable FileKind = "unreadable"
+)
+
+// File is what was observed at a managed path. The zero value means that nothing is there.
+type File struct {
+	Kind   FileKind    `json:"kind,omitempty"`
+	Digest Digest      `json:"digest,omitzero"`
+	Mode   fs.FileMode `json:"mode,omitempty"`
+	UID    int         `json:"uid,omitempty"`
+	GID    int         `json:"gid,omitempty"`
+	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
+	// or later.
+	Changed time.Time `json:"changed,omitzero"`
+	// Reason explains Irregular and Unreadable.
+	Reason string `json:"reason,omitempty"`
+	// Data holds the bytes if, and only if, they were asked for: see Query.Known.
+	Data []byte `json:"data,omitempty"`
+}
+
+// Query asks for the state of one managed file. Bytes are returned only when the file's digest
+// differs from Known, so that a look at an unchanged host moves no content.
+type Query struct {
+	Key
+	Known Digest `json:"known,omitzero"`
+}
+
+// Observed is what the host has, by key.
+type Observed map[Key]File
+
+// Commit is what the privileged half is asked to do: keys, bytes and digests, in this order.
+type Commit struct {
+	Writes   []CommitWrite   `json:"writes,omitempty"`
+	Removals []CommitRemoval `json:"removals,omitempty"`
+}
+
+// CommitWrite publishes Data at the key's path.
+type CommitWrite struct {
+	Key
+	Data []byte `json:"data"`
+}
+
+// CommitRemoval unlinks the key's file if its digest still is Digest.
+type CommitRemoval struct {
+	Key
+	Digest Digest `json:"digest"`
+}
+
+// Verb is something that may be asked of a unit.
+type Verb string
+
+// The verbs that the allowlist may grant. There is no start (on systemd 257 a grant of it lets the
+// user create transient units), no stop, no enable.
+const (
+	Reload     Verb = "reload"
+	TryRestart Verb = "try-restart"
+)
+
+// Unit is one entry of the no-reboot allowlist.
+type Unit struct {
+	Name string
+	Verb Verb
+	// AlsoAffects are the units that systemd acts on with this one; the administrator has seen them.
+	AlsoAffects []string
+}
+
+// UnitState is what systemd says about a unit. The zero value is a unit that does not exist.
+type UnitState struct {
+	// Active is true while the unit runs or is about to (active, activating, reloading).
+	Active bool
+	// Boot and Invocation identify this run of the unit: sd_id128_get_boot(3) and InvocationID of
+	// systemd.exec(5).
+	Boot, Invocation string
+	// Since is when this run left the inactive state (InactiveExitTimestamp), before it read any
+	// file.
+	Since time.Time
+}
+
+// Loaded is what the agent remembers of one unit.
+type Loaded struct {
+	// Inputs is the digest over the unit's input files when they were last loaded, in the run that
+	// Boot and Invocation name.
+	Inputs     Digest `json:"inputs,omitzero"`
+	Boot       string `json:"boot,omitempty"`
+	Invocation string `json:"invocation,omitempty"`
+	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
+	// loaded is unknown.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one
+// between the durable intent and the commit.
+type Claim struct {
+	Path    string   `json:"path"`
+	Digests []Digest `json:"digests"`
+}
+
+// Memory is what survives a restart of the agent. Losing it costs reloads, never trust.
+type Memory struct {
+	Owned map[Key]Claim
+	Units map[string]Loaded
+}
+
+// Policy is the administrator's word: the host's file table and the no-reboot allowlist.
+type Policy struct {
+	Rows  []Row
+	Units []Unit
+}
+
+// Row finds a row by its id.
+func (p Policy) Row(id RowID) (Row, bool) {
+	for _, r := range p.Rows {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Row{}, false
+}
