@@ -51,7 +51,7 @@ func InputsOf(unit string, p Policy, o Observed) Inputs {
 		h.Write(n[:])
 		h.Write([]byte(s))
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(o), compareKeys) {
+	for _, k := range slices.SortedFunc(maps.Keys(o), CompareKeys) {
 		row, ok := p.Row(k.Row)
 		if !ok || !slices.Contains(row.OnChange, unit) || o[k].Kind == Absent {
 			continue

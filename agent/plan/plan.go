@@ -83,6 +83,30 @@ func (p Plan) Commit() Commit {
 	return c
 }
 
+// ByRow splits the plan into one for each row that changes, in order. Claims and exceptions stay
+// behind: they were dealt with before.
+func (p Plan) ByRow() []Plan {
+	var parts []Plan
+	part := func(id RowID) *Plan {
+		for i := range parts {
+			if len(parts[i].Writes) > 0 && parts[i].Writes[0].Row == id || len(parts[i].Removes) > 0 && parts[i].Removes[0].Row == id {
+				return &parts[i]
+			}
+		}
+		parts = append(parts, Plan{Object: p.Object})
+		return &parts[len(parts)-1]
+	}
+	for _, w := range p.Writes {
+		to := part(w.Row)
+		to.Writes = append(to.Writes, w)
+	}
+	for _, r := range p.Removes {
+		to := part(r.Row)
+		to.Removes = append(to.Removes, r)
+	}
+	return parts
+}
+
 // Queries lists the files that a decision about d needs to know: every desired one and every one
 // that we own. known gives the digest that each file is expected to have.
 func Queries(d Desired, m Memory, known map[Key]Digest) []Query {
@@ -94,13 +118,14 @@ func Queries(d Desired, m Memory, known map[Key]Digest) []Query {
 		keys[k] = true
 	}
 	out := make([]Query, 0, len(keys))
-	for _, k := range slices.SortedFunc(maps.Keys(keys), compareKeys) {
+	for _, k := range slices.SortedFunc(maps.Keys(keys), CompareKeys) {
 		out = append(out, Query{Key: k, Known: known[k]})
 	}
 	return out
 }
 
-func compareKeys(a, b Key) int {
+// CompareKeys orders keys by row and then by name.
+func CompareKeys(a, b Key) int {
 	if a.Row != b.Row {
 		return strings.Compare(string(a.Row), string(b.Row))
 	}
@@ -117,7 +142,7 @@ func Compute(in Input) Plan {
 	for _, e := range in.Desired.Entries {
 		c.entry(e)
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(in.Memory.Owned), compareKeys) {
+	for _, k := range slices.SortedFunc(maps.Keys(in.Memory.Owned), CompareKeys) {
 		c.owner(k, in.Memory.Owned[k])
 	}
 	if !equalOwned(in.Memory.Owned, c.owned) {
