@@ -72,6 +72,7 @@ func (p *Plane) controllerManagerFlags() []string {
 	return []string{
 		"--kubeconfig=" + p.file("controller-manager.kubeconfig"), "--leader-elect=false",
 		"--controllers=*,bootstrapsigner,tokencleaner",
+		"--kube-api-qps=1000", "--kube-api-burst=1000", // by default it takes five seconds to make its service accounts
 		"--flex-volume-plugin-dir=" + p.file("flex-volumes"), // it makes this folder, in /usr by default
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(p.ports.controllers),
 		"--tls-cert-file=" + p.file("pki/controller-manager.crt"), "--tls-private-key-file=" + p.file("pki/controller-manager.key"),
