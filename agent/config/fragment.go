@@ -92,14 +92,17 @@ func (f *fragment) parse(text []byte, rules rule) {
 	}
 }
 
-// syntaxError takes the line out of the parser's message, which is the only place that has it.
+// syntaxError takes the line out of the parser's message, which is the only place that has it; the
+// parser counts some of them from 0.
 func syntaxError(file string, err error) error {
 	e := &Error{File: file}
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	where := "not YAML: "
 	if _, scanErr := fmt.Sscanf(text, "line %d:", &e.Line); scanErr == nil {
 		_, text, _ = strings.Cut(text, ": ")
+		where = "not YAML here or just below: "
 	}
-	e.Problem = "not YAML: " + text
+	e.Problem = where + text
 	return e
 }
 
