@@ -118,17 +118,20 @@ func start(ctx context.Context, b Binaries, o Options) (_ *Plane, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var api *server
 	if !o.APIServerOff { // it has enough to do until etcd is there
-		if _, err := p.run(&p.api, apiServer, p.apiServerFlags()); err != nil {
+		if api, err = p.run(&p.api, apiServer, p.apiServerFlags()); err != nil {
 			return nil, err
 		}
 	}
 	client := newClient(etcdCA, etcdCA.Client("controlplane"))
 	defer client.CloseIdleConnections()
+	ctx, cancel := limit(ctx)
+	defer cancel()
 	if err := store.ready(ctx, client, url(p.ports.etcdClient)+"/readyz"); err != nil || o.APIServerOff {
 		return p, err
 	}
-	return p, p.StartAPIServer(ctx)
+	return p, p.apiServerReady(ctx, api)
 }
 
 // stateDir makes the state folder or makes sure that the given one is empty: it will be removed.
@@ -162,12 +165,20 @@ func (p *Plane) Dir() string { return p.dir }
 // StartAPIServer starts the API server, on the port and the state it always has, unless it runs, and
 // waits until its /readyz answers; the first time it starts the controllers too and waits for them.
 func (p *Plane) StartAPIServer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it has had %v", startLimit))
+	ctx, cancel := limit(ctx)
 	defer cancel()
 	api, err := p.run(&p.api, apiServer, p.apiServerFlags())
 	if err != nil {
 		return err
 	}
+	return p.apiServerReady(ctx, api)
+}
+
+func limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, startLimit)
+}
+
+func (p *Plane) apiServerReady(ctx context.Context, api *server) error {
 	if err := api.ready(ctx, p.admin, p.URL()+"/readyz"); err != nil {
 		return err
 	}

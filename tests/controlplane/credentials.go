@@ -36,7 +36,7 @@ func (p *Plane) writePKI(etcdCA *testpki.Authority) error {
 		"etcd-client":        etcdCA.Client("kube-apiserver"),
 		"ca":                 {Cert: p.ca.PEM(), Key: p.ca.KeyPEM()},
 		"etcd-ca":            {Cert: etcdCA.PEM()},
-		"service-account":    p.ca.Client("service-account"), // only its key is used
+		"service-account":    p.ca.Client("service-account"), // only its keys count
 	}
 	for name, pair := range pairs {
 		for ending, b := range map[string][]byte{".crt": pair.Cert, ".key": pair.Key} {

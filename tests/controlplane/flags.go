@@ -62,7 +62,7 @@ func (p *Plane) apiServerFlags() []string {
 		"--etcd-servers=" + url(p.ports.etcdClient), "--etcd-cafile=" + p.file("pki/etcd-ca.crt"),
 		"--etcd-certfile=" + p.file("pki/etcd-client.crt"), "--etcd-keyfile=" + p.file("pki/etcd-client.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + p.file("pki/service-account.key"),
+		"--service-account-key-file=" + p.file("pki/service-account.crt"),
 		"--service-account-signing-key-file=" + p.file("pki/service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
 	}, p.options.APIServerArgs...)
@@ -72,6 +72,8 @@ func (p *Plane) controllerManagerFlags() []string {
 	return []string{
 		"--kubeconfig=" + p.file("controller-manager.kubeconfig"), "--leader-elect=false",
 		"--controllers=*,bootstrapsigner,tokencleaner",
+		"--kube-api-qps=1000", "--kube-api-burst=1000", // by default it takes five seconds to make its service accounts
+		"--flex-volume-plugin-dir=" + p.file("flex-volumes"), // it makes this folder, in /usr by default
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(p.ports.controllers),
 		"--tls-cert-file=" + p.file("pki/controller-manager.crt"), "--tls-private-key-file=" + p.file("pki/controller-manager.key"),
 		"--root-ca-file=" + p.file("pki/ca.crt"), "--use-service-account-credentials",

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Kubectl runs kubectl as the administrator and returns its standard output; its error holds the
@@ -27,12 +28,12 @@ func (p *Plane) Apply(ctx context.Context, manifests []byte) error {
 // InstallOpenShiftCRD installs OpenShift's own definition of the ControllerConfig and waits until it
 // is served.
 func (p *Plane) InstallOpenShiftCRD(ctx context.Context) error {
-	return p.install(ctx, p.binaries.path(openShiftCRD), "controllerconfigs.machineconfiguration.openshift.io")
+	return p.install(ctx, p.binaries.path(openShiftCRD), "machineconfiguration.openshift.io/v1")
 }
 
 // InstallCRD installs this project's small definition of the same and waits until it is served.
 func (p *Plane) InstallCRD(ctx context.Context) error {
-	return p.install(ctx, p.manifest("crd/controllerconfigs.node-cert-agent.io.yaml"), "controllerconfigs.node-cert-agent.io")
+	return p.install(ctx, p.manifest("crd/controllerconfigs.node-cert-agent.io.yaml"), "node-cert-agent.io/v1alpha1")
 }
 
 // AllowAgents grants the group node-cert-agent:nodes what the shipped manifest grants it: to get,
@@ -53,12 +54,21 @@ func (p *Plane) applyFile(ctx context.Context, file string) error {
 	return p.Apply(ctx, b)
 }
 
-func (p *Plane) install(ctx context.Context, file, name string) error {
+// install waits for an answer and not for the condition Established, which the API server sets before
+// it is done taking up the kind.
+func (p *Plane) install(ctx context.Context, file, version string) error {
 	if err := p.applyFile(ctx, file); err != nil {
 		return err
 	}
-	_, err := p.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "customresourcedefinition/"+name)
-	return err
+	ctx, cancel := limit(ctx)
+	defer cancel()
+	err := poll(ctx, 20*time.Millisecond, func() error {
+		return get200(ctx, p.admin, p.URL()+"/apis/"+version+"/controllerconfigs")
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the kind in %s to be served: %v", file, err)
+	}
+	return nil
 }
 
 func (p *Plane) kubectl(ctx context.Context, stdin []byte, args ...string) (string, error) {

@@ -70,7 +70,17 @@ func NewFrom(template x509.Certificate, alg Algorithm) *Authority {
 	if template.KeyUsage == 0 {
 		template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
 	}
-	key := newKey(alg)
+	return selfSigned(template, newKey(alg), alg)
+}
+
+// Renew makes another certificate with the given common name for the same key, which is quick for
+// RSA, too. The two verify each other's leaves only if their names are the same.
+func (a *Authority) Renew(cn string) *Authority {
+	return selfSigned(x509.Certificate{Subject: pkix.Name{CommonName: cn}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: a.Cert.KeyUsage}, a.Key, a.alg)
+}
+
+func selfSigned(template x509.Certificate, key crypto.Signer, alg Algorithm) *Authority {
 	fill(&template)
 	return &Authority{Cert: sign(&template, &template, key.Public(), key), Key: key, alg: alg}
 }
