@@ -86,11 +86,6 @@ type status struct {
 	code                  int
 }
 
-// isList tells the registry lists from the bundles.
-func isList(id plan.RowID) bool {
-	return id == plan.ImageRegistryBundleData || id == plan.ImageRegistryBundleUserData
-}
-
 // decoder reads events from a stream. It remembers the fields it decoded last, so that an unchanged
 // field costs no memory and is recognised downstream.
 type decoder struct {
@@ -228,7 +223,7 @@ func (d *decoder) spec(o *Object) error {
 		}
 		var f Field
 		var err error
-		if isList(id) {
+		if id.List() {
 			f, err = d.list(d.last[id])
 		} else {
 			f.Data, f.Reason, err = d.bytes(d.last[id].Data)

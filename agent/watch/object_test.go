@@ -49,6 +49,19 @@ func sign(tb testing.TB, name string, public, key any, edit ...func(*x509.Certif
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
+// issuedLeaf is a certificate that cannot anchor trust: neither a CA nor self-issued.
+func issuedLeaf(tb testing.TB) []byte {
+	tb.Helper()
+	key := rsaKey()
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, NotAfter: time.Now().Add(time.Hour)}
+	parent := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, parent, &key.PublicKey, key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
 // rsaCertificate has the size of the certificates in OpenShift's object; all share one key.
 func rsaCertificate(tb testing.TB, name string) []byte {
 	tb.Helper()
