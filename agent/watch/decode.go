@@ -139,10 +139,36 @@ func (d *decoder) next() (event, error) {
 	return e, nil
 }
 
+// item reads a list and returns its object of that name, or nil.
+func (d *decoder) item(name string) (found *Object, err error) {
+	d.begin()
+	list := false
+	err = d.members(func(member []byte) error {
+		if string(member) != "items" {
+			return d.json.SkipValue()
+		}
+		list = true
+		return d.elements(func() error {
+			var e event
+			err := d.object(&e)
+			if e.object.Name == name {
+				found = &e.object
+			}
+			return err
+		})
+	})
+	if err == nil && !list {
+		return nil, errors.New("the answer is not a list")
+	}
+	return found, d.explain(err)
+}
+
 // explain turns errors of jsontext, which quote their input, into ones that do not.
 func (d *decoder) explain(err error) error {
 	var syntax *jsontext.SyntacticError
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errCutOff
 	case errors.As(err, &syntax):
@@ -238,33 +264,23 @@ func (d *decoder) list(last Field) (f Field, err error) {
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginArray {
 		return Field{Reason: "is " + article(kind) + ", not a list"}, d.json.SkipValue()
 	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return Field{}, err
-	}
 	if n := len(last.Entries); n > 0 {
 		f.Entries = make([]ListEntry, 0, n)
 	}
-	for i := 0; d.json.PeekKind() != jsontext.KindEndArray; i++ {
-		if i == maxEntries {
+	i := -1
+	err = d.elements(func() error {
+		if i++; i >= maxEntries {
 			f = Field{Reason: fmt.Sprintf("has more than %d entries", maxEntries)}
-		}
-		if i >= maxEntries {
-			if err := d.json.SkipValue(); err != nil {
-				return f, err
-			}
-			continue
+			return d.json.SkipValue()
 		}
 		var before ListEntry
 		if i < len(last.Entries) {
 			before = last.Entries[i]
 		}
 		e, err := d.entry(before, last.Entries)
-		if err != nil {
-			return f, err
-		}
 		f.Entries = append(f.Entries, e)
-	}
-	_, err = d.json.ReadToken()
+		return err
+	})
 	return f, err
 }
 
@@ -324,6 +340,24 @@ func (d *decoder) members(f func(name []byte) error) error {
 			return err
 		}
 		if err := f(d.content(raw)); err != nil {
+			return err
+		}
+	}
+	_, err := d.json.ReadToken()
+	return err
+}
+
+// elements reads a list and calls f before each element; f consumes it. A value of another type has
+// no elements.
+func (d *decoder) elements(f func() error) error {
+	if d.json.PeekKind() != jsontext.KindBeginArray {
+		return d.json.SkipValue()
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return err
+	}
+	for d.json.PeekKind() != jsontext.KindEndArray {
+		if err := f(); err != nil {
 			return err
 		}
 	}
