@@ -247,6 +247,8 @@ func (c *computation) owner(k Key, cl Claim) {
 		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
 			delete(c.owned, k)
 		}
+	case slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Key == k }):
+		c.keep(k, "what the object asks for in its place is refused")
 	case !c.in.Desired.Listed[k.Row]:
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
 	case !c.in.Desired.Verified:

@@ -97,6 +97,8 @@ func TestCompute(t *testing.T) {
 	unlisted := desired(kubelet("a"))
 	unverified := desired(other)
 	unverified.Verified = false
+	refused := desired(other)
+	refused.Refused = []Refusal{{regKey, "holds a private key"}}
 
 	for sentence, c := range map[string]struct {
 		in   Input
@@ -140,6 +142,9 @@ func TestCompute(t *testing.T) {
 		"a registry that somebody else changed stays": {
 			Input{Desired: desired(other), Observed: Observed{regKey: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: somebody else changed it]"},
+		"a registry whose new content is refused keeps its last good file": {
+			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[refuse imageRegistryBundleData/r:5000: holds a private key keep imageRegistryBundleData/r:5000: what the object asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: the row's list is empty, missing or invalid in the object]"},
