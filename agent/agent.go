@@ -65,6 +65,13 @@ type Store interface {
 	Content(state.Remembered) ([]byte, error)
 }
 
+// Drift announces that something happened to a managed file, perhaps by our own hand.
+type Drift interface {
+	Changes() <-chan struct{}
+	// Follow says which directories hold managed files now.
+	Follow(directories []string)
+}
+
 // Recorder takes audit records.
 type Recorder interface{ Record(audit.Record) }
 
@@ -98,8 +105,7 @@ type Times struct {
 // Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
 type Agent struct {
 	Source Source
-	// Drift wakes the loop when a managed file may have changed. It may be nil.
-	Drift  <-chan struct{}
+	Drift  Drift
 	Writer Writer
 	Units  Units
 	Store  Store
@@ -131,7 +137,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case r := <-a.Source.Readings():
 			l.take(r)
-		case <-a.Drift:
+		case <-a.Drift.Changes():
 		case j := <-l.jobs:
 			l.ended(j)
 		case <-l.wake():

@@ -71,6 +71,15 @@ type Source chan agent.Reading
 // Readings implements agent.Source.
 func (s Source) Readings() <-chan agent.Reading { return s }
 
+// Drift announces what a test says.
+type Drift chan struct{}
+
+// Changes implements agent.Drift.
+func (d Drift) Changes() <-chan struct{} { return d }
+
+// Follow implements agent.Drift.
+func (d Drift) Follow([]string) {}
+
 // Trail keeps audit records.
 type Trail struct {
 	mu      sync.Mutex
