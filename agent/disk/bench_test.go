@@ -123,7 +123,7 @@ func BenchmarkObserve25(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, f := range tree.Observe(looks) {
+		for f := range tree.Observe(looks) {
 			if f.Kind != plan.Regular || f.Data != nil {
 				b.Fatal(f.Reason)
 			}

@@ -23,6 +23,9 @@ type files map[string]string
 func (f files) make(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask made of it
+		t.Fatal(err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		p := filepath.Join(dir, name)
 		err := os.MkdirAll(filepath.Dir(p), 0o755)

@@ -284,34 +284,32 @@ func (d *decoder) list(last Field) (f Field, err error) {
 	return f, err
 }
 
-// entry decodes one {file, data}. Its data is compared with the entry that stood at this place
-// before; when entries have moved, with the one of the same name.
+// entry decodes one {file, data}. before is the entry that stood at this place in the last list, all.
 func (d *decoder) entry(before ListEntry, all []ListEntry) (e ListEntry, err error) {
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginObject {
 		return ListEntry{Reason: "is " + article(kind) + ", not an object"}, d.json.SkipValue()
 	}
 	e.File = before.File
-	file := false
-	err = d.members(func(name []byte) error {
+	named := false
+	err = d.members(func(name []byte) (err error) {
 		switch string(name) {
 		case "file":
-			file = d.json.PeekKind() == jsontext.KindString
-			if err := d.string(&e.File); err != nil {
-				return err
-			}
-			if e.File != before.File {
-				before = find(all, e.File)
-			}
-			return nil
+			named = d.json.PeekKind() == jsontext.KindString
+			return d.string(&e.File)
 		case "data":
-			var err error
 			e.Data, e.Reason, err = d.bytes(before.Data)
 			return err
 		}
 		return d.json.SkipValue()
 	})
-	if !file || e.File == "" {
+	switch {
+	case !named || e.File == "":
 		e.File, e.Reason = "", "has no file name"
+	case e.File != before.File:
+		// Entries have moved.
+		if moved := find(all, e.File); bytes.Equal(moved.Data, e.Data) {
+			e.Data = moved.Data
+		}
 	}
 	return e, err
 }

@@ -139,6 +139,7 @@ func (s *session) stream(ctx context.Context, last map[plan.RowID]Field) {
 		return
 	}
 	defer res.Body.Close()
+	s.hear()
 	opened := s.opt.Clock.Now()
 	date, _ := http.ParseTime(res.Header.Get("Date"))
 	send(signal{opened: true, date: date})
@@ -184,7 +185,7 @@ func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
 		return signal{end: failed}
 	}
 	defer res.Body.Close()
-	o, err := newDecoder(res.Body, last, s.hear).item(s.opt.Name)
+	o, err := newDecoder(res.Body, last, nil).item(s.opt.Name)
 	if err != nil {
 		return signal{end: &end{reason: network(err)}}
 	}
@@ -205,7 +206,6 @@ func (s *session) get(ctx context.Context, query url.Values) (*http.Response, *e
 	if err != nil {
 		return nil, &end{state: Unreachable, reason: network(err)}
 	}
-	s.hear()
 	if res.StatusCode == http.StatusOK {
 		return res, nil
 	}
