@@ -67,9 +67,10 @@ type Store interface {
 
 // Drift announces that something happened to a managed file, perhaps by our own hand.
 type Drift interface {
-	Changes() <-chan struct{}
-	// Follow says which directories hold managed files now.
-	Follow(directories []string)
+	Changed() <-chan struct{}
+	// Set says which directories hold managed files now. An error names those that cannot be
+	// watched; the resync still looks at them.
+	Set(directories []string) error
 }
 
 // Recorder takes audit records.
@@ -98,6 +99,8 @@ type Times struct {
 	Spread time.Duration
 	// RetryMin and RetryMax bound the exponential delays after a failure.
 	RetryMin, RetryMax time.Duration
+	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
+	Job time.Duration
 	// Watchdog is how often systemd wants to hear from the loop; zero means never.
 	Watchdog time.Duration
 }
@@ -137,7 +140,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case r := <-a.Source.Readings():
 			l.take(r)
-		case <-a.Drift.Changes():
+		case <-a.Drift.Changed():
 		case j := <-l.jobs:
 			l.ended(j)
 		case <-l.wake():

@@ -69,7 +69,7 @@ func (h *host) start() report.Status {
 	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
 	a := &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
-		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute},
+		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute},
 		Remember: remember}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

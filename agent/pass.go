@@ -205,7 +205,9 @@ func (l *loop) followFiles() {
 	}
 	if !maps.Equal(dirs, l.followed) {
 		l.followed = dirs
-		l.Drift.Follow(slices.Sorted(maps.Keys(dirs)))
+		if err := l.Drift.Set(slices.Sorted(maps.Keys(dirs))); err != nil {
+			l.Log.Warn("watching the managed directories", zap.Error(err))
+		}
 	}
 }
 

@@ -74,11 +74,11 @@ func (s Source) Readings() <-chan agent.Reading { return s }
 // Drift announces what a test says.
 type Drift chan struct{}
 
-// Changes implements agent.Drift.
-func (d Drift) Changes() <-chan struct{} { return d }
+// Changed implements agent.Drift.
+func (d Drift) Changed() <-chan struct{} { return d }
 
-// Follow implements agent.Drift.
-func (d Drift) Follow([]string) {}
+// Set implements agent.Drift.
+func (d Drift) Set([]string) error { return nil }
 
 // Trail keeps audit records.
 type Trail struct {

@@ -48,7 +48,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 		return err
 	}
 	defer w.close()
-	desired, err := await(ctx, newSource(w.log, s, kubeconfig))
+	desired, err := await(ctx, newSource(w, s, kubeconfig))
 	if err != nil {
 		return err
 	}

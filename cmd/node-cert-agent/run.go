@@ -5,16 +5,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
 var errNoKubeconfig = errors.New("--kubeconfig is missing: this version needs an identity that something else maintains")
@@ -73,10 +70,11 @@ func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s c
 			cancel()
 		}
 	}()
-	src := newSource(w.log, s, kubeconfig)
+	src := newSource(w, s, kubeconfig)
 	go src.run(ctx)
-	drift := watch.NewDrift(ctx, driftDirs(f, s))
-	a := &agent.Agent{Source: src, Drift: drift.Changes(), Writer: w.writer(s), Units: w.units(s), Store: w.store, Trail: w.trail,
+	files := w.watch()
+	defer func() { _ = files.Close() }()
+	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.writer(s), Units: w.units(s), Store: w.store, Trail: w.trail,
 		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: s.Policy, Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack}
 	if err := a.Run(ctx); err != nil {
@@ -91,13 +89,14 @@ func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s c
 
 // awaitConfig waits until the configuration is another valid one.
 func awaitConfig(ctx context.Context, f *flags, w *wiring, s config.Settings) (config.Settings, bool) {
-	changes := watch.NewDrift(ctx, f.configOptions().Watch()).Changes()
+	drift := w.watch(f.configOptions().Watch()...)
+	defer func() { _ = drift.Close() }()
 	last := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return s, false
-		case <-changes:
+		case <-drift.Changed():
 		}
 		changed, err := config.Load(f.configOptions())
 		switch {
@@ -110,7 +109,6 @@ func awaitConfig(ctx context.Context, f *flags, w *wiring, s config.Settings) (c
 			last = err.Error()
 			w.trail.Record(audit.Record{Kind: audit.ConfigRejected, Message: "changed configuration is invalid; the last valid settings stay in force"}.
 				With(audit.Reason, last))
-			w.log.Error("changed configuration is invalid", zap.Error(fmt.Errorf("%v", err)))
 		}
 	}
 }

@@ -24,7 +24,7 @@ const identityRetry = 30 * time.Second
 
 // source plugs identity, watch and projection together into what the agent's loop reads.
 type source struct {
-	log        *zap.Logger
+	wiring     *wiring
 	settings   config.Settings
 	kubeconfig string
 	readings   chan agent.Reading
@@ -32,8 +32,8 @@ type source struct {
 	projected  *watch.Object
 }
 
-func newSource(log *zap.Logger, s config.Settings, kubeconfig string) *source {
-	return &source{log: log, settings: s, kubeconfig: kubeconfig, readings: make(chan agent.Reading, 1)}
+func newSource(w *wiring, s config.Settings, kubeconfig string) *source {
+	return &source{wiring: w, settings: s, kubeconfig: kubeconfig, readings: make(chan agent.Reading, 1)}
 }
 
 // Readings implements agent.Source.
@@ -42,19 +42,20 @@ func (s *source) Readings() <-chan agent.Reading { return s.readings }
 // run follows the object with the identity that the kubeconfig gives, and starts over whenever the
 // file changes.
 func (s *source) run(ctx context.Context) {
-	changes := watch.NewDrift(ctx, []string{filepath.Dir(s.kubeconfig)}).Changes()
+	drift := s.wiring.watch(filepath.Dir(s.kubeconfig))
+	defer func() { _ = drift.Close() }()
 	for ctx.Err() == nil {
 		id, err := identity.FromKubeconfig(s.kubeconfig)
 		if err != nil {
 			s.offer(agent.Reading{State: stateNoIdentity, Reason: plan.Printable(err.Error())})
 			select {
 			case <-ctx.Done():
-			case <-changes:
+			case <-drift.Changed():
 			case <-time.After(identityRetry):
 			}
 			continue
 		}
-		s.follow(ctx, id, changes)
+		s.follow(ctx, id, drift.Changed())
 	}
 }
 
@@ -74,7 +75,7 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, changes <-ch
 			s.offer(s.translate(r))
 		case <-changes:
 			if id.Stale() {
-				s.log.Info("the kubeconfig changed", zap.String("file", s.kubeconfig))
+				s.wiring.log.Info("the kubeconfig changed", zap.String("file", s.kubeconfig))
 				return
 			}
 		}

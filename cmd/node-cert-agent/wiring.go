@@ -23,6 +23,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
@@ -82,22 +83,76 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	}, !w.plain)
 	if !w.plain {
 		w.client = writer.Dial(writerSocket)
-		w.bus = units.New()
+		w.bus = units.New(units.SystemBus, bootID())
 	}
 	return w, nil
 }
 
 func (w *wiring) close() {
-	_ = w.log.Sync()
 	if w.bus != nil {
-		w.bus.Close()
+		_ = w.bus.Close()
+		_ = w.client.Close()
 	}
+}
+
+// bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
+// still tells its runs apart.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// driftQuiet is how long more changes may join a notification.
+const driftQuiet = 50 * time.Millisecond
+
+// drift is agent.Drift that can be ended.
+type drift interface {
+	agent.Drift
+	Close() error
+}
+
+// watch announces changes in directories.
+func (w *wiring) watch(directories ...string) drift {
+	d, err := watch.NewDrift(driftQuiet)
+	if err != nil {
+		w.log.Warn("changes of files will only be noticed by the resync", zap.Error(err))
+		return still{}
+	}
+	if err := d.Set(directories); err != nil {
+		w.log.Warn("watching for changes", zap.Error(err))
+	}
+	return d
+}
+
+// still is drift without inotify: nothing is announced, and the callers' own timers have to do.
+type still struct{}
+
+func (still) Changed() <-chan struct{} { return nil }
+func (still) Set([]string) error       { return nil }
+func (still) Close() error             { return nil }
+
+// below is drift in a tree: the agent names paths of the host, the kernel those of the machine.
+type below struct {
+	drift
+	root string
+}
+
+// Set implements agent.Drift.
+func (b below) Set(directories []string) error {
+	real := make([]string, len(directories))
+	for i, d := range directories {
+		real[i] = filepath.Join(b.root, d)
+	}
+	return b.drift.Set(real)
 }
 
 // writer is the privileged half, or in plain mode the same code in this process.
 func (w *wiring) writer(s config.Settings) agent.Writer {
 	if w.plain {
-		return writer.New(s.Policy.Rows, w.tree)
+		return writer.New(s.Policy.Rows, w.tree, validate)
 	}
 	return w.client
 }
@@ -111,7 +166,7 @@ func (w *wiring) units(s config.Settings) agent.Units {
 }
 
 func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, RetryMin: retryMin, RetryMax: retryMax}
+	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax}
 	if !w.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}
@@ -130,6 +185,12 @@ func (w *wiring) node(s config.Settings) string {
 	return name
 }
 
+// validate is how the writer judges bytes, whatever the agent says of them.
+func validate(r plan.Row, data []byte) error {
+	_, err := r.Entry("", data, time.Time{})
+	return err
+}
+
 // rememberer validates kept bytes again, with the row as it is configured now.
 func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	return func(k plan.Key, data []byte) (plan.Entry, error) {
@@ -139,15 +200,6 @@ func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 		}
 		return row.Entry(k.Name, data, time.Time{})
 	}
-}
-
-// driftDirs are the directories whose change may mean that a managed file drifted.
-func driftDirs(f *flags, s config.Settings) []string {
-	var dirs []string
-	for _, r := range s.Policy.Rows {
-		dirs = append(dirs, filepath.Join(f.root, r.Directory()))
-	}
-	return dirs
 }
 
 // giveBack returns memory after a change: changes are rare, and this is the cheap lever on resident

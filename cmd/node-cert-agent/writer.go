@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/user"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
@@ -40,12 +40,12 @@ local socket, and writes only the files that the root-owned configuration of thi
 			if err != nil {
 				return err
 			}
-			return serveWriter(c.Context(), rows, uid, c)
+			return serveWriter(c.Context(), rows, uid, c.ErrOrStderr())
 		},
 	}
 }
 
-func serveWriter(ctx context.Context, rows *rowCache, uid uint32, c *cobra.Command) error {
+func serveWriter(ctx context.Context, rows *rowCache, uid uint32, stderr io.Writer) error {
 	ln, err := inherited()
 	if err != nil {
 		return err
@@ -55,8 +55,8 @@ func serveWriter(ctx context.Context, rows *rowCache, uid uint32, c *cobra.Comma
 	if err != nil {
 		return err
 	}
-	s := writer.Server{Tree: tree, Rows: rows.load, Allowed: func(peer uint32) bool { return peer == 0 || peer == uid }, Log: c.ErrOrStderr()}
-	return s.Serve(ctx, ln)
+	rows.tree = tree
+	return writer.Serve(ctx, ln, rows.load, func(peer uint32) bool { return peer == 0 || peer == uid }, stderr)
 }
 
 // inherited is the socket that systemd listens on for us, the first of sd_listen_fds(3).
@@ -91,22 +91,23 @@ func serviceUID() (uint32, error) {
 // it looks when it is asked for something.
 type rowCache struct {
 	options config.Options
+	tree    *disk.Tree
 	seen    uint64
-	rows    []plan.Row
+	local   *writer.Local
 }
 
-func (r *rowCache) load() ([]plan.Row, error) {
+func (r *rowCache) load() (*writer.Local, error) {
 	seen, err := r.options.Stamp()
 	if err != nil {
 		return nil, err
 	}
-	if r.rows != nil && seen == r.seen {
-		return r.rows, nil
+	if r.local != nil && seen == r.seen {
+		return r.local, nil
 	}
 	s, err := config.Load(r.options)
 	if err != nil {
 		return nil, err
 	}
-	r.seen, r.rows = seen, s.Policy.Rows
-	return r.rows, nil
+	r.seen, r.local = seen, writer.New(s.Policy.Rows, r.tree, validate)
+	return r.local, nil
 }
