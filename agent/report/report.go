@@ -168,26 +168,26 @@ func (s Status) count(state string) (n int) {
 
 // writeMetrics renders s in the text format. Names and meanings are listed in docs/usage/metrics.md.
 func (s Status) writeMetrics(w io.Writer) {
-	gauge := func(name string, v float64) { metrics.WriteGaugeFloat64(w, name, v) }
-	following := 0.0
+	gauge := func(name string, v uint64) { metrics.WriteGaugeUint64(w, name, v) }
+	following := uint64(0)
 	if s.State == "following" {
 		following = 1
 	}
 	gauge("node_cert_agent_following", following)
 	gauge("node_cert_agent_synced_timestamp_seconds", seconds(s.Synced))
-	gauge("node_cert_agent_refused", float64(len(s.Refused)))
-	gauge("node_cert_agent_kept", float64(len(s.Kept)))
+	gauge("node_cert_agent_refused", uint64(len(s.Refused)))
+	gauge("node_cert_agent_kept", uint64(len(s.Kept)))
 	metrics.WriteCounterUint64(w, "node_cert_agent_file_writes_total", s.Writes)
 	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="paid"}`, s.Actions.Paid)
 	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="failed"}`, s.Actions.Failed)
 	for _, f := range s.Files {
 		labels := fmt.Sprintf("{row=%q,entry=%q}", f.Row, f.Name)
-		gauge("node_cert_agent_file_certificates"+labels, float64(f.Certificates))
+		gauge("node_cert_agent_file_certificates"+labels, uint64(f.Certificates))
 		gauge("node_cert_agent_file_expiry_timestamp_seconds"+labels, seconds(f.Expires))
-		gauge("node_cert_agent_file_warnings"+labels, float64(len(f.Warnings)))
+		gauge("node_cert_agent_file_warnings"+labels, uint64(len(f.Warnings)))
 	}
 	for _, u := range s.Units {
-		owed := 1.0
+		owed := uint64(1)
 		if u.State == "loaded" || u.State == "not running" {
 			owed = 0
 		}
@@ -195,9 +195,10 @@ func (s Status) writeMetrics(w io.Writer) {
 	}
 }
 
-func seconds(t time.Time) float64 {
+// seconds is the Unix time; 0 stands for never.
+func seconds(t time.Time) uint64 {
 	if t.IsZero() {
 		return 0
 	}
-	return float64(t.Unix())
+	return uint64(max(0, t.Unix()))
 }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// kubeletCA is as large as the bundle of a real cluster.
+var kubeletCA = bytes.Repeat([]byte("a line of a certificate's base64\n"), 9*1024/33)
+
+// floor is the least that a careful writer does: renameio and one fsync of the directory.
+func floor(b *testing.B, path string) {
+	b.Helper()
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o644))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Cleanup()
+	if _, err := f.Write(kubeletCA); err != nil {
+		b.Fatal(err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		b.Fatal(err)
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func target(path string) Target {
+	return Target{Path: path, Mode: 0o644, UID: -1, GID: -1}
+}
+
+func BenchmarkCommitOne(b *testing.B) {
+	b.Run("floor", func(b *testing.B) {
+		path := filepath.Join(b.TempDir(), "ca.crt")
+		for b.Loop() {
+			floor(b, path)
+		}
+	})
+	b.Run("commit", func(b *testing.B) {
+		tree := host(b)
+		change := []Change{{target(filepath.Join(b.TempDir(), "ca.crt")), kubeletCA}}
+		for b.Loop() {
+			if err := tree.Commit(change, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// fleet is 25 targets, five of them in one directory, the others each in its own.
+func fleet(dir string) (targets []Target) {
+	for i := range 5 {
+		targets = append(targets, target(filepath.Join(dir, fmt.Sprintf("bundle-%d.crt", i))))
+	}
+	for i := range 20 {
+		t := target(filepath.Join(dir, fmt.Sprintf("registry%d.example:5000", i), "ca.crt"))
+		t.OwnDirectory = true
+		targets = append(targets, t)
+	}
+	return targets
+}
+
+func BenchmarkCommit25(b *testing.B) {
+	b.Run("floor", func(b *testing.B) {
+		targets := fleet(b.TempDir())
+		for _, t := range targets {
+			if err := os.MkdirAll(filepath.Dir(t.Path), 0o755); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for b.Loop() {
+			for _, t := range targets {
+				floor(b, t.Path)
+			}
+		}
+	})
+	b.Run("commit", func(b *testing.B) {
+		tree := host(b)
+		var changes []Change
+		for _, t := range fleet(b.TempDir()) {
+			changes = append(changes, Change{t, kubeletCA})
+		}
+		for b.Loop() {
+			if err := tree.Commit(changes, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkObserve25(b *testing.B) {
+	tree := host(b)
+	var changes []Change
+	var looks []Look
+	for _, t := range fleet(b.TempDir()) {
+		changes = append(changes, Change{t, kubeletCA})
+		looks = append(looks, Look{t, plan.DigestOf(kubeletCA)})
+	}
+	if err := tree.Commit(changes, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, f := range tree.Observe(looks) {
+			if f.Kind != plan.Regular || f.Data != nil {
+				b.Fatal(f.Reason)
+			}
+		}
+	}
+}
+
+func host(t testing.TB) *Tree {
+	t.Helper()
+	tree, err := Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Change publishes Data at a target.
+type Change struct {
+	Target
+	Data []byte
+}
+
+// Removal takes a file away that still has the given digest.
+type Removal struct {
+	Target
+	Digest plan.Digest
+}
+
+// Commit carries out changes and then removals, each in the order given.
+//
+// Everything is staged first: written beside its target with its final mode and owner, and fsynced.
+// An error up to here leaves nothing visible changed and no temporary file. Then the files are
+// renamed, the removals done, and each directory that changed is fsynced once. The first step that
+// fails ends the commit; what was done before it is fsynced all the same, and the error names what
+// was and what was not done. After any error the caller must not act on the new files: it looks
+// again and commits again.
+//
+// A removal whose file is gone is done; one whose file has other bytes is an error. An own directory
+// is removed with its file if nothing else is in it.
+//
+// Errors match ErrReadOnly and ErrReplaced where they apply.
+func (t *Tree) Commit(changes []Change, removals []Removal) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.visit()
+	defer v.close()
+	staged, err := v.stage(changes)
+	if err == nil {
+		err = v.carryOut(staged, removals)
+	}
+	v.unmake()
+	if unsafe := v.sync(); err == nil {
+		err = unsafe
+	} else if unsafe != nil {
+		err = fmt.Errorf("%w; %w", err, unsafe)
+	}
+	return err
+}
+
+// staged is a complete new version, waiting for its rename.
+type staged struct {
+	*renameio.PendingFile
+	spot
+	path string
+}
+
+// stage prepares all changes, or none.
+func (v *visit) stage(changes []Change) (all []staged, err error) {
+	defer func() {
+		if err != nil {
+			discard(all)
+			all = nil
+		}
+	}()
+	for _, c := range changes {
+		s, err := v.prepare(c)
+		if err != nil {
+			return all, fmt.Errorf("stage %s: %w", c.Path, bare(err))
+		}
+		all = append(all, s)
+	}
+	for _, s := range all {
+		if err := s.Sync(); err != nil {
+			return all, fmt.Errorf("stage %s: %w", s.path, bare(err))
+		}
+	}
+	return all, nil
+}
+
+// prepare writes one change into a temporary file beside its target.
+func (v *visit) prepare(c Change) (staged, error) {
+	if len(c.Data) > MaxSize {
+		return staged{}, fmt.Errorf("%d bytes, more than %d", len(c.Data), MaxSize)
+	}
+	at, err := v.find(c.Target)
+	if err != nil {
+		return staged{}, err
+	}
+	if at.dir == nil {
+		if at.dir, err = v.mkdir(at.parent, at.own); err != nil {
+			return staged{}, err
+		}
+	}
+	if err := at.dir.touch(); err != nil {
+		return staged{}, err
+	}
+	// No option for the mode: renameio would leave its file behind if chmod failed.
+	f, err := renameio.NewPendingFile(at.base, renameio.WithRoot(at.dir.root))
+	if err != nil {
+		return staged{}, err
+	}
+	if err := fill(f.File, c); err != nil {
+		_ = f.Cleanup()
+		return staged{}, err
+	}
+	return staged{PendingFile: f, spot: at, path: c.Path}, nil
+}
+
+// fill gives a fresh file its lock, mode, owner and content.
+func fill(f *os.File, c Change) error {
+	// The lock tells a sweep that this is no leftover; it goes with the descriptor.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("flock: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// Before the owner: afterwards it would need CAP_FOWNER.
+	if mode := c.Mode.Perm(); info.Mode().Perm() != mode {
+		if err := f.Chmod(mode); err != nil {
+			return err
+		}
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	if (c.UID >= 0 && c.UID != int(st.Uid)) || (c.GID >= 0 && c.GID != int(st.Gid)) {
+		if err := f.Chown(c.UID, c.GID); err != nil {
+			return err
+		}
+	}
+	_, err = f.Write(c.Data)
+	return err
+}
+
+func discard(all []staged) {
+	for _, s := range all {
+		// What cannot be removed is left to the next sweep.
+		_ = s.Cleanup()
+	}
+}
+
+// mkdir makes an own directory. The mode is set apart because of the umask; a kill between the two
+// leaves a directory that is merely too private, and with the umask of our unit not even that.
+func (v *visit) mkdir(parent *directory, name string) (*directory, error) {
+	if err := parent.touch(); err != nil {
+		return nil, err
+	}
+	if err := parent.root.Mkdir(name, 0o755); err != nil {
+		return nil, err
+	}
+	parent.dirty = true
+	d, err := v.enter(parent, name)
+	if err == nil && d == nil {
+		err = ErrReplaced
+	}
+	if err == nil && d.info.Mode().Perm() != 0o755 {
+		if err = d.touch(); err == nil {
+			err = d.handle.Chmod(0o755)
+		}
+	}
+	if err != nil {
+		_ = rmdir(parent, name)
+		return nil, err
+	}
+	d.made = true
+	v.made = append(v.made, d)
+	return d, nil
+}
+
+// unmake removes the directories that were made for files that then did not come.
+func (v *visit) unmake() {
+	for _, d := range v.made {
+		if !d.dirty && rmdir(d.parent, path.Base(d.path)) == nil {
+			v.leave(d)
+		}
+	}
+}
+
+// rmdir is not os.Root.Remove, which would also unlink a file.
+func rmdir(parent *directory, name string) error {
+	if err := unix.Unlinkat(int(parent.handle.Fd()), name, unix.AT_REMOVEDIR); err != nil {
+		return fmt.Errorf("rmdir: %w", err)
+	}
+	return nil
+}
+
+// carryOut makes the commit visible, step by step, and stops at the first that fails.
+func (v *visit) carryOut(all []staged, removals []Removal) error {
+	var done, left []string
+	var failure error
+	for i, s := range all {
+		if failure = s.publish(); failure != nil {
+			failure = fmt.Errorf("publish %s: %w", s.path, bare(failure))
+			discard(all[i:])
+			for _, s := range all[i:] {
+				left = append(left, s.path)
+			}
+			break
+		}
+		done = append(done, s.path)
+	}
+	for _, r := range removals {
+		if failure == nil {
+			if failure = v.remove(r); failure == nil {
+				done = append(done, r.Path)
+				continue
+			}
+			failure = fmt.Errorf("remove %s: %w", r.Path, bare(failure))
+		}
+		left = append(left, r.Path)
+	}
+	if failure == nil {
+		return nil
+	}
+	return fmt.Errorf("%w (done: %s; not done: %s)", failure, list(done), list(left))
+}
+
+func list(paths []string) string {
+	if len(paths) == 0 {
+		return "none"
+	}
+	return strings.Join(paths, ", ")
+}
+
+// publish renames the staged file over its target. This is what CloseAtomicallyReplace does, less
+// its second fsync: see docs/decisions/20261121-stage-then-rename.md.
+func (s staged) publish() error {
+	if err := s.dir.root.Rename(path.Base(s.Name()), s.base); err != nil {
+		return err
+	}
+	s.dir.dirty = true
+	_ = s.Close()
+	return nil
+}
+
+// remove unlinks a file that is still ours, and then its own directory.
+func (v *visit) remove(r Removal) error {
+	at, err := v.find(r.Target)
+	if err != nil || at.dir == nil {
+		return err
+	}
+	if err := at.dir.touch(); err != nil {
+		return err
+	}
+	if at.info != nil {
+		var buf bytes.Buffer
+		if _, err := at.read(&buf); err != nil {
+			return err
+		}
+		if plan.DigestOf(buf.Bytes()) != r.Digest {
+			return errors.New("its bytes are not those that we wrote")
+		}
+		if err := unix.Unlinkat(int(at.dir.handle.Fd()), at.base, 0); err != nil {
+			return fmt.Errorf("unlink: %w", err)
+		}
+		at.dir.dirty = true
+	}
+	if !r.OwnDirectory {
+		return nil
+	}
+	if err := at.parent.touch(); err != nil {
+		return err
+	}
+	switch err := rmdir(at.parent, at.own); {
+	case errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST):
+		return nil
+	case err != nil:
+		return err
+	}
+	at.parent.dirty = true
+	v.leave(at.dir)
+	return nil
+}
+
+// sync brings every directory that changed to stable storage, and makes sure that it still is the
+// directory that people see. All are tried; the first failure is reported.
+func (v *visit) sync() (first error) {
+	for _, d := range v.dirs {
+		if !d.dirty {
+			continue
+		}
+		err := d.handle.Sync()
+		if err == nil {
+			err = v.confirm(d)
+		}
+		if err != nil && first == nil {
+			first = fmt.Errorf("directory %s: %w", d.path, bare(err))
+		}
+	}
+	return first
+}
+
+func (v *visit) confirm(d *directory) error {
+	var now os.FileInfo
+	var err error
+	if d.parent != nil {
+		now, err = d.parent.root.Lstat(path.Base(d.path))
+	} else {
+		now, err = v.tree.stat(d.path)
+	}
+	if err != nil || !os.SameFile(now, d.info) {
+		return ErrReplaced
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Look asks what stands at a target. Bytes are returned only if their digest is not Known.
+type Look struct {
+	Target
+	Known plan.Digest
+}
+
+// Observe answers one plan.File for each look, in their order. It opens nothing but regular files.
+// What cannot be told is Unreadable, and what may not be replaced is Irregular, each with a reason;
+// a file larger than MaxSize is Irregular too.
+func (t *Tree) Observe(looks []Look) []plan.File {
+	v := t.visit()
+	defer v.close()
+	files := make([]plan.File, len(looks))
+	for i, l := range looks {
+		files[i] = v.observe(l)
+	}
+	return files
+}
+
+func (v *visit) observe(l Look) plan.File {
+	at, err := v.find(l.Target)
+	if l.OwnDirectory {
+		defer v.leave(at.dir)
+	}
+	if err != nil {
+		return unfit(err)
+	}
+	if at.info == nil {
+		return plan.File{}
+	}
+	buf := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(buf)
+	info, err := at.read(buf)
+	if errors.Is(err, fs.ErrNotExist) {
+		return plan.File{}
+	}
+	if err != nil {
+		return unfit(err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	f := plan.File{
+		Kind: plan.Regular, Digest: plan.DigestOf(buf.Bytes()),
+		// Special bits included, although no row has them: the difference is what repairs them.
+		Mode: info.Mode() &^ fs.ModeType,
+		UID:  int(st.Uid), GID: int(st.Gid),
+		Changed: time.Unix(st.Ctim.Unix()),
+	}
+	if f.Digest != l.Known {
+		f.Data = slices.Clone(buf.Bytes())
+	}
+	return f
+}
+
+// leave closes an own directory at once: a host may have hundreds.
+func (v *visit) leave(d *directory) {
+	if d != nil {
+		d.close()
+		delete(v.dirs, d.path)
+	}
+}
+
+func unfit(err error) plan.File {
+	var reason irregular
+	if errors.As(err, &reason) {
+		return plan.File{Kind: plan.Irregular, Reason: string(reason)}
+	}
+	return plan.File{Kind: plan.Unreadable, Reason: err.Error()}
+}
+
+// buffers spare the heap a copy of every file at every look.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// read reads the file at s into buf, which it empties first. The file must still be the one that
+// was found: os.Root follows links, and here none may be followed.
+func (s spot) read(buf *bytes.Buffer) (fs.FileInfo, error) {
+	// Without O_NONBLOCK the open would wait, should the file have become a fifo.
+	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, bare(err)
+	}
+	if !os.SameFile(info, s.info) {
+		return nil, errors.New("changed while it was being read")
+	}
+	if info.Size() > MaxSize {
+		return nil, irregular(fmt.Sprintf("a file of %d bytes, more than %d", info.Size(), MaxSize))
+	}
+	buf.Reset()
+	// One byte more than there should be, so that ReadFrom meets the end without growing.
+	buf.Grow(int(info.Size()) + bytes.MinRead)
+	n, err := buf.ReadFrom(io.LimitReader(f, info.Size()+1))
+	if err != nil {
+		return nil, bare(err)
+	}
+	if n != info.Size() {
+		return nil, errors.New("changed while it was being read")
+	}
+	return info, nil
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Sweep removes the temporary files that killed commits left beside the files of these rows, and
+// returns their paths. It removes nothing but regular files named like ours (a dot, the name of a
+// file that the row could have, 1 to 19 digits), owned by us or by the row's owner, on which no
+// commit holds its lock. Whatever cannot be looked at is passed over; an error is a leftover that
+// could not be removed.
+func (t *Tree) Sweep(rows []plan.Row) (removed []string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, row := range rows {
+		v := t.visit()
+		for _, n := range v.nests(row) {
+			names, failure := n.sweep(row)
+			removed = append(removed, names...)
+			if failure != nil && err == nil {
+				err = failure
+			}
+		}
+		v.close()
+	}
+	return removed, err
+}
+
+// nest is a directory in which files of a row live; ours tells their names.
+type nest struct {
+	dir  *directory
+	ours func(base string) bool
+}
+
+// nests lists the directories of a row that exist.
+func (v *visit) nests(row plan.Row) []nest {
+	if !row.Many() {
+		at, err := v.find(Target{Path: row.File, FollowLink: row.FollowLink})
+		if err != nil {
+			return nil
+		}
+		return []nest{{at.dir, func(base string) bool { return base == at.base }}}
+	}
+	top, err := v.open(row.Directory())
+	if err != nil {
+		return nil
+	}
+	if !row.OwnDirectory() {
+		return []nest{{top, func(base string) bool { return entry(row, base) }}}
+	}
+	var all []nest
+	own := path.Base(path.Dir(row.File))
+	for _, name := range top.names() {
+		if between, ok := cut(own, name); !ok || !fits(row, between) {
+			continue
+		}
+		if d, err := v.enter(top, name); err == nil && d != nil {
+			all = append(all, nest{d, func(base string) bool { return base == path.Base(row.File) }})
+		}
+	}
+	return all
+}
+
+// entry reports whether base could be a file of a row that keeps its entries side by side.
+func entry(row plan.Row, base string) bool {
+	name, ok := cut(path.Base(row.File), base)
+	return ok && fits(row, name)
+}
+
+func fits(row plan.Row, name string) bool {
+	_, err := row.Path(name)
+	return err == nil
+}
+
+// cut returns what stands in s where the pattern has its placeholder.
+func cut(pattern, s string) (string, bool) {
+	before, rest, _ := strings.Cut(pattern, "{")
+	_, after, _ := strings.Cut(rest, "}")
+	if len(s) < len(before)+len(after) || !strings.HasPrefix(s, before) || !strings.HasSuffix(s, after) {
+		return "", false
+	}
+	return s[len(before) : len(s)-len(after)], true
+}
+
+func (d *directory) names() []string {
+	if d.touch() != nil {
+		return nil
+	}
+	names, _ := d.handle.Readdirnames(-1)
+	slices.Sort(names)
+	return names
+}
+
+// sweep removes the leftovers in one nest.
+func (n nest) sweep(row plan.Row) (removed []string, err error) {
+	for _, name := range n.dir.names() {
+		if !leftover(name, n.ours) {
+			continue
+		}
+		p := path.Join(n.dir.path, name)
+		switch gone, failure := n.dir.clear(name, row.UID); {
+		case failure != nil && err == nil:
+			err = fmt.Errorf("sweep %s: %w", p, bare(failure))
+		case gone:
+			removed = append(removed, p)
+		}
+	}
+	return removed, err
+}
+
+// leftover reports whether name is one that renameio gives to the temporary file of one of ours.
+func leftover(name string, ours func(base string) bool) bool {
+	base, dotted := strings.CutPrefix(name, ".")
+	for digits := 1; dotted && digits <= 19 && digits < len(base); digits++ {
+		if c := base[len(base)-digits]; c < '0' || c > '9' {
+			return false
+		}
+		// A base may end in digits itself, so every length is tried.
+		if ours(base[:len(base)-digits]) {
+			return true
+		}
+	}
+	return false
+}
+
+// clear removes one leftover, unless it is not ours or is in use. A commit of another process
+// between the making of its file and the lock on it could lose that file here; its rename then fails,
+// and nothing else happens.
+func (d *directory) clear(name string, owner int) (bool, error) {
+	info, err := d.root.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, nil
+	}
+	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != owner {
+		return false, nil
+	}
+	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("flock: %w", err)
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, info) {
+		return false, err
+	}
+	err = unix.Unlinkat(int(d.handle.Fd()), name, 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("unlink: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// MaxSize is the largest file, in bytes, that is observed or written. A bundle has at most half of
+// it (design: 1 MiB), so that one with held certificates appended still fits.
+const MaxSize = 2 << 20
+
+// ErrReadOnly is EROFS. In a mount namespace it also means that a directory was replaced behind the
+// service's back: only a new process sees the new directory writable.
+var ErrReadOnly error = syscall.EROFS
+
+// ErrReplaced means that a directory was moved or made anew while a commit was under way: what was
+// written may stand in the old one.
+var ErrReplaced = errors.New("the directory was replaced meanwhile")
+
+// Target says where a managed file lives and what it must look like there.
+type Target struct {
+	// Path is absolute and clean, in the name space of the Tree.
+	Path string
+	// Mode holds permission bits; the umask does not apply.
+	Mode fs.FileMode
+	// UID and GID own the file; -1 leaves what the system gives to a new file.
+	UID, GID int
+	// FollowLink allows Path to be a symbolic link, if it and its directory belong to root.
+	FollowLink bool
+	// OwnDirectory says that the file's directory exists for it alone: it is made (0755) before the
+	// file and removed, when empty, after it.
+	OwnDirectory bool
+}
+
+// TargetOf is the target of a row's entry. It fails if the name is not fit for the row.
+func TargetOf(row plan.Row, name string) (Target, error) {
+	p, err := row.Path(name)
+	if err != nil {
+		return Target{}, err
+	}
+	dir := path.Dir(p)
+	if row.OwnDirectory() {
+		dir = path.Dir(dir)
+	}
+	if !path.IsAbs(p) || path.Clean(p) != p || dir != row.Directory() {
+		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the entry's", row.ID, row.File)
+	}
+	return Target{Path: p, Mode: row.Mode, UID: row.UID, GID: row.GID,
+		FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory()}, nil
+}
+
+// Tree is a host's file system, or the part of one below a directory. Its methods may be called
+// concurrently; commits and sweeps run one at a time.
+type Tree struct {
+	below *os.Root // nil: the host itself
+	mu    sync.Mutex
+}
+
+// Open opens the tree at root. "/" is the host, where directories are resolved as the kernel does.
+// Any other root is the top of every path, and nothing outside it is reached: links that are
+// absolute or lead out are errors (see os.Root).
+func Open(root string) (*Tree, error) {
+	if path.Clean(root) == "/" {
+		return &Tree{}, nil
+	}
+	below, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("open tree: %w", err)
+	}
+	return &Tree{below: below}, nil
+}
+
+// stat describes what stands at p, links followed.
+func (t *Tree) stat(p string) (fs.FileInfo, error) {
+	if t.below == nil {
+		return os.Stat(p)
+	}
+	return t.below.Stat(beneath(p))
+}
+
+func (t *Tree) openRoot(p string) (*os.Root, error) {
+	if t.below == nil {
+		return os.OpenRoot(p)
+	}
+	return t.below.OpenRoot(beneath(p))
+}
+
+// beneath makes an absolute path relative to the tree's root. It does not clean it: ".." after a
+// link is for the resolver to judge.
+func beneath(p string) string {
+	if p = strings.TrimLeft(p, "/"); p == "" {
+		return "."
+	}
+	return p
+}
+
+// directory is an open directory. It is never kept over operations: a handle to a directory that
+// was replaced meanwhile would write where nobody looks.
+type directory struct {
+	path   string
+	parent *directory  // set if this is some file's own directory
+	info   fs.FileInfo // what stood at path when it was opened
+	root   *os.Root
+	handle *os.File // opened by touch
+	made   bool     // by this visit
+	dirty  bool     // has a change that is not on stable storage
+}
+
+// touch announces a change in d. The handle for the later fsync is opened now, so that a shortage of
+// descriptors is met before anything visible is done.
+func (d *directory) touch() (err error) {
+	if d.handle == nil {
+		d.handle, err = d.root.Open(".")
+	}
+	return err
+}
+
+// visit is one operation's view of the tree: the directories it has open.
+type visit struct {
+	tree *Tree
+	dirs map[string]*directory
+	made []*directory // own directories, in the order in which they were made
+}
+
+func (t *Tree) visit() *visit { return &visit{tree: t, dirs: map[string]*directory{}} }
+
+func (v *visit) close() {
+	for _, d := range v.dirs {
+		d.close()
+	}
+}
+
+func (d *directory) close() {
+	_ = d.root.Close()
+	if d.handle != nil {
+		_ = d.handle.Close()
+	}
+}
+
+// open opens the directory at p.
+func (v *visit) open(p string) (*directory, error) {
+	if d, ok := v.dirs[p]; ok {
+		return d, nil
+	}
+	// Looked at first: to open a fifo would wait for its writer.
+	info, err := v.tree.stat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("directory %s does not exist", p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+	}
+	if !info.IsDir() {
+		return nil, irregular("its directory " + p + " is " + describe(info))
+	}
+	root, err := v.tree.openRoot(p)
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+	}
+	d := &directory{path: p, info: info, root: root}
+	v.dirs[p] = d
+	return d, nil
+}
+
+// enter opens the own directory name in parent, or returns nil if there is none. A link is refused:
+// the name comes from the cluster and must not choose where root writes.
+func (v *visit) enter(parent *directory, name string) (*directory, error) {
+	p := path.Join(parent.path, name)
+	if d, ok := v.dirs[p]; ok {
+		return d, nil
+	}
+	info, err := parent.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+	}
+	if !info.IsDir() {
+		return nil, irregular("its directory is " + describe(info))
+	}
+	root, err := parent.root.OpenRoot(name)
+	if err != nil {
+		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+	}
+	d := &directory{path: p, parent: parent, info: info, root: root}
+	v.dirs[p] = d
+	return d, nil
+}
+
+// spot is where a target was found to live.
+type spot struct {
+	parent *directory  // of the own directory, else nil
+	own    string      // the own directory's name in parent
+	dir    *directory  // nil while the own directory does not exist
+	base   string      // the file's name in dir
+	info   fs.FileInfo // nil while the file does not exist
+}
+
+// find locates a target. It fails with an irregular if something else than a regular file is there.
+func (v *visit) find(target Target) (s spot, err error) {
+	dir := path.Dir(target.Path)
+	s.base = path.Base(target.Path)
+	if target.OwnDirectory {
+		s.own = path.Base(dir)
+		if s.parent, err = v.open(path.Dir(dir)); err == nil {
+			s.dir, err = v.enter(s.parent, s.own)
+		}
+	} else {
+		s.dir, err = v.open(dir)
+	}
+	if err != nil || s.dir == nil {
+		return s, err
+	}
+	if err := s.look(); err != nil {
+		return s, err
+	}
+	if s.info != nil && s.info.Mode().Type() == fs.ModeSymlink && target.FollowLink {
+		if s, err = v.follow(s); err != nil {
+			return s, err
+		}
+	}
+	if s.info != nil && !s.info.Mode().IsRegular() {
+		return s, irregular(describe(s.info))
+	}
+	return s, nil
+}
+
+func (s *spot) look() error {
+	info, err := s.dir.root.Lstat(s.base)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return bare(err)
+	}
+	s.info = info
+	return nil
+}
+
+// follow goes through one symbolic link, if nobody but root can have made it.
+func (v *visit) follow(link spot) (spot, error) {
+	if !trusted(link.info) || !trusted(link.dir.info) || link.dir.info.Mode().Perm()&0o022 != 0 {
+		return link, irregular("a symbolic link that others than root can change")
+	}
+	dest, err := link.dir.root.Readlink(link.base)
+	if err != nil {
+		return link, bare(err)
+	}
+	// The path stays unclean: what "dir/.." means depends on whether dir is a link.
+	if !path.IsAbs(dest) {
+		dest = link.dir.path + "/" + dest
+	}
+	dir, base := path.Split(dest)
+	if base == "" || base == "." || base == ".." {
+		return link, irregular("a symbolic link to a directory")
+	}
+	s := spot{base: base}
+	if s.dir, err = v.open(strings.TrimRight(dir, "/") + "/"); err != nil {
+		return link, err
+	}
+	return s, s.look()
+}
+
+// trusted reports whether only root, or in plain mode we ourselves, could have made the inode.
+func trusted(info fs.FileInfo) bool {
+	uid := int(info.Sys().(*syscall.Stat_t).Uid)
+	return uid == 0 || uid == os.Geteuid()
+}
+
+// irregular is the error for what may not be replaced; its text completes "the path is ...".
+type irregular string
+
+func (e irregular) Error() string { return string(e) }
+
+func describe(info fs.FileInfo) string {
+	switch info.Mode().Type() {
+	case 0:
+		return "a regular file"
+	case fs.ModeDir:
+		return "a directory"
+	case fs.ModeSymlink:
+		return "a symbolic link"
+	case fs.ModeNamedPipe:
+		return "a named pipe"
+	case fs.ModeSocket:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// bare strips the names that package os puts into its errors: ours are longer, and the random name
+// of a temporary file would make every repetition of an error a new one.
+func bare(err error) error {
+	var file *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &file):
+		return fmt.Errorf("%s: %w", file.Op, file.Err)
+	case errors.As(err, &link):
+		return fmt.Errorf("%s: %w", link.Op, link.Err)
+	}
+	return err
+}
