@@ -120,14 +120,18 @@ func (c *Client) exchange(ctx context.Context, q request) (r reply, err error) {
 			c.hangUp()
 		}
 	}()
-	if _, err := writeFrame(conn, q); err != nil {
+	q, contents := q.detach()
+	if _, err := writeFrame(conn, q, contents); err != nil {
 		return r, err
 	}
-	body, err := readFrame(conn, c.read, 0)
+	text, content, err := readFrame(conn, c.read, 0)
 	if err != nil {
 		return r, err
 	}
-	if err := decode(body, &r); err != nil {
+	if err = decode(text, &r); err == nil {
+		err = r.attach(content)
+	}
+	if err != nil {
 		return reply{}, fmt.Errorf("%w: malformed reply: %v", errFrame, err)
 	}
 	return r, nil

@@ -75,27 +75,45 @@ func TestClientSendsNothingTooLarge(t *testing.T) {
 	}
 }
 
+// scripted answers a request with each of these in turn, and then hangs up.
+func scripted(t *testing.T, answers ...[]byte) *Client {
+	t.Helper()
+	ln := listen(t, filepath.Join(t.TempDir(), "s"))
+	go func() {
+		conn, err := ln.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for _, a := range answers {
+			_, _ = conn.Read(make([]byte, 1024))
+			_, _ = conn.Write(a)
+		}
+	}()
+	return Dial(ln.Addr().String())
+}
+
+func TestClientAsksForWhatIsMissing(t *testing.T) {
+	c := scripted(t, frame(`{"files":[{"uid":1},{"uid":2}],"sizes":[0,3]}`, "two"),
+		frame(`{"files":[{"uid":3}],"sizes":[0]}`))
+	files, err := c.Observe(context.Background(), make([]plan.Query, 3))
+	if err != nil || len(files) != 3 || files[0].UID != 1 || string(files[1].Data) != "two" || files[2].UID != 3 {
+		t.Errorf("got %v, %v; want three in order", files, err)
+	}
+}
+
 func TestClientDoubtsStrangeAnswers(t *testing.T) {
 	for sentence, answer := range map[string][]byte{
 		"no frame":          []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
 		"an unknown field":  frame(`{"paths":[]}`),
 		"too few answers":   frame(`{"files":[]}`),
-		"too many answers":  frame(`{"files":[{},{}]}`),
-		"half an answer":    frame(`{"files":[{}]}`)[:9],
+		"too many answers":  frame(`{"files":[{},{}],"sizes":[0,0]}`),
+		"half an answer":    frame(`{"files":[{}],"sizes":[0]}`)[:12],
+		"missing sizes":     frame(`{"files":[{}]}`),
 		"no answer, an end": nil,
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			ln := listen(t, filepath.Join(t.TempDir(), "s"))
-			go func() {
-				conn, err := ln.AcceptUnix()
-				if err != nil {
-					return
-				}
-				defer conn.Close()
-				_, _ = conn.Read(make([]byte, 1024))
-				_, _ = conn.Write(answer)
-			}()
-			files, err := Dial(ln.Addr().String()).Observe(context.Background(), []plan.Query{{Key: key(plan.RootCAData, "")}})
+			files, err := scripted(t, answer).Observe(context.Background(), make([]plan.Query, 1))
 			if kind(err) == "" {
 				t.Errorf("got %v, %v; want an error", files, err)
 			}

@@ -15,10 +15,11 @@
 //
 // # Protocol
 //
-// A stream of frames, a request and its reply in turn. A frame is its length (four bytes, big-endian),
-// one byte with the protocol's version (1), and JSON. The length counts version and JSON and is at
-// most 16 MiB. Unknown fields are errors. The reply to an observation may answer only the first
-// part of the queries, at least one; the client asks for the others anew.
+// A stream of frames, a request and its reply in turn. A frame is one byte with the protocol's
+// version (1), the length of its JSON and that of its contents (four bytes each, big-endian, together
+// at most 16 MiB), the JSON, and the contents of all files, one after another. Unknown fields are
+// errors. The reply to an observation may answer only the first part of the queries, at least one;
+// the client asks for the others anew.
 //
 // Sources: unix(7) for SO_PEERCRED, sd_listen_fds(3), sd-daemon(3) for the priority prefixes.
 package writer

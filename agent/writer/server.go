@@ -145,11 +145,11 @@ func (s *server) talk(ctx context.Context, conn *net.UnixConn, who unix.Ucred) {
 	defer context.AfterFunc(ctx, func() { _ = conn.CloseRead() })()
 	r := bufio.NewReader(conn)
 	for {
-		body, err := readFrame(conn, r, patience)
+		text, content, err := readFrame(conn, r, patience)
 		var answer reply
 		switch {
 		case err == nil:
-			answer = s.answer(ctx, body)
+			answer = s.answer(ctx, text, content)
 		case errors.Is(err, errFrame) || errors.Is(err, errCut):
 			answer.Error = &Error{Refused, err.Error()}
 		default:
@@ -159,8 +159,9 @@ func (s *server) talk(ctx context.Context, conn *net.UnixConn, who unix.Ucred) {
 			s.mind(answer.Error, who)
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(patience))
-		sent, failure := writeFrame(conn, answer)
-		if len(body)+sent >= worthFreeing {
+		answer, contents := answer.detach()
+		sent, failure := writeFrame(conn, answer, contents)
+		if len(content)+int(sent) >= worthFreeing {
 			s.free.Reset(quiet)
 		}
 		if err != nil || failure != nil || ctx.Err() != nil {
@@ -182,15 +183,18 @@ func (s *server) mind(e *Error, who unix.Ucred) {
 	}
 }
 
-func (s *server) answer(ctx context.Context, body []byte) (r reply) {
+func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
 	var q request
-	if err := decode(body, &q); err != nil {
+	err := decode(text, &q)
+	if err == nil {
+		err = q.attach(content)
+	}
+	if err != nil {
 		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
 	}
 	local := s.current()
 	// What has begun is finished: a caller that hears nothing knows nothing.
 	ctx = context.WithoutCancel(ctx)
-	var err error
 	switch {
 	case q.Observe != nil && q.Commit == nil && !q.Sweep:
 		r.Files, err = local.observe(ctx, q.Observe, enough)

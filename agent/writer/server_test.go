@@ -17,7 +17,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -92,9 +91,12 @@ func say(t testing.TB, socket string, b []byte) []byte {
 	return answer
 }
 
-func frame(json string) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(json)+1))
-	return append(append(b, version), json...)
+// frame is one with that JSON, and perhaps contents.
+func frame(text string, contents ...string) []byte {
+	content := strings.Join(contents, "")
+	b := binary.BigEndian.AppendUint32([]byte{version}, uint32(len(text)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	return append(append(b, text...), content...)
 }
 
 func TestBothSidesAnswerAlike(t *testing.T) {
@@ -151,6 +153,7 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 	local, dir := newLocal(t)
 	s := serve(t, local)
+	write := `{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},`
 	query := `{"row":"kubeAPIServerServingCAData"}`
 	for sentence, b := range map[string][]byte{
 		"no JSON":                    frame(`hello`),
@@ -164,16 +167,23 @@ func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 		"a path in place of a row":   frame(`{"observe":[{"row":"/etc/shadow"}]}`),
 		"a path in place of a name":  frame(`{"observe":[{"row":"imageRegistryBundleData","name":"../../etc"}]}`),
 		"a digest that is none":      frame(`{"observe":[{"row":"rootCAData","known":"abc"}]}`),
-		"an empty frame":             {0, 0, 0, 0},
-		"a frame without JSON":       {0, 0, 0, 1, version},
-		"a frame that is too large":  {1, 0, 0, 1, version, '{'},
-		"another version":            append([]byte{0, 0, 0, 3, 9}, "{}"...),
+		"an empty frame":             frame(""),
+		"contents and no JSON":       frame("", "valid"),
+		"a frame that is too large":  {version, 1, 0, 0, 0, 0, 0, 0, 1},
+		"a sum that overflows":       {version, 255, 255, 255, 255, 0, 0, 0, 16, '{'},
+		"another version":            append([]byte{9}, frame("{}")[1:]...),
 		"HTTP":                       []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-		"half a head":                {0, 0},
+		"half a head":                {version, 0},
 		"half a frame":               frame(`{"sweep":true}`)[:12],
 		"a good one, then a bad one": append(frame(`{"sweep":true}`), frame(`{"sweep":1}`)...),
-		"content that is not valid":  frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData","data":"aGVsbG8="}]}}`),
-		"content that is not base64": frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData","data":"!"}]}}`),
+		"content that is not valid":  frame(write+`"sizes":[5]}`, "hello"),
+		"content without its size":   frame(write+`"sizes":[]}`, "valid"),
+		"content that is too short":  frame(write+`"sizes":[6]}`, "valid"),
+		"content that is too long":   frame(write+`"sizes":[5]}`, "valid!"),
+		"content of negative size":   frame(write+`"sizes":[-1]}`, "valid"),
+		"content in the JSON":        frame(strings.Replace(write, `"}`, `","data":"dmFsaWQ="}`, 1) + `"sizes":[0]}`),
+		"content of nothing":         frame(`{"sweep":true}`, "valid"),
+		"sizes of nothing":           frame(`{"sweep":true,"sizes":[1]}`, "v"),
 		"deep nesting":               frame(strings.Repeat("[", 1<<16)),
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -250,24 +260,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 func TestLargeObservationComesInParts(t *testing.T) {
-	local, dir := newLocal(t)
-	var queries []plan.Query
-	content := "valid" + strings.Repeat("x", disk.MaxSize-5)
-	for i := range 12 {
-		name := fmt.Sprintf("r%d", i)
-		p := filepath.Join(dir, "etc/docker/certs.d", name, "ca.crt")
-		if err := errors.Join(os.Mkdir(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		queries = append(queries, plan.Query{Key: key(plan.ImageRegistryBundleData, name)})
-	}
-	files, err := Dial(serve(t, local).socket).Observe(context.Background(), queries)
-	if err != nil || len(files) != len(queries) {
-		t.Fatalf("%d answers, %v", len(files), err)
-	}
-	for i, f := range files {
-		if string(f.Data) != content {
-			t.Errorf("answer %d: %d bytes, %s", i, len(f.Data), f.Reason)
+	local, _ := newLocal(t)
+	queries := []plan.Query{{Key: key(plan.RootCAData, "")}, {Key: key(plan.KubeAPIServerServingCAData, "")},
+		{Key: key(plan.ImageRegistryBundleData, "gone")}}
+	for enough, want := range map[int]int{1: 1, overhead + 1: 2, 2*overhead + 1: 2, 2*overhead + 20: 3, 1 << 30: 3} {
+		files, err := local.observe(context.Background(), queries, enough)
+		if err != nil || len(files) != want {
+			t.Errorf("with %d bytes as enough there are %d answers, %v; want %d", enough, len(files), err, want)
 		}
 	}
 }
@@ -333,12 +332,12 @@ func TestRequestUnderWayIsFinished(t *testing.T) {
 func FuzzServer(f *testing.F) {
 	f.Add(frame(`{"sweep":true}`))
 	f.Add(frame(`{"observe":[{"row":"imageRegistryBundleData","name":"gone","known":""}]}`))
-	f.Add(frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData","data":"dmFsaWQ="}]}}`))
-	f.Add(frame(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x","data":"dmFsaWQ="}]}}`))
+	f.Add(frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
+	f.Add(frame(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
 	f.Add(frame(`{"commit":{"removals":[{"row":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
 	f.Add(append(frame(`{"sweep":true}`), frame(`{"sweep":false}`)...))
-	f.Add([]byte{255, 255, 255, 255, 1})
-	f.Add([]byte{0, 0, 0, 2, 1})
+	f.Add([]byte{version, 255, 255, 255, 255, 255, 255, 255, 255})
+	f.Add([]byte{version, 0, 0, 0, 2})
 	local, dir := newLocal(f)
 	s := serve(f, local)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,17 +60,31 @@ func (h *Host) spawn() (*boot, error) {
 	defer console.Close()
 	b.cmd = h.command(notify)
 	b.cmd.Stdout, b.cmd.Stderr = console, console
-	if err := b.cmd.Start(); err != nil {
-		conn.Close()
+	started := make(chan error)
+	go func() {
+		defer conn.Close()
+		defer dieWithUs(b.cmd)()
+		err := b.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = b.cmd.Wait() // the status is read from ProcessState
+			close(b.exited)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, err
 	}
 	go b.listen(conn)
-	go func() {
-		_ = b.cmd.Wait() // the status is read from ProcessState
-		close(b.exited)
-		conn.Close()
-	}()
 	return b, nil
+}
+
+// dieWithUs has the kernel kill a command that is still to be started when this process dies. What
+// counts is the death of the thread that starts it, see PR_SET_PDEATHSIG(2const), so the calling
+// goroutine keeps its thread to itself until it calls the returned function, after the command's end.
+func dieWithUs(cmd *exec.Cmd) (done func()) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
 }
 
 // command puts itself into the host's cgroups and network and becomes systemd-nspawn. Nspawn's own
@@ -91,7 +106,6 @@ func (h *Host) command(notify string) *exec.Cmd {
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "NOTIFY_SOCKET=" + notify,
 		// Hosts of today have cgroup v2 alone, also where the outer machine mixes both.
 		"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 

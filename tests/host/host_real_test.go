@@ -101,11 +101,15 @@ func TestRunReportsStatusAndStderr(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := h.Run(ctx, "sh", "-c", "sleep 1000"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := h.Run(ctx, "sh", "-c", "sleep 1000; true"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("command longer than its context: %v", err)
 	}
 	if got, err := h.Run(t.Context(), "pidof", "sleep"); err == nil {
 		t.Errorf("the command outlived its context: %s", got)
+	}
+	start := time.Now()
+	if err := h.Stop(); err != nil || time.Since(start) > 5*time.Second {
+		t.Errorf("stop after an interrupted command: %v after %v", err, time.Since(start))
 	}
 }
 
@@ -144,8 +148,8 @@ func TestFilesAndJournalOutliveKillAndReboot(t *testing.T) {
 			t.Errorf("journal after %s: %q, %v", what, out, err)
 		}
 	}
-	if got := run(t, h, "cat", "/proc/sys/kernel/random/boot_id"); got == "" {
-		t.Errorf("boot ID %q", bootID)
+	if run(t, h, "cat", "/proc/sys/kernel/random/boot_id") == bootID {
+		t.Error("the boot ID is the same after two boots")
 	}
 }
 

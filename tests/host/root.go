@@ -72,7 +72,7 @@ func Root(ctx context.Context) (string, error) {
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
 	}
-	return root, makeRoot(ctx, root)
+	return root, makeRoot(ctx, r, root)
 }
 
 // missing names what the machine lacks to run a test host.
@@ -155,8 +155,8 @@ var mmdebstrapOptions = []string{"--mode=root", "--format=directory", "--variant
 	"--aptopt=Acquire::Languages \"none\"", "--dpkgopt=force-unsafe-io",
 	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*"}
 
-func makeRoot(ctx context.Context, root string) error {
-	_, lines, opts, err := aptSources(ctx)
+func makeRoot(ctx context.Context, r release, root string) error {
+	lines, opts, err := aptSources(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -184,9 +184,10 @@ func makeRoot(ctx context.Context, root string) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 022; exec "$@"`, "sh"}, args...)...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
+	defer dieWithUs(cmd)()
 	// In a mount namespace of its own, nothing mounted in the root can outlive an interrupted run and
 	// then be hit by the removal of the tree.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("make the root of test hosts: mmdebstrap: %v: %s", err, lastLines(log.String(), 5))

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -41,9 +42,8 @@ func (h *Host) Run(ctx context.Context, command ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "nsenter", args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	// nsenter forks to enter the pid namespace, so the whole process group has to go.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	defer dieWithUs(cmd)()
+	cmd.Cancel = func() error { return killEntered(cmd.Process.Pid) }
 	cmd.WaitDelay = time.Second
 	if err = cmd.Run(); err == nil {
 		return out.String(), nil
@@ -55,6 +55,33 @@ func (h *Host) Run(ctx context.Context, command ...string) (string, error) {
 		err = &ExitError{Command: command, Code: exit.ExitCode(), Stderr: errs.String()}
 	}
 	return out.String(), fmt.Errorf("host %s: %w", h.opts.Name, err)
+}
+
+// killEntered kills what nsenter runs, and so ends nsenter. Were nsenter itself killed, its child in
+// the host's pid namespace would become a child of the outer machine's init, and until that one
+// reaps it, it would be in the way of the host's shutdown.
+func killEntered(nsenter int) error {
+	if err := syscall.Kill(nsenter, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	children := descendants(nsenter)
+	for _, pid := range children {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // may have ended by itself
+	}
+	if len(children) == 0 { // not forked yet
+		return syscall.Kill(nsenter, syscall.SIGKILL)
+	}
+	return syscall.Kill(nsenter, syscall.SIGCONT)
+}
+
+func descendants(pid int) (all []int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	for f := range strings.FieldsSeq(string(b)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			all = append(append(all, child), descendants(child)...)
+		}
+	}
+	return all
 }
 
 // RunAs is Run as another user of the host, with its primary and supplementary groups and without
@@ -114,7 +141,7 @@ func (f *follower) follow(ctx context.Context) (Entry, error) {
 	cmd := exec.CommandContext(ctx, "journalctl", append(args, f.args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	defer dieWithUs(cmd)()
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		cancel()

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -72,24 +71,17 @@ func acquireOptions(dump string) []string {
 	return opts
 }
 
-// aptSources returns the sources and the acquire options of the running machine.
-func aptSources(ctx context.Context) (r release, lines, opts []string, err error) {
-	b, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		return r, nil, nil, err
-	}
-	if r, err = thisRelease(b); err != nil {
-		return r, nil, nil, err
-	}
+// aptSources returns the sources of the release and the acquire options of the running machine.
+func aptSources(ctx context.Context, r release) (lines, opts []string, err error) {
 	index, err := output(ctx, "apt-get", "indextargets", "--format", indexFormat, "Created-By: Packages")
 	if err != nil {
-		return r, nil, nil, err
+		return nil, nil, err
 	}
 	if lines, err = r.sources(index); err != nil {
-		return r, nil, nil, err
+		return nil, nil, err
 	}
 	dump, err := output(ctx, "apt-config", "dump", "Acquire")
-	return r, lines, acquireOptions(dump), err
+	return lines, acquireOptions(dump), err
 }
 
 // lastLines is the end of a log, for errors.
