@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -45,6 +46,7 @@ func (s *source) run(ctx context.Context) {
 	drift := s.wiring.watch(filepath.Dir(s.kubeconfig))
 	defer func() { _ = drift.Close() }()
 	for ctx.Err() == nil {
+		read := s.digest()
 		id, err := identity.FromKubeconfig(s.kubeconfig)
 		if err != nil {
 			s.offer(agent.Reading{State: stateNoIdentity, Reason: plan.Printable(err.Error())})
@@ -55,12 +57,21 @@ func (s *source) run(ctx context.Context) {
 			}
 			continue
 		}
-		s.follow(ctx, id, drift.Changed())
+		s.follow(ctx, id, func() bool { return s.digest() != read }, drift.Changed())
 	}
 }
 
-// follow passes readings on until the kubeconfig has other content.
-func (s *source) follow(ctx context.Context, id *identity.Identity, changes <-chan struct{}) {
+// digest tells one content of the kubeconfig from another; zero is a file that cannot be read.
+func (s *source) digest() plan.Digest {
+	b, err := os.ReadFile(s.kubeconfig)
+	if err != nil {
+		return plan.Digest{}
+	}
+	return plan.DigestOf(b)
+}
+
+// follow passes readings on until the kubeconfig is stale.
+func (s *source) follow(ctx context.Context, id *identity.Identity, stale func() bool, changes <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o, t := s.settings.Object, s.settings.Follow
@@ -74,7 +85,7 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, changes <-ch
 		case r := <-w.Readings():
 			s.offer(s.translate(r))
 		case <-changes:
-			if id.Stale() {
+			if stale() {
 				s.wiring.log.Info("the kubeconfig changed", zap.String("file", s.kubeconfig))
 				return
 			}
