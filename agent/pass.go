@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -117,7 +118,7 @@ func (l *loop) lastGood() *plan.Desired {
 func (l *loop) take(r Reading) {
 	if r.State != l.reading.State {
 		l.since = l.Clock.Now()
-		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: r.State}.
+		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: strings.TrimSuffix("the source is "+r.State+": "+r.Reason, ": ")}.
 			With(audit.State, r.State).With(audit.Reason, r.Reason))
 	}
 	l.reading = Reading{State: r.State, Reason: r.Reason}

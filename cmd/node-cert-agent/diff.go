@@ -28,9 +28,9 @@ there is nothing to do and with 3 if changes are pending.`,
 			if kubeconfig == "" {
 				return usage(errNoKubeconfig)
 			}
-			s, err := config.Load(f.configOptions())
+			s, err := f.load()
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()

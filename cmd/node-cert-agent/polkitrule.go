@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
 )
@@ -23,9 +22,9 @@ the agent's user ask systemd for exactly these actions. node-cert-agent-polkit.s
 the agent starts; restart that service after the allowlist changed.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := config.Load(f.configOptions())
+			s, err := f.load()
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			rule := units.PolkitRule(serviceUser, s.Policy.Units)
 			if file == "" {

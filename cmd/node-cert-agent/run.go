@@ -29,9 +29,9 @@ bad. With --root it does the same on a tree of your own, in one process and with
 			if kubeconfig == "" {
 				return usage(errNoKubeconfig)
 			}
-			settings, err := config.Load(f.configOptions())
+			settings, err := f.load()
 			if err != nil {
-				return usage(err)
+				return err
 			}
 			return service(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		},
@@ -98,7 +98,7 @@ func awaitConfig(ctx context.Context, f *flags, w *wiring, s config.Settings) (c
 			return s, false
 		case <-drift.Changed():
 		}
-		changed, err := config.Load(f.configOptions())
+		changed, err := f.load()
 		switch {
 		case err == nil && changed.Digest != s.Digest:
 			w.log.Info("the configuration changed")

@@ -47,6 +47,21 @@ func (f *flags) configOptions() config.Options {
 	return config.Options{Root: f.root, Dirs: f.configDirs}
 }
 
+// load reads the configuration. On a tree of one's own files belong to oneself: only root can give
+// them away.
+func (f *flags) load() (config.Settings, error) {
+	s, err := config.Load(f.configOptions())
+	if err != nil {
+		return s, usage(err)
+	}
+	if f.plain() && os.Geteuid() != 0 {
+		for i := range s.Policy.Rows {
+			s.Policy.Rows[i].UID, s.Policy.Rows[i].GID = os.Geteuid(), os.Getegid()
+		}
+	}
+	return s, nil
+}
+
 // wiring is what lives longer than one configuration.
 type wiring struct {
 	plain  bool
