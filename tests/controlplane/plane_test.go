@@ -169,19 +169,19 @@ func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 	}
 }
 
-func TestAStoppedAPIServerSaysNothingUntilItGoesOn(t *testing.T) {
+func TestAFrozenAPIServerSaysNothingUntilItThaws(t *testing.T) {
 	p := start(t, controlplane.Options{})
-	must(t, p.SignalAPIServer(syscall.SIGSTOP))
+	must(t, p.FreezeAPIServer())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL()+"/version", nil)
 	must(t, err)
 	if _, err := p.AdminClient().Do(req); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("stopped: %v, want silence", err)
+		t.Fatalf("frozen: %v, want silence", err)
 	}
-	must(t, p.SignalAPIServer(syscall.SIGCONT))
+	must(t, p.ThawAPIServer())
 	if code, _ := get(t, p.AdminClient(), p.URL()+"/version"); code != http.StatusOK {
-		t.Fatalf("going on: %d", code)
+		t.Fatalf("thawed: %d", code)
 	}
 }
 
@@ -193,7 +193,9 @@ func TestTwoPlanesRunSideBySideAndLeaveNothing(t *testing.T) {
 			var err error
 			if planes[i], err = controlplane.Start(t.Context(), controlplane.Options{}); err != nil {
 				t.Error(err)
+				return
 			}
+			t.Cleanup(func() { _ = planes[i].Stop() }) // what it says is looked at below
 		})
 	}
 	starting.Wait()
