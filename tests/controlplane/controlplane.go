@@ -189,9 +189,10 @@ func (p *Plane) apiServerReady(ctx context.Context, api *server) error {
 	return controllers.ready(ctx, p.admin, url(p.ports.controllers)+"/healthz")
 }
 
-// StopAPIServer sends the signal to the API server and waits for its end, which after SIGTERM takes
-// up to a minute while clients watch. Nothing else stops. It is an error if the API server does not
-// run.
+// StopAPIServer sends the signal to the API server and waits for its end. After SIGTERM that takes
+// up to a minute while anybody watches, the controllers included, unless APIServerArgs hold
+// --shutdown-watch-termination-grace-period=1s. Nothing else stops. It is an error if the API server
+// does not run.
 func (p *Plane) StopAPIServer(ctx context.Context, sig syscall.Signal) error {
 	p.mu.Lock()
 	api := p.api
