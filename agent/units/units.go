@@ -5,6 +5,7 @@ package units
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"os"
 	"strconv"
 	"sync"
@@ -174,8 +175,8 @@ func (c *Conn) connect(ctx context.Context) (*dbus.Conn, error) {
 	life, end := context.WithCancel(context.Background())
 	keep := context.AfterFunc(ctx, end)
 	bus, err := dial(ctx, life, c.address)
-	if !keep() && err == nil {
-		err = ctx.Err()
+	if !keep() {
+		err = errors.New("the bus did not answer in time")
 	}
 	if err != nil {
 		end()
