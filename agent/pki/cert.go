@@ -23,4 +23,6 @@ type Cert struct {
 	NotBefore, NotAfter time.Time
 	// CA tells whether basicConstraints says so.
 	CA bool
+	// DER is the certificate itself.
+	DER []byte
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is the loop: it waits until something happened (the object changed, a managed file
+// drifted, a unit's job ended, a retry or the resync is due), plans, applies the plan and reports.
+//
+// It owns the order of things and the agent's memory, and nothing else: it knows its neighbours
+// through the small interfaces it declares here, and cmd plugs the concrete types in. All decisions
+// are in package plan; all effects are behind the interfaces. One goroutine owns all state, so there
+// are no locks; unit jobs run beside it and report back through a channel.
+//
+// The order that it promises: what is claimed is durable before the commit; the intent is recorded
+// before the first rename; an action is marked unknown, durably, before it is dispatched; and no
+// action is dispatched after a commit that failed.
+package agent
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// Reading is what the source says: its state and, when the object was read, what it asks for.
+type Reading struct {
+	// State is one word or two for status and records, and Reason the fact behind it. Both are safe
+	// to print.
+	State, Reason string
+	// Desired is nil unless the object was read just now.
+	Desired *plan.Desired
+}
+
+// Source follows the object. The channel carries the newest reading; older ones may be dropped.
+type Source interface {
+	Readings() <-chan Reading
+}
+
+// Writer is the privileged half.
+type Writer interface {
+	// Observe tells what is at the files asked for, in the same order.
+	Observe(context.Context, []plan.Query) ([]plan.File, error)
+	// Commit publishes and removes files. After an error the disk has to be observed again.
+	Commit(context.Context, plan.Commit) error
+	// Sweep removes what an interrupted commit left beside managed files.
+	Sweep(context.Context) ([]string, error)
+}
+
+// Units asks systemd. It is safe for concurrent use.
+type Units interface {
+	State(ctx context.Context, unit string) (plan.UnitState, error)
+	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
+	// unless the job is done and the unit active.
+	Act(context.Context, plan.Unit) (plan.UnitState, error)
+}
+
+// Store is the agent's durable memory.
+type Store interface {
+	Load() (st state.State, lost string, err error)
+	Save(state.State) error
+	Keep(st *state.State, object plan.Object, entries []plan.Entry) error
+	Content(state.Remembered) ([]byte, error)
+}
+
+// Drift announces that something happened to a managed file, perhaps by our own hand.
+type Drift interface {
+	Changed() <-chan struct{}
+	// Set says which directories hold managed files now. An error names those that cannot be
+	// watched; the resync still looks at them.
+	Set(directories []string) error
+}
+
+// Recorder takes audit records.
+type Recorder interface{ Record(audit.Record) }
+
+// Reporter shows the status and speaks to systemd.
+type Reporter interface {
+	Ready() error
+	Alive() error
+	Publish(report.Status) error
+}
+
+// Clock is the passing of time.
+type Clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+// Times are the agent's durations, from configuration.
+type Times struct {
+	// Resync is how often the host is looked at although nothing happened; jittered by a tenth.
+	Resync time.Duration
+	// Coalesce is how long a unit action waits for more changes.
+	Coalesce time.Duration
+	// Spread is over how long a fleet spreads its restarts; each node has its own place in it.
+	Spread time.Duration
+	// RetryMin and RetryMax bound the exponential delays after a failure.
+	RetryMin, RetryMax time.Duration
+	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
+	Job time.Duration
+	// Watchdog is how often systemd wants to hear from the loop; zero means never.
+	Watchdog time.Duration
+}
+
+// Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
+type Agent struct {
+	Source Source
+	Drift  Drift
+	Writer Writer
+	Units  Units
+	Store  Store
+	Trail  Recorder
+	Report Reporter
+	Clock  Clock
+	Log    *zap.Logger
+	Policy plan.Policy
+	Times  Times
+	// Node seeds what must differ between the hosts of a fleet.
+	Node    string
+	Version string
+	// Remember turns bytes that were kept back into entries, validating them again.
+	Remember func(plan.Key, []byte) (plan.Entry, error)
+	// Idle is called after each pass; it may give memory back to the system. It may be nil.
+	Idle func()
+}
+
+// Run works until ctx ends. It returns an error only if the agent's own directories cannot be used
+// at the start; everything else that is wrong with the world is a state with a reason and a next try.
+func (a *Agent) Run(ctx context.Context) error {
+	l := &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown()}
+	if err := l.restore(ctx); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-a.Source.Readings():
+			l.take(r)
+		case <-a.Drift.Changed():
+		case j := <-l.jobs:
+			l.ended(j)
+		case <-l.wake():
+			if l.answerWatchdog(); !l.due() {
+				continue
+			}
+		}
+		l.pass(ctx)
+	}
+}

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+const (
+	kubeletCA = "/etc/kubernetes/kubelet-ca.crt"
+	certsD    = "/etc/docker/certs.d/"
+)
+
+var (
+	caA = string(testpki.NewCA("a"))
+	caB = string(testpki.NewCA("b"))
+)
+
+// host is a machine whose agent can be killed and started again: disk, systemd and state directory
+// stay, everything else is new.
+type host struct {
+	t       *testing.T
+	clock   *agenttest.Clock
+	disk    *agenttest.Disk
+	systemd *agenttest.Systemd
+	dir     *agenttest.Dir
+	policy  plan.Policy
+
+	trail  *agenttest.Trail
+	source agenttest.Source
+	drift  agenttest.Drift
+	report *agenttest.Reporter
+	stop   func()
+	last   report.Status
+}
+
+func newHost(t *testing.T) *host {
+	h := &host{t: t, clock: agenttest.NewClock(), dir: agenttest.NewDir()}
+	h.policy = plan.Policy{
+		Rows: []plan.Row{
+			{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
+			{ID: plan.ImageRegistryBundleData, File: certsD + "{name}/ca.crt", Mode: 0o644},
+		},
+		Units: []plan.Unit{{Name: "reader.service", Verb: plan.Reload}},
+	}
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.systemd = agenttest.NewSystemd(h.clock)
+	return h
+}
+
+// start runs an agent until kill, and returns when it is ready.
+func (h *host) start() report.Status {
+	h.t.Helper()
+	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
+	a := &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Store: state.Open(h.dir),
+		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
+		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute},
+		Remember: remember}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	h.stop = func() {
+		cancel()
+		for {
+			select {
+			case <-h.report.Statuses:
+			case err := <-ended:
+				if err != nil {
+					h.t.Errorf("the agent ended with %v", err)
+				}
+				return
+			}
+		}
+	}
+	s := h.pass()
+	<-h.report.IsReady()
+	return s
+}
+
+// kill ends the agent where it stands. The twins hold nothing back, so this is as good as SIGKILL.
+func (h *host) kill() { h.stop() }
+
+// pass waits for the end of a pass.
+func (h *host) pass() report.Status {
+	h.t.Helper()
+	select {
+	case h.last = <-h.report.Statuses:
+	case <-time.After(10 * time.Second):
+		h.t.Fatal("no pass ended")
+	}
+	return h.last
+}
+
+// publish lets the object ask for these files and waits for the pass.
+func (h *host) publish(entries ...plan.Entry) report.Status {
+	h.t.Helper()
+	d := &plan.Desired{Verified: true, Entries: entries, Listed: map[plan.RowID]bool{}}
+	for _, e := range entries {
+		d.Listed[e.Row] = true
+	}
+	h.source <- agent.Reading{State: "following", Desired: d}
+	return h.pass()
+}
+
+// wait lets time pass until the loop turns by itself.
+func (h *host) wait(d time.Duration) report.Status {
+	h.t.Helper()
+	h.clock.Move(d)
+	return h.pass()
+}
+
+// settled waits until no unit job runs.
+func (h *host) settled() report.Status {
+	h.t.Helper()
+	for slices.ContainsFunc(h.last.Units, func(u report.Unit) bool { return u.State == "running" }) {
+		h.pass()
+	}
+	return h.last
+}
+
+func (h *host) wantFile(path, want string) {
+	h.t.Helper()
+	if got, ok := h.disk.Read(path); got != want || ok != (want != "") {
+		h.t.Errorf("%s holds %.60q (there: %v), want %.60q", path, got, ok, want)
+	}
+}
+
+func (h *host) wantJobs(want ...string) {
+	h.t.Helper()
+	if got := h.systemd.Done(); !slices.Equal(got, want) {
+		h.t.Errorf("systemd did %q, want %q", got, want)
+	}
+}
+
+func remember(k plan.Key, data []byte) (plan.Entry, error) {
+	b, err := pki.Parse(data, pki.Options{AllowLeaf: true})
+	return plan.Entry{Key: k, Data: data, Digest: plan.DigestOf(data), Certs: b.Certs}, err
+}
+
+func kubelet(data string) plan.Entry {
+	e, err := remember(plan.Key{Row: plan.KubeAPIServerServingCAData}, []byte(data))
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+func registry(name, data string) plan.Entry {
+	e := kubelet(data)
+	e.Key = plan.Key{Row: plan.ImageRegistryBundleData, Name: name}
+	return e
+}
+
+func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	if s := h.publish(kubelet(caA)); s.Units[0].State != "owed" {
+		t.Errorf("after the write the unit is %q, want owed until changes have come together", s.Units[0].State)
+	}
+	h.wantFile(kubeletCA, caA)
+	h.wantJobs()
+	h.wait(2 * time.Second)
+	if s := h.settled(); s.Units[0].State != "loaded" {
+		t.Errorf("after the reload the unit is %q", s.Units[0].State)
+	}
+	h.wantJobs("reload reader.service")
+	h.wait(time.Hour + 6*time.Minute)
+	h.wantJobs("reload reader.service")
+	want := []string{"started", "memory-lost", "unit-adopted", "source-state", "intent", "written", "unit-dispatched", "unit-paid"}
+	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n == "unit-adopted" }); !slices.Equal(got, slices.Delete(want, 2, 3)) {
+		t.Errorf("the trail reads %q", got)
+	}
+}
+
+func TestAnUnchangedObjectWritesNothingAndMovesNoContent(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r:5000", caB))
+	commits, bytes := h.disk.Commits, h.disk.Bytes
+	for range 3 {
+		h.publish(kubelet(caA), registry("r:5000", caB))
+	}
+	if h.disk.Commits != commits || h.disk.Bytes != bytes {
+		t.Errorf("%d commits and %d bytes more for an unchanged object", h.disk.Commits-commits, h.disk.Bytes-bytes)
+	}
+}
+
+func TestDriftIsHealedWithoutTheObject(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.disk.Put(kubeletCA, "scribble")
+	h.drift <- struct{}{}
+	h.pass()
+	h.wantFile(kubeletCA, caA)
+	h.disk.Delete(kubeletCA)
+	h.drift <- struct{}{}
+	h.pass()
+	h.wantFile(kubeletCA, caA)
+}
+
+func TestKilledBetweenRenameAndReloadTheReloadStillHappensOnce(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	h.settled()
+	h.clock.Move(time.Minute)
+	h.publish(kubelet(caB)) // written, the reload waits for its two seconds
+	h.kill()
+	h.wantJobs("reload reader.service")
+	h.start()
+	defer h.kill()
+	h.wait(2 * time.Second)
+	h.settled()
+	h.wantJobs("reload reader.service", "reload reader.service")
+	h.publish(kubelet(caB))
+	h.wantJobs("reload reader.service", "reload reader.service")
+}
+
+func TestKilledWhileAJobRunsTheActionIsRepeated(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	dying := make(chan struct{})
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			close(dying)
+			return errors.New("connection lost")
+		}
+		return nil
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.clock.Move(2 * time.Second)
+	h.pass()
+	<-dying
+	h.kill()
+	h.systemd.Fail = func(string, string) error { return nil }
+	h.start()
+	defer h.kill()
+	h.wait(2 * time.Second)
+	h.settled()
+	h.wantJobs("reload reader.service")
+}
+
+func TestFromAToBAndBackOwesNothingWhenTheUnitSawNeither(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	h.settled()
+	h.publish(kubelet(caB))
+	h.publish(kubelet(caA))
+	if s := h.last; s.Units[0].State != "loaded" {
+		t.Errorf("the unit is %q: %s", s.Units[0].State, s.Units[0].Reason)
+	}
+	h.wantJobs("reload reader.service")
+}
+
+func TestWithoutMemoryNothingIsRemovedAndNothingRestarted(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.start()
+	h.publish(kubelet(caA), registry("old", caA), registry("new", caB))
+	h.kill()
+	h.clock.Move(time.Hour)
+	h.systemd.Start("reader.service")
+	*h.dir = *agenttest.NewDir()
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("new", caB))
+	h.wantFile(certsD+"old/ca.crt", caA)
+	h.wantJobs()
+	if !slices.Contains(h.trail.Names(), "memory-lost") {
+		t.Error("the loss is not on record")
+	}
+}
+
+func TestARegistryThatVanishedIsRemovedAndOthersStay(t *testing.T) {
+	h := newHost(t)
+	h.disk.Put(certsD+"foreign/ca.crt", "by hand")
+	h.start()
+	defer h.kill()
+	h.publish(registry("a", caA), registry("b", caB))
+	h.publish(registry("a", caA))
+	h.wantFile(certsD+"a/ca.crt", caA)
+	h.wantFile(certsD+"b/ca.crt", "")
+	h.wantFile(certsD+"foreign/ca.crt", "by hand")
+}
+
+func TestAfterARestartWithoutAnAPIServerTheLastGoodStateIsRestored(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	h.publish(kubelet(caA), registry("r", caB))
+	h.kill()
+	h.disk.Delete(kubeletCA)
+	s := h.start()
+	defer h.kill()
+	h.wantFile(kubeletCA, caA)
+	if s.State != "starting" || len(s.Files) != 2 {
+		t.Errorf("ready with state %q and %d files", s.State, len(s.Files))
+	}
+}
+
+func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" {
+			return errors.New("fsync: input/output error")
+		}
+		return nil
+	}
+	s := h.publish(kubelet(caA))
+	if !strings.Contains(s.Trouble, "input/output error") || s.Files[0].State != "pending" {
+		t.Errorf("status says %q, file %q", s.Trouble, s.Files[0].State)
+	}
+	h.wait(time.Second + 100*time.Millisecond)
+	h.wantJobs()
+	h.disk.Fail = func(string, string) error { return nil }
+	s = h.wait(3 * time.Second)
+	if s.Trouble != "" || s.Files[0].State != "in place" || h.disk.Commits != 1 {
+		t.Errorf("after the retry: trouble %q, file %q, %d commits", s.Trouble, s.Files[0].State, h.disk.Commits)
+	}
+	h.wait(2 * time.Second)
+	h.settled()
+	h.wantJobs("reload reader.service")
+}
+
+func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && strings.HasPrefix(path, certsD) {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), registry("r", caB))
+	s := h.wait(time.Second + 100*time.Millisecond)
+	h.wantFile(kubeletCA, caA)
+	h.wantFile(certsD+"r/ca.crt", "")
+	if !strings.Contains(s.Trouble, "read-only") {
+		t.Errorf("trouble is %q", s.Trouble)
+	}
+}
+
+func TestAFailedActionStaysOwedAndIsRetriedLater(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	fail := true
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" && fail {
+			return errors.New("job failed")
+		}
+		return nil
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	if s := h.settled(); s.Units[0].State != "failed" || s.Actions.Failed != 1 {
+		t.Errorf("after the failure: %+v", s.Units[0])
+	}
+	fail = false
+	h.wait(time.Second + 100*time.Millisecond)
+	if s := h.settled(); s.Units[0].State != "loaded" || s.Actions.Paid != 1 {
+		t.Errorf("after the retry: %+v", s.Units[0])
+	}
+}
+
+func TestMemoryThatCannotBeSavedHoldsBackTheActionAndTheClaim(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.dir.Fail = func(op, name string) error {
+		if op == "write" && name == "state.json" {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}
+	h.publish(registry("r", caA))
+	h.wantFile(certsD+"r/ca.crt", "") // unclaimed, it could never be removed
+	h.publish(kubelet(caA))
+	h.wantFile(kubeletCA, caA) // this row needs no claim: trust grows although memory is full
+	h.wait(3 * time.Second)
+	h.wantJobs()
+}
+
+func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	refused := plan.Refusal{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Reason: "holds a private key"}
+	for range 2 {
+		h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Verified: true,
+			Entries: []plan.Entry{registry("r", caA)}, Refused: []plan.Refusal{refused}}}
+		h.pass()
+	}
+	h.wantFile(certsD+"r/ca.crt", caA)
+	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "refused" })); n != 1 || len(h.last.Refused) != 1 {
+		t.Errorf("recorded %d times, status %v", n, h.last.Refused)
+	}
+}
+
+func TestAnObjectThatIsGoneLeavesEverythingInPlace(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.source <- agent.Reading{State: "no object", Reason: "deleted"}
+	if s := h.pass(); s.State != "no object" || len(s.Files) != 1 {
+		t.Errorf("status is %q with %d files", s.State, len(s.Files))
+	}
+	h.wantFile(kubeletCA, caA)
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agenttest holds complete in-memory twins of the agent's neighbours: a host's disk behind
+// the writer, systemd, the state directory, the clock, the source, the trail and the reporter.
+//
+// Each twin behaves as the real one does, and each can be told to fail: Fail is asked before every
+// operation and its error becomes the operation's. Twins are safe for concurrent use. They assert
+// nothing; a test looks at what they hold.
+package agenttest
+
+import (
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+)
+
+// Clock is a clock that stands still until it is moved.
+type Clock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers map[chan time.Time]time.Time
+}
+
+// NewClock starts at an arbitrary fixed time.
+func NewClock() *Clock {
+	return &Clock{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
+}
+
+// Now implements agent.Clock.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// After implements agent.Clock.
+func (c *Clock) After(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := make(chan time.Time, 1)
+	if d <= 0 {
+		ch <- c.now
+	} else {
+		c.timers[ch] = c.now.Add(d)
+	}
+	return ch
+}
+
+// Move lets d pass: every timer that is due fires.
+func (c *Clock) Move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	for ch, t := range c.timers {
+		if !t.After(c.now) {
+			ch <- c.now
+			delete(c.timers, ch)
+		}
+	}
+}
+
+// Source hands out the readings that a test gives it.
+type Source chan agent.Reading
+
+// Readings implements agent.Source.
+func (s Source) Readings() <-chan agent.Reading { return s }
+
+// Drift announces what a test says.
+type Drift chan struct{}
+
+// Changed implements agent.Drift.
+func (d Drift) Changed() <-chan struct{} { return d }
+
+// Set implements agent.Drift.
+func (d Drift) Set([]string) error { return nil }
+
+// Trail keeps audit records.
+type Trail struct {
+	mu      sync.Mutex
+	records []audit.Record
+}
+
+// Record implements agent.Recorder.
+func (t *Trail) Record(r audit.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.records = append(t.records, r)
+}
+
+// Names lists the kinds recorded so far, in order.
+func (t *Trail) Names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := make([]string, len(t.records))
+	for i, r := range t.records {
+		names[i] = r.Kind.Name
+	}
+	return names
+}
+
+// Reporter passes each status on: a test waits for the end of a pass by receiving from it.
+type Reporter struct {
+	Statuses chan report.Status
+	ready    chan struct{}
+}
+
+// NewReporter makes a reporter whose statuses have to be received.
+func NewReporter() *Reporter {
+	return &Reporter{Statuses: make(chan report.Status), ready: make(chan struct{})}
+}
+
+// Ready implements agent.Reporter.
+func (r *Reporter) Ready() error { close(r.ready); return nil }
+
+// IsReady tells whether Ready was called.
+func (r *Reporter) IsReady() <-chan struct{} { return r.ready }
+
+// Alive implements agent.Reporter.
+func (r *Reporter) Alive() error { return nil }
+
+// Publish implements agent.Reporter.
+func (r *Reporter) Publish(s report.Status) error { r.Statuses <- s; return nil }
+
+// Dir is a state directory in memory.
+type Dir struct {
+	mu    sync.Mutex
+	files map[string][]byte
+	// Fail is asked with the operation and the file's name.
+	Fail func(operation, name string) error
+}
+
+// NewDir is empty and does not fail.
+func NewDir() *Dir {
+	return &Dir{files: make(map[string][]byte), Fail: func(string, string) error { return nil }}
+}
+
+// ReadFile implements state.Dir.
+func (d *Dir) ReadFile(name string) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Fail("read", name); err != nil {
+		return nil, err
+	}
+	b, ok := d.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return b, nil
+}
+
+// WriteFile implements state.Dir.
+func (d *Dir) WriteFile(name string, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Fail("write", name); err != nil {
+		return err
+	}
+	d.files[name] = append([]byte(nil), data...)
+	return nil
+}
+
+// Rename implements state.Dir.
+func (d *Dir) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Fail("rename", from); err != nil {
+		return err
+	}
+	d.files[to] = d.files[from]
+	delete(d.files, from)
+	return nil
+}
+
+// Remove implements state.Dir.
+func (d *Dir) Remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Fail("remove", name); err != nil {
+		return err
+	}
+	delete(d.files, name)
+	return nil
+}
+
+// List implements state.Dir.
+func (d *Dir) List(subdirectory string) (names []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Fail("list", subdirectory); err != nil {
+		return nil, err
+	}
+	for name := range d.files {
+		if rest, ok := strings.CutPrefix(name, subdirectory+"/"); ok {
+			names = append(names, path.Base(rest))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// apply carries the plan out: claim, intent, commit, outcome, memory (steps 3 and 4 of the flow).
+// An empty plan touches nothing.
+func (l *loop) apply(ctx context.Context, p plan.Plan) error {
+	l.recordExceptions(p)
+	if p.Owned != nil {
+		before := l.memory.Owned
+		l.memory.Owned = p.Owned
+		if err := l.Store.Save(l.memory); err != nil {
+			l.memory.Owned = before
+			return err
+		}
+	}
+	if !p.Empty() {
+		if err := l.commit(ctx, p); err != nil {
+			return err
+		}
+	}
+	l.synced = l.Clock.Now()
+	if !l.desired.Verified {
+		return nil
+	}
+	return l.Store.Keep(&l.memory, l.desired.Object, l.desired.Entries)
+}
+
+// commit is one request to the writer, all or nothing up to the first rename. Only when that failed
+// before is it one request a row, so that a directory that cannot be written does not keep new trust
+// from the others.
+func (l *loop) commit(ctx context.Context, p plan.Plan) error {
+	parts := []plan.Plan{p}
+	if l.failures > 0 {
+		parts = p.ByRow()
+	}
+	var first error
+	for _, part := range parts {
+		if err := l.commitPart(ctx, part); err != nil && first == nil {
+			first = err
+		}
+	}
+	if err := l.look(ctx); err != nil && first == nil {
+		first = err
+	}
+	return first
+}
+
+func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
+	l.Trail.Record(intent(p))
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
+	defer cancel()
+	if err := l.Writer.Commit(ctx, p.Commit()); err != nil {
+		l.distrust(p)
+		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
+		return fmt.Errorf("committing: %v", err)
+	}
+	for _, w := range p.Writes {
+		l.Trail.Record(written(p.Object, w))
+		l.known.at[w.Key] = w.Digest
+		delete(l.unsynced, w.Key)
+		l.writes++
+	}
+	for _, r := range p.Removes {
+		l.Trail.Record(about(p.Object, audit.Removed, "removed "+r.Path).
+			With(audit.Row, string(r.Row)).With(audit.Entry, r.Name).With(audit.Path, r.Path).With(audit.Before, r.Digest.String()))
+	}
+	return nil
+}
+
+// distrust marks what a failed commit may have left undurable: after a failed fsync the bytes can be
+// read and still be lost, so the next pass stages them anew.
+func (l *loop) distrust(p plan.Plan) {
+	if l.unsynced == nil {
+		l.unsynced = make(map[plan.Key]bool)
+	}
+	for _, w := range p.Writes {
+		l.unsynced[w.Key] = true
+	}
+}
+
+// look observes the host again after a commit, because units are judged by what is on disk now.
+// Without units nobody needs to know.
+func (l *loop) look(ctx context.Context) error {
+	if len(l.Policy.Units) == 0 {
+		return nil
+	}
+	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
+	if err != nil {
+		return err
+	}
+	l.observed = o
+	return nil
+}
+
+// recordExceptions records what is refused or kept, once.
+func (l *loop) recordExceptions(p plan.Plan) {
+	for _, r := range news(l.refused, p.Refused) {
+		l.Trail.Record(exception(p.Object, audit.Refused, "refused", r))
+	}
+	for _, k := range news(l.kept, p.Kept) {
+		l.Trail.Record(exception(p.Object, audit.Kept, "kept", k))
+	}
+	l.refused, l.kept = p.Refused, p.Kept
+}
+
+func exception(o plan.Object, kind audit.Kind, word string, r plan.Refusal) audit.Record {
+	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
+	return about(o, kind, fmt.Sprintf("%s %s: %s", word, name, reason)).
+		With(audit.Row, string(r.Row)).With(audit.Entry, plan.Printable(r.Name)).With(audit.Reason, reason)
+}
+
+func about(o plan.Object, kind audit.Kind, message string) audit.Record {
+	return audit.Record{Kind: kind, Message: message}.
+		With(audit.UID, plan.Printable(o.UID)).With(audit.ResourceVersion, plan.Printable(o.ResourceVersion))
+}
+
+// intent says what is about to happen: one record for the whole commit, a line a file.
+func intent(p plan.Plan) audit.Record {
+	var files strings.Builder
+	for _, w := range p.Writes {
+		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, orNone(w.Before), w.Digest)
+	}
+	for _, r := range p.Removes {
+		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
+	}
+	return about(p.Object, audit.Intent, fmt.Sprintf("about to write %d files and remove %d", len(p.Writes), len(p.Removes))).
+		With(audit.Files, strings.TrimSuffix(files.String(), "\n"))
+}
+
+func written(o plan.Object, w plan.Write) audit.Record {
+	return about(o, audit.Written, fmt.Sprintf("wrote %s: %s, %d certificates added, %d removed", w.Path, w.Cause, len(w.Added), len(w.Removed))).
+		With(audit.Row, string(w.Row)).With(audit.Entry, w.Name).With(audit.Path, w.Path).With(audit.Cause, string(w.Cause)).
+		With(audit.Before, w.Before.String()).With(audit.After, w.Digest.String()).
+		With(audit.CertsAdded, certLines(w.Added)).With(audit.CertsRemoved, certLines(w.Removed))
+}
+
+// certLines lists certificates, one a line: fingerprint and subject.
+func certLines(certs []pki.Cert) string {
+	lines := make([]string, len(certs))
+	for i, c := range certs {
+		lines[i] = c.Fingerprint.String() + " " + plan.Printable(c.Subject)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func orNone(d plan.Digest) string {
+	if d == (plan.Digest{}) {
+		return "none"
+	}
+	return d.String()
+}

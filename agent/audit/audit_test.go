@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/journal"
+)
+
+// journalField is the alphabet of systemd.journal-fields(7). go-systemd complains about another name
+// and sends it all the same.
+var journalField = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
+
+func TestFieldNamesAreFitForTheJournal(t *testing.T) {
+	for _, f := range FieldNames() {
+		if !journalField.MatchString(string(f)) || !strings.HasPrefix(string(f), "NODECERT_") {
+			t.Errorf("field %q", f)
+		}
+	}
+}
+
+func TestEveryKindHasAnIDOfItsOwn(t *testing.T) {
+	ids, names := map[ID]bool{}, map[string]bool{}
+	for _, k := range Kinds() {
+		if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(string(k.ID)) || ids[k.ID] || names[k.Name] || k.Meaning == "" {
+			t.Errorf("kind %+v", k)
+		}
+		ids[k.ID], names[k.Name] = true, true
+	}
+}
+
+func TestRecordsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/audit-records.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range Kinds() {
+		if row := fmt.Sprintf("| `%s` | `%s` | %d | %s |", k.Name, k.ID, k.Priority, k.Meaning); !strings.Contains(string(page), row) {
+			t.Errorf("docs/audit-records.md lacks the line\n%s", row)
+		}
+	}
+	for _, f := range FieldNames() {
+		if !strings.Contains(string(page), "`"+string(f)+"`") {
+			t.Errorf("docs/audit-records.md does not explain %s", f)
+		}
+	}
+}
+
+func sample() Record {
+	return Record{Kind: Written, Message: "wrote /x"}.With(Path, "/x").With(Before, "").With(CertsAdded, "a\nb")
+}
+
+func TestARecordReachesTheJournalWithItsIdentity(t *testing.T) {
+	var got map[string]string
+	trail := &Trail{text: new(strings.Builder), send: func(m string, p journal.Priority, f map[string]string) error {
+		got = f
+		got["MESSAGE"], got["PRIORITY"] = m, fmt.Sprint(int(p))
+		return nil
+	}}
+	trail.Record(sample())
+	want := map[string]string{"MESSAGE": "wrote /x", "PRIORITY": "5", "MESSAGE_ID": string(Written.ID),
+		"SYSLOG_IDENTIFIER": "node-cert-agent", "NODECERT_PATH": "/x", "NODECERT_CERTS_ADDED": "a\nb"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+}
+
+func TestWithoutAJournalTheRecordGoesToStandardError(t *testing.T) {
+	var text strings.Builder
+	trail := &Trail{text: &text, send: func(string, journal.Priority, map[string]string) error { return errors.New("no socket") }}
+	trail.Record(sample())
+	if want := `<5>written: wrote /x path="/x" certs_added="a\nb"` + "\n"; text.String() != want {
+		t.Errorf("wrote %q, want %q", text.String(), want)
+	}
+	text.Reset()
+	Text(&text).Record(sample())
+	if strings.HasPrefix(text.String(), "<") {
+		t.Errorf("plain mode shows a syslog level: %q", text.String())
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+// ID is a journal MESSAGE_ID: 128 bits in lower-case hexadecimal, never reused for another meaning.
+// Source: sd-id128(3), systemd.journal-fields(7).
+type ID string
+
+// Kind is one kind of audit record.
+type Kind struct {
+	ID   ID
+	Name string
+	// Priority is a syslog level, 0 (emergency) to 7 (debug).
+	Priority int
+	// Meaning is the sentence in the catalogue and the documentation.
+	Meaning string
+}
+
+// The records that exist. docs/audit-records.md is generated from this list.
+var (
+	Started        = Kind{"252e8a17ac5f4843b1ccde198f619134", "started", 6, "the agent started: version, profile, rows and allowlist it works with"}
+	Intent         = Kind{"a30e252f89f74c2788100e045c8411e9", "intent", 5, "files are about to change; sent before the first rename"}
+	Written        = Kind{"64e4a02100844e01b05b93a733804c23", "written", 5, "one file was replaced or made, durably"}
+	Removed        = Kind{"1fc59c6b450845feb9f78fca6b3ca792", "removed", 5, "one file of ours was removed, because the object no longer lists it"}
+	CommitFailed   = Kind{"03c24cb6a0b441ba88f8197064c3f6ab", "commit-failed", 3, "a commit stopped; the next pass plans again from what is on disk"}
+	Refused        = Kind{"c820ffb51c7d41cab2820a8da7205541", "refused", 4, "something was asked for that is invalid or against policy; the last good file stays"}
+	Kept           = Kind{"8f104ce0c9af4f76952bebadb086c37d", "kept", 4, "the object no longer asks for something, and it stays"}
+	UnitDispatched = Kind{"cd5bf589a3704d0186ec6be5ce1ce46b", "unit-dispatched", 5, "an allowlisted action was sent to systemd"}
+	UnitPaid       = Kind{"fe8ff22396b34e88af9c8398b6d10bf9", "unit-paid", 5, "the action succeeded: the unit runs with what is on disk"}
+	UnitFailed     = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-failed", 3, "the action did not succeed; it stays owed and is retried"}
+	UnitAdopted    = Kind{"5c5e6225a5bb45799460bf2bcfcd62bc", "unit-adopted", 6, "no action: the unit started after its files last changed"}
+	SourceState    = Kind{"09b4f47462de47039c8133b9aca239e4", "source-state", 5, "the state of following the object changed"}
+	MemoryLost     = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4, "remembered state was missing or unreadable and was set aside"}
+	ConfigRejected = Kind{"abc9ff5be3ac401d87f605b1326f09d6", "config-rejected", 3, "changed configuration is invalid; the last valid settings stay in force"}
+	Trouble        = Kind{"aa95d309081c4331969198aa70807e86", "trouble", 3, "a pass could not be finished; it is retried"}
+)
+
+// Kinds lists every kind of record, in the order of a change's life.
+func Kinds() []Kind {
+	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, MemoryLost, ConfigRejected, Trouble}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Settings is a valid configuration. It is a value: nobody changes it after Load.
+type Settings struct {
+	// Profile is the name of the profile in force.
+	Profile string
+	// NodeName is the configured name of the node; empty means that it is to be discovered.
+	NodeName string
+	Object   Object
+	// Policy holds the enabled rows, in the order of plan.RowIDs, and the allowlist by name.
+	Policy  plan.Policy
+	Actions Actions
+	Follow  Follow
+	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
+	// is nothing to do after a change was announced.
+	Digest plan.Digest
+}
+
+// Object says which object is watched.
+type Object struct {
+	Group, Version, Resource, Name string
+}
+
+// Actions says how unit actions are carried out.
+type Actions struct {
+	// Coalesce is how long changes are collected before a unit is acted on.
+	Coalesce time.Duration
+	// Spread is the time over which the try-restarts of a fleet are spread; 0 means at once.
+	Spread time.Duration
+	// Timeout is how long a job may take before it is reported.
+	Timeout time.Duration
+}
+
+// Follow says how the object is followed.
+type Follow struct {
+	// Resync is the time between two full comparisons, before jitter.
+	Resync time.Duration
+	// RetrySpread is the time over which the first retries of a fleet are spread.
+	RetrySpread time.Duration
+	// RetryMax is the longest pause between two tries.
+	RetryMax time.Duration
+	// Silence is how long a watch may bring nothing before it is taken for dead.
+	Silence time.Duration
+	// WatchTimeout is how long the API server is asked to keep a watch open.
+	WatchTimeout time.Duration
+	// Grace is how long the object may be out of reach before the status says so.
+	Grace time.Duration
+}
+
+// Error is one problem of the configuration. Load joins several with errors.Join; each is found in
+// the result's Unwrap() []error.
+type Error struct {
+	// File is the path as it was opened, or that of the directory that cannot be read.
+	File string
+	// Line counts from 1; 0 means the file as a whole.
+	Line int
+	// Key is the path of keys, joined by dots; empty means the file as a whole.
+	Key string
+	// Problem is one lower-case line, with the allowed values where they can be listed.
+	Problem string
+}
+
+// Error gives file:line: key: problem, leaving out what is not known.
+func (e *Error) Error() string {
+	place := e.File
+	if e.Line > 0 {
+		place = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	if e.Key != "" {
+		place += ": " + e.Key
+	}
+	return place + ": " + e.Problem
+}
+
+// Load reads, merges and validates the configuration. The error, if any, joins at least one *Error
+// and nothing else; the Settings are then zero.
+func Load(o Options) (Settings, error) {
+	r := newReader(o)
+	fragments, problems := r.fragments()
+	layers, more := parseAll(fragments, fragmentRules)
+	problems = append(problems, more...)
+
+	chosen, more := r.profiles(merge(layers)["profile"])
+	problems = append(problems, more...)
+	base, more := parseAll(chosen, profileRules)
+	problems = append(problems, more...)
+	if len(problems) > 0 {
+		// What one broken file left out would only show as further problems of the others.
+		return Settings{}, errors.Join(problems...)
+	}
+
+	in := merge(append(base, layers...))
+	s, problems := in.settings()
+	if len(problems) > 0 {
+		return Settings{}, errors.Join(problems...)
+	}
+	s.Digest = digest(append(chosen, fragments...))
+	return s, nil
+}
+
+// merge lays later layers over earlier ones, key by key.
+func merge(layers []inputs) inputs {
+	in := inputs{}
+	for _, l := range layers {
+		maps.Copy(in, l)
+	}
+	return in
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"go.yaml.in/yaml/v3"
+)
+
+// apiVersion stands in every file, so that a later format can be told from this one.
+const apiVersion = "config.node-cert-agent.io/v1alpha1"
+
+// profileRules is the format of a profile: every key there is, with what it accepts.
+var profileRules = branch{
+	"apiVersion": oneOf(apiVersion),
+	"node":       branch{"name": text(emptyOr(dnsName))},
+	"object": branch{
+		"group":    text(dnsName),
+		"version":  text(matches(`v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?`, "an API version such as v1")),
+		"resource": text(matches(`[a-z][a-z0-9]{0,62}`, "a resource's plural name in lower case")),
+		"name":     text(dnsName),
+	},
+	"rows": rowRules(),
+	"units": named{unitName, branch{
+		"enabled":     leaf(flag),
+		"verb":        leaf(verb),
+		"alsoAffects": list(anyUnitName),
+	}},
+	"actions": branch{
+		"coalesce": span(0, time.Minute),
+		"spread":   span(0, 24*time.Hour),
+		"timeout":  span(time.Second, time.Hour),
+	},
+	"follow": branch{
+		"resync":       span(time.Second, 24*time.Hour),
+		"retrySpread":  span(0, 5*time.Minute),
+		"retryMax":     span(100*time.Millisecond, 10*time.Minute),
+		"silence":      span(time.Second, time.Hour),
+		"watchTimeout": span(time.Second, 24*time.Hour),
+		"grace":        span(0, 24*time.Hour),
+	},
+}
+
+// fragmentRules is the format of a fragment, which may also choose the profile.
+var fragmentRules = func() branch {
+	b := maps.Clone(profileRules)
+	b["profile"] = text(matches(`[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, "a profile's name in lower case"))
+	return b
+}()
+
+func rowRules() branch {
+	rows := branch{}
+	for _, id := range plan.RowIDs() {
+		rows[string(id)] = branch{
+			"enabled":    leaf(flag),
+			"file":       text(func(s string) error { return checkFile(id, s) }),
+			"mode":       leaf(mode),
+			"owner":      leaf(owner),
+			"followLink": leaf(flag),
+			"onChange":   list(unitName),
+			"validate":   oneOf(plan.Warn, plan.Strict),
+		}
+	}
+	return rows
+}
+
+// text is a string that check accepts.
+func text(check func(string) error) leaf {
+	return func(n *yaml.Node) (any, error) {
+		s, err := str(n)
+		if err != nil {
+			return nil, err
+		}
+		return s, check(s)
+	}
+}
+
+// str does not turn numbers, dates and the like into strings: YAML 1.1 and 1.2 readers differ about
+// how these look, and a quoted value is the same for all.
+func str(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		return "", fmt.Errorf("want a string, in quotes if need be; have %s", describe(n))
+	}
+	return n.Value, nil
+}
+
+func flag(n *yaml.Node) (any, error) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+		return nil, fmt.Errorf("want true or false, have %s", describe(n))
+	}
+	return strings.ToLower(n.Value) == "true", nil
+}
+
+// list is a list of different strings that check accepts; it may be empty.
+func list(check func(string) error) leaf {
+	return func(n *yaml.Node) (any, error) {
+		if n.Kind != yaml.SequenceNode {
+			return nil, fmt.Errorf("want a list such as [crio.service], have %s", describe(n))
+		}
+		var all []string
+		for _, e := range n.Content {
+			s, err := str(e)
+			if err == nil && slices.Contains(all, s) {
+				err = fmt.Errorf("%q is listed twice", s)
+			}
+			if err == nil {
+				err = check(s)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+		return all, nil
+	}
+}
+
+func oneOf[T ~string](allowed ...T) leaf {
+	return func(n *yaml.Node) (any, error) {
+		s, err := str(n)
+		if err == nil && !slices.Contains(allowed, T(s)) {
+			err = fmt.Errorf("%.64q is not possible; want %s", s, strings.Trim(fmt.Sprintf("%q", allowed), "[]"))
+		}
+		return T(s), err
+	}
+}
+
+func span(shortest, longest time.Duration) leaf {
+	return func(n *yaml.Node) (any, error) {
+		d, err := time.ParseDuration(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil || d < shortest || d > longest {
+			return nil, fmt.Errorf("want a duration from %v to %v, such as 500ms, 90s or 10m", shortest, longest)
+		}
+		return d, nil
+	}
+}
+
+func mode(n *yaml.Node) (any, error) {
+	s, err := str(n)
+	if err != nil {
+		return nil, errors.New(`want a mode in quotes, such as "0644"`)
+	}
+	bits, err := strconv.ParseUint(s, 8, 32)
+	switch {
+	case err != nil || len(s) != 4 || s[0] != '0':
+		return nil, errors.New(`want a 0 and three octal digits in quotes, such as "0644"; special bits are not possible`)
+	case bits&0o022 != 0:
+		return nil, fmt.Errorf("%s lets group or others write what root trusts; want at most \"0755\"", s)
+	case bits&0o400 == 0:
+		return nil, fmt.Errorf("%s keeps the owner from reading the file", s)
+	}
+	return fs.FileMode(bits), nil
+}
+
+// ids are the owner and group of a file.
+type ids struct{ uid, gid int }
+
+// owner takes numbers and root. Other names would need the host's user database, which another half
+// of the agent or another root may see differently.
+func owner(n *yaml.Node) (any, error) {
+	bad := errors.New(`want "root:root" or "UID:GID" in numbers; other names are not looked up`)
+	s, err := str(n)
+	user, group, ok := strings.Cut(s, ":")
+	if err != nil || !ok {
+		return nil, bad
+	}
+	var id [2]int
+	for i, name := range []string{user, group} {
+		if name == "root" {
+			continue
+		}
+		// The highest number means "unchanged" to chown(2).
+		v, err := strconv.ParseUint(name, 10, 32)
+		if err != nil || v >= 1<<32-1 {
+			return nil, bad
+		}
+		id[i] = int(v)
+	}
+	return ids{id[0], id[1]}, nil
+}
+
+// matches accepts what the whole pattern matches; what names it in problems.
+func matches(pattern, what string) func(string) error {
+	re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+	return func(s string) error {
+		if !re.MatchString(s) {
+			return fmt.Errorf("%.64q is not %s", s, what)
+		}
+		return nil
+	}
+}
+
+var dnsLabels = matches(`[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`, "a lower-case DNS name")
+
+// dnsName is a DNS subdomain as Kubernetes names objects (RFC 1123, at most 253 bytes).
+func dnsName(s string) error {
+	if len(s) > 253 {
+		return fmt.Errorf("%d bytes long; want at most 253", len(s))
+	}
+	return dnsLabels(s)
+}
+
+func emptyOr(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
+}

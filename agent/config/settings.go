@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/packaging/profiles"
+)
+
+// value is what the key was set to last, or T's zero value. The base profile sets every key with a
+// fixed name, so zero values remain only below units.
+func value[T any](in inputs, key string) T {
+	v, _ := in[key].value.(T)
+	return v
+}
+
+// settings validates the merged inputs as a whole. Each value alone is valid already.
+func (in inputs) settings() (Settings, []error) {
+	s := Settings{
+		Profile:  profiles.Base,
+		NodeName: value[string](in, "node.name"),
+		Object: Object{
+			Group:    value[string](in, "object.group"),
+			Version:  value[string](in, "object.version"),
+			Resource: value[string](in, "object.resource"),
+			Name:     value[string](in, "object.name"),
+		},
+		Actions: Actions{
+			Coalesce: value[time.Duration](in, "actions.coalesce"),
+			Spread:   value[time.Duration](in, "actions.spread"),
+			Timeout:  value[time.Duration](in, "actions.timeout"),
+		},
+		Follow: Follow{
+			Resync:       value[time.Duration](in, "follow.resync"),
+			RetrySpread:  value[time.Duration](in, "follow.retrySpread"),
+			RetryMax:     value[time.Duration](in, "follow.retryMax"),
+			Silence:      value[time.Duration](in, "follow.silence"),
+			WatchTimeout: value[time.Duration](in, "follow.watchTimeout"),
+			Grace:        value[time.Duration](in, "follow.grace"),
+		},
+	}
+	if name := value[string](in, "profile"); name != "" {
+		s.Profile = name
+	}
+	var problems, more []error
+	s.Policy.Units, problems = in.units()
+	s.Policy.Rows, more = in.rows(s.Policy.Units)
+	return s, append(problems, more...)
+}
+
+// units is the allowlist, by name.
+func (in inputs) units() (units []plan.Unit, problems []error) {
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		name, ok := strings.CutPrefix(key, "units.")
+		if _, names := in[key].value.(mentioned); !ok || !names {
+			continue
+		}
+		if on, ok := in[key+".enabled"]; ok && on.value == false {
+			continue
+		}
+		u := plan.Unit{Name: name, Verb: value[plan.Verb](in, key+".verb"), AlsoAffects: value[[]string](in, key+".alsoAffects")}
+		if u.Verb == "" {
+			problems = append(problems, in[key].problem(key+".verb", "missing; want %s or %s", plan.Reload, plan.TryRestart))
+		}
+		if slices.Contains(u.AlsoAffects, name) {
+			problems = append(problems, in[key+".alsoAffects"].problem(key+".alsoAffects", "lists the unit itself; name only the others"))
+		}
+		units = append(units, u)
+	}
+	return units, problems
+}
+
+// rows is the file table, in the order of plan.RowIDs.
+func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
+	for _, id := range plan.RowIDs() {
+		key := "rows." + string(id)
+		if !value[bool](in, key+".enabled") {
+			continue
+		}
+		own := value[ids](in, key+".owner")
+		row := plan.Row{
+			ID:         id,
+			File:       value[string](in, key+".file"),
+			Mode:       value[fs.FileMode](in, key+".mode"),
+			UID:        own.uid,
+			GID:        own.gid,
+			FollowLink: value[bool](in, key+".followLink"),
+			OnChange:   value[[]string](in, key+".onChange"),
+			Validate:   value[plan.Validation](in, key+".validate"),
+		}
+		for _, other := range rows {
+			if collide(row.File, other.File) && !shared(row, other) {
+				problems = append(problems, in[key+".file"].problem(key+".file", "collides with row %s, whose file is %s (%s)",
+					other.ID, other.File, in["rows."+string(other.ID)+".file"].where()))
+			}
+		}
+		for _, name := range row.OnChange {
+			if !slices.ContainsFunc(units, func(u plan.Unit) bool { return u.Name == name }) {
+				problems = append(problems, in[key+".onChange"].problem(key+".onChange",
+					"%s is not on the allowlist; to allow it add `units: {%s: {verb: %s}}`, or %s", name, name, plan.Reload, plan.TryRestart))
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, problems
+}
+
+// shared reports whether two rows may have one file: the two registry lists describe one directory.
+func shared(a, b plan.Row) bool {
+	return a.File == b.File && a.OwnDirectory() && b.OwnDirectory()
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"testing"
+	"time"
+)
+
+func TestOwed(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	in := Inputs{Digest: Digest{1}, Changed: now}
+	running := func(invocation string, since time.Duration) UnitState {
+		return UnitState{Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
+	}
+	loaded := func(b byte, invocation string) Loaded {
+		return Loaded{Inputs: Digest{b}, Boot: "boot1", Invocation: invocation}
+	}
+	for sentence, c := range map[string]struct {
+		verb   Verb
+		unit   UnitState
+		loaded Loaded
+		known  bool
+		want   Action
+	}{
+		"a unit that does not run owes nothing":                            {Reload, UnitState{}, Loaded{Unknown: true}, true, Nothing},
+		"a unit that loaded what is on disk owes nothing":                  {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a change since the last load is owed":                             {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a change is owed even when the clock was set back since":          {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
+		"a dispatched action that was not seen done is owed again":         {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a unit that restarted by itself after the change is adopted":      {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a restart during a dispatched action, after the change, is taken": {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
+		"a unit that restarted by itself before the change owes":           {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a restart at the moment of the change is doubtful: act":           {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
+		"after a reboot a unit started after the change is adopted":        {TryRestart, running("i1", time.Minute), Loaded{Inputs: Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
+		"without memory a reload is owed":                                  {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a unit started after the change is adopted":        {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
+		"without memory a restart needs proof of a change":                 {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory and proof there is no restart":                     {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
+		"without memory and a start time there is no restart":              {TryRestart, UnitState{Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known); got.Action != c.want {
+				t.Errorf("decided %q (%s), want %q", got.Action, got.Why, c.want)
+			}
+		})
+	}
+}
+
+func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
+	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
+	base := InputsOf("a.service", policy, disk(a))
+	if base == InputsOf("a.service", policy, disk(kubelet("b"))) {
+		t.Error("another content gives the same inputs")
+	}
+	if base != InputsOf("a.service", policy, disk(a, r)) {
+		t.Error("a file of a row that does not name the unit is among its inputs")
+	}
+	if base.Digest == InputsOf("b.service", policy, disk(a)).Digest {
+		t.Error("a unit that reads nothing has the inputs of one that reads a file")
+	}
+	if InputsOf("a.service", policy, Observed{a.Key: File{}}) != InputsOf("a.service", policy, nil) {
+		t.Error("an absent file counts as an input")
+	}
+	late := disk(a)
+	f := late[a.Key]
+	f.Changed = time.Unix(7, 0)
+	late[a.Key] = f
+	if got := InputsOf("a.service", policy, late).Changed; !got.Equal(f.Changed) {
+		t.Errorf("changed at %v", got)
+	}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+// Plan is what must be done to the host's files. The zero value does nothing.
+type Plan struct {
+	Object  Object
+	Writes  []Write
+	Removes []Removal
+	// Refused is what was asked for and will not be done.
+	Refused []Refusal
+	// Kept is what the object no longer asks for and stays, with the reason.
+	Kept []Refusal
+	// Owned are all claims as they must be durable before the commit, or nil if ownership does not
+	// change.
+	Owned map[Key]Claim
+}
+
+// Write publishes an entry.
+type Write struct {
+	Entry
+	Path string
+	// Before is the digest of what stood there, zero if nothing did.
+	Before Digest
+	Cause  Cause
+	// Added and Removed compare the certificates on disk with the entry's.
+	Added, Removed []pki.Cert
+}
+
+// Cause says why a file is written.
+type Cause string
+
+// A file is missing, has other bytes than the object asks for, has the right bytes and another mode
+// or owner, or may not be durable.
+const (
+	Missing   Cause = "missing"
+	Different Cause = "different"
+	WrongMode Cause = "mode"
+	Undurable Cause = "undurable"
+)
+
+// Removal takes a file away that we own and that nobody asks for.
+type Removal struct {
+	Key
+	Path   string
+	Digest Digest
+}
+
+// Input is everything that Compute may look at.
+type Input struct {
+	Desired  Desired
+	Observed Observed
+	Memory   Memory
+	Policy   Policy
+	// Known gives the certificates of digests seen before, so that unchanged files need not be
+	// parsed again.
+	Known map[Digest][]pki.Cert
+	// Unsynced names files whose last commit failed: what can be read there may not survive a power
+	// cut (fsync(2) reports an error once and then forgets it), so they are staged anew.
+	Unsynced map[Key]bool
+}
+
+// Empty reports whether the plan changes nothing on the host.
+func (p Plan) Empty() bool { return len(p.Writes) == 0 && len(p.Removes) == 0 }
+
+// Commit is the request that carries the plan out.
+func (p Plan) Commit() Commit {
+	var c Commit
+	for _, w := range p.Writes {
+		c.Writes = append(c.Writes, CommitWrite{Key: w.Key, Data: w.Data})
+	}
+	for _, r := range p.Removes {
+		c.Removals = append(c.Removals, CommitRemoval{Key: r.Key, Digest: r.Digest})
+	}
+	return c
+}
+
+// ByRow splits the plan into one for each row that changes, in order. Claims and exceptions stay
+// behind: they were dealt with before.
+func (p Plan) ByRow() []Plan {
+	var parts []Plan
+	part := func(id RowID) *Plan {
+		for i := range parts {
+			if len(parts[i].Writes) > 0 && parts[i].Writes[0].Row == id || len(parts[i].Removes) > 0 && parts[i].Removes[0].Row == id {
+				return &parts[i]
+			}
+		}
+		parts = append(parts, Plan{Object: p.Object})
+		return &parts[len(parts)-1]
+	}
+	for _, w := range p.Writes {
+		to := part(w.Row)
+		to.Writes = append(to.Writes, w)
+	}
+	for _, r := range p.Removes {
+		to := part(r.Row)
+		to.Removes = append(to.Removes, r)
+	}
+	return parts
+}
+
+// Queries lists the files that a decision about d needs to know: every desired one and every one
+// that we own. known gives the digest that each file is expected to have.
+func Queries(d Desired, m Memory, known map[Key]Digest) []Query {
+	keys := make(map[Key]bool, len(d.Entries)+len(m.Owned))
+	for _, e := range d.Entries {
+		keys[e.Key] = true
+	}
+	for k := range m.Owned {
+		keys[k] = true
+	}
+	out := make([]Query, 0, len(keys))
+	for _, k := range slices.SortedFunc(maps.Keys(keys), CompareKeys) {
+		out = append(out, Query{Key: k, Known: known[k]})
+	}
+	return out
+}
+
+// CompareKeys orders keys by row and then by name.
+func CompareKeys(a, b Key) int {
+	if a.Row != b.Row {
+		return strings.Compare(string(a.Row), string(b.Row))
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
+// object that asks for what is there yields an empty plan.
+func Compute(in Input) Plan {
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned),
+		keys: make(map[Key]bool, len(in.Desired.Entries)), paths: make(map[string]bool, len(in.Desired.Entries))}
+	c.plan.Object = in.Desired.Object
+	c.plan.Refused = slices.Clone(in.Desired.Refused)
+	for _, e := range in.Desired.Entries {
+		c.entry(e)
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(in.Memory.Owned), CompareKeys) {
+		c.owner(k, in.Memory.Owned[k])
+	}
+	if !equalOwned(in.Memory.Owned, c.owned) {
+		c.plan.Owned = c.owned
+	}
+	return c.plan
+}
+
+type computation struct {
+	in    Input
+	plan  Plan
+	keys  map[Key]bool    // desired
+	paths map[string]bool // desired by some entry: never removed on behalf of another
+	owned map[Key]Claim
+}
+
+// entry decides about one desired file.
+func (c *computation) entry(e Entry) {
+	row, ok := c.in.Policy.Row(e.Row)
+	if !ok {
+		return
+	}
+	path, err := row.Path(e.Name)
+	if err != nil {
+		c.refuse(e.Key, err.Error())
+		return
+	}
+	c.keys[e.Key], c.paths[path] = true, true
+	f := c.in.Observed[e.Key]
+	w := Write{Entry: e, Path: path, Before: f.Digest}
+	switch {
+	case f.Kind == Irregular || f.Kind == Unreadable:
+		c.refuse(e.Key, f.Reason)
+		return
+	case f.Kind == Absent:
+		w.Cause = Missing
+	case f.Digest != e.Digest:
+		w.Cause = Different
+	case f.Mode.Perm() != row.Mode || f.UID != row.UID || f.GID != row.GID:
+		w.Cause = WrongMode
+	case c.in.Unsynced[e.Key]:
+		w.Cause = Undurable
+	default:
+		c.confirm(e, path)
+		return
+	}
+	before, valid := c.certs(f)
+	w.Added, w.Removed = pki.Diff(before, e.Certs)
+	if !c.in.Desired.Verified && valid && len(w.Removed) > 0 {
+		c.keep(e.Key, "the remembered version lacks a certificate that is on disk; waiting for the object itself")
+		return
+	}
+	c.plan.Writes = append(c.plan.Writes, w)
+	c.claim(row, w)
+}
+
+// claim records, before the commit, that the new bytes are ours. Only rows with an entry per file
+// ever remove, so only they need a claim.
+func (c *computation) claim(row Row, w Write) {
+	if !row.Many() {
+		return
+	}
+	digests := []Digest{w.Digest}
+	if old, ok := c.in.Memory.Owned[w.Key]; ok && old.Path == w.Path && w.Before != w.Digest && slices.Contains(old.Digests, w.Before) {
+		digests = append(digests, w.Before)
+	}
+	c.setOwned(w.Key, Claim{Path: w.Path, Digests: digests})
+}
+
+// confirm shortens the claim on a file that is as desired: a commit that was cut short left both
+// its old and its new digest claimed.
+func (c *computation) confirm(e Entry, path string) {
+	old, ok := c.in.Memory.Owned[e.Key]
+	if ok && old.Path == path && len(old.Digests) > 1 && slices.Contains(old.Digests, e.Digest) {
+		c.setOwned(e.Key, Claim{Path: path, Digests: []Digest{e.Digest}})
+	}
+}
+
+func (c *computation) setOwned(k Key, cl Claim) {
+	if c.owned == nil {
+		c.owned = make(map[Key]Claim)
+	}
+	c.owned[k] = cl
+}
+
+// owner decides about one file that we wrote once: does anybody still ask for it?
+func (c *computation) owner(k Key, cl Claim) {
+	row, ok := c.in.Policy.Row(k.Row)
+	if !ok {
+		return
+	}
+	path, err := row.Path(k.Name)
+	if err != nil || path != cl.Path {
+		return // the administrator moved the row: what lies at the old place is his now
+	}
+	f := c.in.Observed[k]
+	switch {
+	case c.keys[k]:
+	case c.paths[path]:
+		delete(c.owned, k) // the same file is another row's entry now
+	case f.Kind == Absent:
+		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
+			delete(c.owned, k)
+		}
+	case slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Key == k }):
+		c.keep(k, "what the object asks for in its place is refused")
+	case !c.in.Desired.Listed[k.Row]:
+		c.keep(k, "the row's list is empty, missing or invalid in the object")
+	case !c.in.Desired.Verified:
+		c.keep(k, "a removal needs a verified read of the object since this host booted")
+	case !slices.Contains(cl.Digests, f.Digest):
+		c.keep(k, "somebody else changed it")
+	default:
+		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path, Digest: f.Digest})
+	}
+}
+
+// certs gives the certificates on disk and whether the file there is a valid bundle.
+func (c *computation) certs(f File) ([]pki.Cert, bool) {
+	if f.Kind != Regular {
+		return nil, false
+	}
+	if known, ok := c.in.Known[f.Digest]; ok {
+		return known, true
+	}
+	b, err := pki.Parse(f.Data, pki.Options{AllowLeaf: true})
+	return b.Certs, err == nil
+}
+
+func (c *computation) refuse(k Key, reason string) {
+	c.plan.Refused = append(c.plan.Refused, Refusal{Key: k, Reason: reason})
+}
+
+func (c *computation) keep(k Key, reason string) {
+	c.plan.Kept = append(c.plan.Kept, Refusal{Key: k, Reason: reason})
+}
+
+func equalOwned(a, b map[Key]Claim) bool {
+	return maps.EqualFunc(a, b, func(x, y Claim) bool { return x.Path == y.Path && slices.Equal(x.Digests, y.Digests) })
+}

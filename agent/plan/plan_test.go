@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+var policy = Policy{Rows: []Row{
+	{ID: KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644, OnChange: []string{"a.service"}},
+	{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+	{ID: ImageRegistryBundleUserData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+}}
+
+func cert(name string) pki.Cert {
+	return pki.Cert{Fingerprint: pki.Fingerprint(DigestOf([]byte(name))), Subject: name}
+}
+
+// entry is a desired file that holds the named certificates.
+func entry(row RowID, name string, certs ...string) Entry {
+	e := Entry{Key: Key{row, name}}
+	for _, c := range certs {
+		e.Certs = append(e.Certs, cert(c))
+		e.Data = append(e.Data, c...)
+	}
+	e.Digest = DigestOf(e.Data)
+	return e
+}
+
+func kubelet(certs ...string) Entry { return entry(KubeAPIServerServingCAData, "", certs...) }
+
+func desired(entries ...Entry) Desired {
+	d := Desired{Verified: true, Entries: entries, Listed: map[RowID]bool{}}
+	for _, e := range entries {
+		d.Listed[e.Row] = true
+	}
+	return d
+}
+
+func file(e Entry) File { return File{Kind: Regular, Digest: e.Digest, Mode: 0o644} }
+
+// disk observes the entries as they would lie there after a commit.
+func disk(entries ...Entry) Observed {
+	o := Observed{}
+	for _, e := range entries {
+		o[e.Key] = file(e)
+	}
+	return o
+}
+
+func known(entries ...Entry) map[Digest][]pki.Cert {
+	k := map[Digest][]pki.Cert{}
+	for _, e := range entries {
+		k[e.Digest] = e.Certs
+	}
+	return k
+}
+
+func owned(path string, e Entry) map[Key]Claim {
+	return map[Key]Claim{e.Key: {Path: path, Digests: []Digest{e.Digest}}}
+}
+
+// brief is a plan as one readable line.
+func brief(p Plan) string {
+	var out []string
+	for _, w := range p.Writes {
+		out = append(out, fmt.Sprintf("write %s %s +%d -%d", w.Path, w.Cause, len(w.Added), len(w.Removed)))
+	}
+	for _, r := range p.Removes {
+		out = append(out, "remove "+r.Path)
+	}
+	for _, r := range p.Refused {
+		out = append(out, "refuse "+r.Key.String()+": "+r.Reason)
+	}
+	for _, k := range p.Kept {
+		out = append(out, "keep "+k.Key.String()+": "+k.Reason)
+	}
+	if p.Owned != nil {
+		out = append(out, fmt.Sprintf("own %d", len(p.Owned)))
+	}
+	return fmt.Sprint(out)
+}
+
+func TestCompute(t *testing.T) {
+	const regPath = "/etc/docker/certs.d/r:5000/ca.crt"
+	reg := entry(ImageRegistryBundleData, "r:5000", "r")
+	user := entry(ImageRegistryBundleUserData, "r:5000", "u")
+	other := entry(ImageRegistryBundleData, "other", "o")
+	remembered := desired(kubelet("a", "b"))
+	remembered.Verified = false
+	regKey := Key{ImageRegistryBundleData, "r:5000"}
+	unlisted := desired(kubelet("a"))
+	unverified := desired(other)
+	unverified.Verified = false
+	refused := desired(other)
+	refused.Refused = []Refusal{{regKey, "holds a private key"}}
+
+	for sentence, c := range map[string]struct {
+		in   Input
+		want string
+	}{
+		"a missing file is written": {
+			Input{Desired: desired(kubelet("a"))},
+			"[write /etc/kubernetes/kubelet-ca.crt missing +1 -0]"},
+		"an equal file is not touched": {
+			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("a"))}, "[]"},
+		"a grown bundle is written and says what it adds": {
+			Input{Desired: desired(kubelet("a", "b")), Observed: disk(kubelet("a")), Known: known(kubelet("a"))},
+			"[write /etc/kubernetes/kubelet-ca.crt different +1 -0]"},
+		"a pruned bundle is mirrored and says what it drops": {
+			Input{Desired: desired(kubelet("b")), Observed: disk(kubelet("a", "b")), Known: known(kubelet("a", "b"))},
+			"[write /etc/kubernetes/kubelet-ca.crt different +0 -1]"},
+		"a wrong mode is repaired": {
+			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular, Digest: kubelet("a").Digest, Mode: 0o600}}, Known: known(kubelet("a"))},
+			"[write /etc/kubernetes/kubelet-ca.crt mode +0 -0]"},
+		"a wrong owner is repaired": {
+			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular, Digest: kubelet("a").Digest, Mode: 0o644, UID: 7}}, Known: known(kubelet("a"))},
+			"[write /etc/kubernetes/kubelet-ca.crt mode +0 -0]"},
+		"a file whose commit failed is staged anew": {
+			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("a")), Known: known(kubelet("a")), Unsynced: map[Key]bool{kubelet("a").Key: true}},
+			"[write /etc/kubernetes/kubelet-ca.crt undurable +0 -0]"},
+		"a symbolic link is refused, not replaced": {
+			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Irregular, Reason: "is a link"}}},
+			"[refuse kubeAPIServerServingCAData: is a link]"},
+		"a name that is a path is refused": {
+			Input{Desired: desired(entry(ImageRegistryBundleData, "../../etc", "x"))},
+			`[refuse imageRegistryBundleData/../../etc: registry name "../../etc": host is empty or has an empty or over-long label]`},
+		"a row that the host does not have is ignored": {
+			Input{Desired: desired(entry(RootCAData, "", "x"))}, "[]"},
+		"a new registry is claimed before it is written": {
+			Input{Desired: desired(reg)}, "[write " + regPath + " missing +1 -0 own 1]"},
+		"a registry that vanished from its list is removed": {
+			Input{Desired: desired(other), Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[remove " + regPath + "]"},
+		"a registry that was never ours stays": {
+			Input{Desired: desired(other), Observed: disk(reg, other)}, "[]"},
+		"a registry that somebody else changed stays": {
+			Input{Desired: desired(other), Observed: Observed{regKey: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
+			"[keep imageRegistryBundleData/r:5000: somebody else changed it]"},
+		"a registry whose new content is refused keeps its last good file": {
+			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[refuse imageRegistryBundleData/r:5000: holds a private key keep imageRegistryBundleData/r:5000: what the object asks for in its place is refused]"},
+		"an empty or missing list removes nothing": {
+			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[keep imageRegistryBundleData/r:5000: the row's list is empty, missing or invalid in the object]"},
+		"what is only remembered removes nothing": {
+			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[keep imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
+		"a registry that moved to the other list is not removed": {
+			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), regKey: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
+			"[own 0]"},
+		"a registry that is gone already is forgotten": {
+			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[own 0]"},
+		"a row that the administrator moved leaves the old file alone": {
+			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}}, "[]"},
+		"memory repairs a missing file": {
+			Input{Desired: remembered}, "[write /etc/kubernetes/kubelet-ca.crt missing +2 -0]"},
+		"memory adds what the file lacks": {
+			Input{Desired: remembered, Observed: disk(kubelet("a")), Known: known(kubelet("a"))},
+			"[write /etc/kubernetes/kubelet-ca.crt different +1 -0]"},
+		"memory never takes a valid certificate away": {
+			Input{Desired: remembered, Observed: disk(kubelet("a", "c")), Known: known(kubelet("a", "c"))},
+			"[keep kubeAPIServerServingCAData: the remembered version lacks a certificate that is on disk; waiting for the object itself]"},
+		"memory replaces a file that does not parse": {
+			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644, Digest: Digest{1}, Data: []byte("junk")}}},
+			"[write /etc/kubernetes/kubelet-ca.crt different +2 -0]"},
+		"refusals of the object are carried through": {
+			Input{Desired: Desired{Refused: []Refusal{{Key{RootCAData, ""}, "holds a private key"}}}},
+			"[refuse rootCAData: holds a private key]"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			c.in.Policy = policy
+			if got := brief(Compute(c.in)); got != c.want {
+				t.Errorf("planned %s\n   want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWritesKeepTheObjectsOrderAndRemovalsComeLast(t *testing.T) {
+	reg := entry(ImageRegistryBundleData, "new", "n")
+	old := entry(ImageRegistryBundleData, "old", "o")
+	p := Compute(Input{Policy: policy, Desired: desired(kubelet("a"), reg), Observed: disk(old),
+		Memory: Memory{Owned: owned("/etc/docker/certs.d/old/ca.crt", old)}})
+	c := p.Commit()
+	if len(c.Writes) != 2 || c.Writes[0].Key != kubelet("a").Key || c.Writes[1].Key != reg.Key || len(c.Removals) != 1 {
+		t.Errorf("commit is %+v", c)
+	}
+}
+
+func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
+	const path = "/etc/docker/certs.d/r:5000/ca.crt"
+	before, after := entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleData, "r:5000", "s")
+	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Memory: Memory{Owned: owned(path, before)}})
+	if got := p.Owned[after.Key].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
+		t.Fatalf("claimed %v before the commit", got)
+	}
+	p = Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: p.Owned}})
+	if got := p.Owned[after.Key].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() {
+		t.Errorf("claimed %v after the commit, plan %s", got, brief(p))
+	}
+}
+
+func TestQueriesAskForDesiredAndOwnedFilesOnce(t *testing.T) {
+	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
+	q := Queries(desired(b), Memory{Owned: map[Key]Claim{a.Key: {}, b.Key: {}}}, map[Key]Digest{b.Key: b.Digest})
+	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}}
+	if !reflect.DeepEqual(q, want) {
+		t.Errorf("asked %v, want %v", q, want)
+	}
+}
+
+// FuzzComputeSettles carries random plans out on a model of the disk: planning again must find
+// nothing to do, no path may lie outside the table, and foreign files must survive.
+func FuzzComputeSettles(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, []byte{4, 5}, []byte{1}, true)
+	f.Add([]byte{0, 0, 0, 7}, []byte{9, 9, 1}, []byte{2, 7}, false)
+	f.Fuzz(func(t *testing.T, want, have, own []byte, verified bool) {
+		d := desired(entriesOf(want)...)
+		d.Verified = verified
+		o := disk(entriesOf(have)...)
+		m := Memory{Owned: map[Key]Claim{}}
+		for _, e := range entriesOf(own) {
+			if row, _ := policy.Row(e.Row); row.Many() {
+				path, _ := row.Path(e.Name)
+				m.Owned[e.Key] = Claim{Path: path, Digests: []Digest{e.Digest}}
+			}
+		}
+		k := known(append(entriesOf(have), entriesOf(want)...)...)
+		for pass := range 3 {
+			p := Compute(Input{Policy: policy, Desired: d, Observed: o, Memory: m, Known: k})
+			if pass == 2 && (!p.Empty() || p.Owned != nil) {
+				t.Fatalf("the third pass still plans %s", brief(p))
+			}
+			carryOut(t, p, o, &m)
+		}
+	})
+}
+
+// entriesOf makes entries of distinct paths out of fuzz bytes: the high bits choose the file, the
+// low ones its content.
+func entriesOf(b []byte) (out []Entry) {
+	seen := map[string]bool{}
+	for _, x := range b {
+		e := kubelet(string('a' + rune(x&3)))
+		if n := x >> 2 & 7; n > 0 {
+			e = entry(ImageRegistryBundleData, fmt.Sprintf("r%d", n), string('a'+rune(x&3)))
+		}
+		if !seen[e.Key.String()] {
+			seen[e.Key.String()] = true
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
+	if p.Owned != nil {
+		m.Owned = p.Owned
+	}
+	for _, w := range p.Writes {
+		row, _ := policy.Row(w.Row)
+		if path, err := row.Path(w.Name); err != nil || path != w.Path {
+			t.Fatalf("planned to write %q for %v", w.Path, w.Key)
+		}
+		o[w.Key] = file(w.Entry)
+	}
+	for _, r := range p.Removes {
+		if cl, ok := m.Owned[r.Key]; !ok || !slices.Contains(cl.Digests, o[r.Key].Digest) {
+			t.Fatalf("planned to remove %q, which is not ours", r.Path)
+		}
+		delete(o, r.Key)
+	}
+}

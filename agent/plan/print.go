@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+const maxPrintable = 256
+
+// Printable makes a string from the cluster or the network fit for records, tables and terminals:
+// control and non-ASCII characters are escaped as in Go, and it is cut at 256 bytes.
+func Printable(s string) string {
+	s = s[:min(len(s), maxPrintable)]
+	q := strconv.QuoteToASCII(s)
+	q = strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+	if len(q) > maxPrintable {
+		q = q[:maxPrintable-3] + "..."
+	}
+	return q
+}
+
+// String is the plan as a person reads it, a line for each thing that would be done or not done,
+// and a line for each certificate that comes or goes.
+func (p Plan) String() string {
+	var b strings.Builder
+	for _, w := range p.Writes {
+		fmt.Fprintf(&b, "write   %s (%s: %s)\n", w.Path, w.Key, w.Cause)
+		certLines(&b, "+", w.Added)
+		certLines(&b, "-", w.Removed)
+	}
+	for _, r := range p.Removes {
+		fmt.Fprintf(&b, "remove  %s (%s: no longer listed)\n", r.Path, r.Key)
+	}
+	for _, r := range p.Refused {
+		fmt.Fprintf(&b, "refuse  %s: %s\n", Printable(r.Key.String()), Printable(r.Reason))
+	}
+	for _, k := range p.Kept {
+		fmt.Fprintf(&b, "keep    %s: %s\n", Printable(k.Key.String()), k.Reason)
+	}
+	if b.Len() == 0 {
+		return "nothing to do\n"
+	}
+	return b.String()
+}
+
+func certLines(b *strings.Builder, sign string, certs []pki.Cert) {
+	for _, c := range certs {
+		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, Printable(c.Subject), c.NotAfter.UTC().Format("2006-01-02"))
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package state keeps what must survive a restart of the agent: what each unit has loaded, which
+// files are ours, and the last good content of every file as 0600 blobs.
+//
+// state.json carries a version and a checksum. A file that is missing, torn, of a newer version or
+// altered is set aside as state.json.bad and reported; the agent then starts with no memory, which
+// costs reloads and nothing else. Every Save is atomic and durable before it returns.
+//
+// The package promises no secrecy beyond file modes, and decides nothing.
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Dir is the state directory. Names are relative to it and have at most one element before the last.
+type Dir interface {
+	// ReadFile fails with an error that is fs.ErrNotExist if there is no such file.
+	ReadFile(name string) ([]byte, error)
+	// WriteFile replaces a file atomically and durably, with mode 0600.
+	WriteFile(name string, data []byte) error
+	Rename(from, to string) error
+	Remove(name string) error
+	// List gives the names in a subdirectory; none if it does not exist.
+	List(subdirectory string) ([]string, error)
+}
+
+const (
+	file    = "state.json"
+	aside   = "state.json.bad"
+	blobs   = "blobs"
+	version = 1
+)
+
+const noFile = "there is no " + file
+
+// State is everything that is remembered.
+type State struct {
+	plan.Memory
+	// LastGood is what the object last asked for, without content.
+	LastGood []Remembered
+	Object   plan.Object
+}
+
+// Remembered is one file of the last good version; its bytes are the blob of that digest.
+type Remembered struct {
+	plan.Key
+	Digest plan.Digest `json:"digest"`
+}
+
+// Store reads and writes State.
+type Store struct {
+	dir  Dir
+	last []byte
+}
+
+// Open uses dir, which must exist and belong to us alone.
+func Open(dir Dir) *Store { return &Store{dir: dir} }
+
+type document struct {
+	Version int             `json:"version"`
+	SHA256  string          `json:"sha256"`
+	Body    json.RawMessage `json:"body"`
+}
+
+type body struct {
+	Object   plan.Object            `json:"object,omitzero"`
+	LastGood []Remembered           `json:"lastGood,omitempty"`
+	Owned    []owned                `json:"owned,omitempty"`
+	Units    map[string]plan.Loaded `json:"units,omitempty"`
+}
+
+type owned struct {
+	plan.Key
+	plan.Claim
+}
+
+// Load reads the state. When nothing can be remembered it returns an empty state and says why in
+// lost; err is set only when the directory itself cannot be read.
+func (s *Store) Load() (st State, lost string, err error) {
+	st, lost, err = s.Peek()
+	if lost == "" || lost == noFile || err != nil {
+		return st, lost, err
+	}
+	if err := s.dir.Rename(file, aside); err != nil {
+		return State{}, "", fmt.Errorf("setting unreadable state aside: %v", err)
+	}
+	return State{}, lost + "; kept as " + aside, nil
+}
+
+// Peek is Load without setting anything aside.
+func (s *Store) Peek() (st State, lost string, err error) {
+	data, err := s.dir.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return State{}, noFile, nil
+	case err != nil:
+		return State{}, "", fmt.Errorf("reading state: %v", err)
+	}
+	if st, err = decode(data); err != nil {
+		return State{}, file + ": " + err.Error(), nil
+	}
+	s.last = data
+	return st, "", nil
+}
+
+func decode(data []byte) (State, error) {
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		return State{}, errors.New("not the JSON we wrote")
+	}
+	if d.Version != version {
+		return State{}, fmt.Errorf("version %d, want %d", d.Version, version)
+	}
+	if sum(d.Body) != d.SHA256 {
+		return State{}, errors.New("checksum does not match")
+	}
+	var b body
+	if err := json.Unmarshal(d.Body, &b); err != nil {
+		return State{}, errors.New("body is not what we wrote")
+	}
+	st := State{Object: b.Object, LastGood: b.LastGood, Memory: plan.Memory{Owned: make(map[plan.Key]plan.Claim, len(b.Owned)), Units: b.Units}}
+	for _, o := range b.Owned {
+		st.Owned[o.Key] = o.Claim
+	}
+	return st, nil
+}
+
+func sum(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// Save makes st durable. Saving what is already there writes nothing.
+func (s *Store) Save(st State) error {
+	data, err := encode(st)
+	if err != nil {
+		return fmt.Errorf("encoding state: %v", err)
+	}
+	if slices.Equal(data, s.last) {
+		return nil
+	}
+	if err := s.dir.WriteFile(file, data); err != nil {
+		return fmt.Errorf("saving state: %v", err)
+	}
+	s.last = data
+	return nil
+}
+
+func encode(st State) ([]byte, error) {
+	b := body{Object: st.Object, LastGood: st.LastGood, Units: st.Units}
+	for k, c := range st.Owned {
+		b.Owned = append(b.Owned, owned{k, c})
+	}
+	slices.SortFunc(b.Owned, func(x, y owned) int { return plan.CompareKeys(x.Key, y.Key) })
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(document{Version: version, SHA256: sum(raw), Body: raw})
+}
+
+// Keep makes the contents of entries durable as blobs and then names them in st as the last good
+// version. Blobs that nothing names any more are removed afterwards. If the contents are those of the
+// last good version nothing is written, even for a new version of the object.
+func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error {
+	good := make([]Remembered, len(entries))
+	for i, e := range entries {
+		good[i] = Remembered{e.Key, e.Digest}
+	}
+	if slices.Equal(good, st.LastGood) {
+		return nil
+	}
+	have, err := s.blobs()
+	if err != nil {
+		return err
+	}
+	named := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		name := e.Digest.String()
+		if !have[name] && !named[name] {
+			if err := s.dir.WriteFile(blobs+"/"+name, e.Data); err != nil {
+				return fmt.Errorf("keeping the last good content: %v", err)
+			}
+		}
+		named[name] = true
+	}
+	st.LastGood, st.Object = good, object
+	if err := s.Save(*st); err != nil {
+		return err
+	}
+	for name := range maps.Keys(have) {
+		if !named[name] {
+			if err := s.dir.Remove(blobs + "/" + name); err != nil {
+				return fmt.Errorf("removing an old blob: %v", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) blobs() (map[string]bool, error) {
+	names, err := s.dir.List(blobs)
+	if err != nil {
+		return nil, fmt.Errorf("listing blobs: %v", err)
+	}
+	have := make(map[string]bool, len(names))
+	for _, n := range names {
+		have[n] = true
+	}
+	return have, nil
+}
+
+// Content gives the bytes of a remembered file, checked against its digest.
+func (s *Store) Content(r Remembered) ([]byte, error) {
+	data, err := s.dir.ReadFile(blobs + "/" + r.Digest.String())
+	if err != nil {
+		return nil, fmt.Errorf("reading the last good content of %s: %v", r.Key, err)
+	}
+	if plan.DigestOf(data) != r.Digest {
+		return nil, fmt.Errorf("the last good content of %s is damaged", r.Key)
+	}
+	return data, nil
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Projector turns objects into what the host shall have. Its result depends on the arguments alone;
+// it remembers what it validated last, because parsing costs 20 µs a certificate and most fields of
+// most objects are old. The zero value is ready. It is not safe for concurrent use.
+type Projector struct {
+	memo map[memoKey]memo
+}
+
+// memoKey is what a verdict depends on beside content and clock: rows differ in strictness, and two
+// entries of one row are judged apart.
+type memoKey struct {
+	plan.Key
+	validate plan.Validation
+}
+
+// memo is the verdict on one piece of content. It holds while no certificate's expiry lies between
+// the clock then and the clock now.
+type memo struct {
+	data        []byte // as published
+	entry       plan.Entry
+	reason      string
+	from, until time.Time
+}
+
+// Project validates the object's fields and lays them out on rows, in the order of plan.RowIDs; rows
+// are those that the host's configuration leaves on. now judges expiry and nothing else, and expiry
+// only warns unless the row is strict. The result's Verified is left false: whether o was read over
+// a verified connection is the caller's knowledge.
+//
+// A field that is missing, null or empty asks for nothing. Whatever cannot be used is refused under
+// its own key, and a list in which an entry's name cannot be used is not Listed: as long as part of
+// a list is unreadable, what seems to be missing from it may not be.
+func (p *Projector) Project(o Object, rows []plan.Row, now time.Time) plan.Desired {
+	q := projection{
+		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion}, Listed: make(map[plan.RowID]bool)},
+		old:     p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
+	}
+	// Backwards, because where two rows name one file the later row wins.
+	for _, id := range slices.Backward(plan.RowIDs()) {
+		i := slices.IndexFunc(rows, func(r plan.Row) bool { return r.ID == id })
+		f, ok := o.Fields[id]
+		if i < 0 || !ok {
+			continue
+		}
+		switch {
+		case f.Reason != "":
+			q.refuse(plan.Key{Row: id}, f.Reason)
+		case id.List():
+			q.list(rows[i], f.Entries)
+		case len(f.Data) > 0:
+			q.bundle(rows[i], f.Data)
+		}
+	}
+	p.memo = q.memo
+	return q.sorted()
+}
+
+// projection is the work on one object.
+type projection struct {
+	desired   plan.Desired
+	old, memo map[memoKey]memo
+	paths     map[string]plan.Key // who has a path, refused or not
+	now       time.Time
+}
+
+func (q *projection) refuse(k plan.Key, reason string) {
+	q.desired.Refused = append(q.desired.Refused, plan.Refusal{Key: k, Reason: reason})
+}
+
+// bundle lays out a field that is one bundle: as one file, or one file for each certificate.
+func (q *projection) bundle(row plan.Row, data []byte) {
+	key := plan.Key{Row: row.ID}
+	if !strings.Contains(row.File, plan.FingerprintPlaceholder) {
+		q.place(row, key, data)
+		return
+	}
+	whole, reason := q.validate(row, key, data)
+	if reason != "" {
+		q.refuse(key, reason)
+		return
+	}
+	q.desired.Listed[row.ID] = true
+	for _, c := range whole.Certs {
+		q.place(row, plan.Key{Row: row.ID, Name: c.Fingerprint.String()}, c.PEM())
+	}
+}
+
+// list lays out the entries of a registry list.
+func (q *projection) list(row plan.Row, entries []ListEntry) {
+	if len(entries) == 0 {
+		return
+	}
+	q.desired.Listed[row.ID] = true
+	named := make(map[string][]ListEntry, len(entries))
+	for i, e := range entries {
+		name := plan.RegistryName(e.File)
+		if e.File == "" {
+			q.unnamed(plan.Key{Row: row.ID}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
+		} else if _, err := row.Path(name); err != nil {
+			q.unnamed(plan.Key{Row: row.ID, Name: plan.Printable(name)}, plan.Printable(err.Error()))
+		} else {
+			named[name] = append(named[name], e)
+		}
+	}
+	for name, es := range named {
+		key := plan.Key{Row: row.ID, Name: name}
+		switch e := es[0]; {
+		case slices.ContainsFunc(es, func(o ListEntry) bool { return o.Reason != e.Reason || !bytes.Equal(o.Data, e.Data) }):
+			q.claim(row, key)
+			q.refuse(key, fmt.Sprintf("the list names this registry %d times with different content", len(es)))
+		case e.Reason != "":
+			q.claim(row, key)
+			q.refuse(key, e.Reason)
+		case len(e.Data) > 0:
+			q.place(row, key, e.Data)
+		default:
+			// The entry is there and asks for nothing: its last good file stays.
+			q.claim(row, key)
+			q.refuse(key, "is empty")
+		}
+	}
+}
+
+// unnamed refuses an entry whose file cannot be told. It may be one that was there before under a
+// good name, so nothing may count as missing from this list.
+func (q *projection) unnamed(k plan.Key, reason string) {
+	q.desired.Listed[k.Row] = false
+	q.refuse(k, reason)
+}
+
+// claim takes the path of k, or tells who has it already.
+func (q *projection) claim(row plan.Row, k plan.Key) (path string, owner plan.Key, err error) {
+	if path, err = row.Path(k.Name); err != nil {
+		return "", plan.Key{}, err
+	}
+	if o, taken := q.paths[path]; taken {
+		return path, o, nil
+	}
+	q.paths[path] = k
+	return path, k, nil
+}
+
+// place asks for data at the path of k, if data is valid and no later row has the path.
+func (q *projection) place(row plan.Row, k plan.Key, data []byte) {
+	path, owner, err := q.claim(row, k)
+	switch {
+	case err != nil:
+		q.refuse(k, plan.Printable(err.Error()))
+		return
+	case owner != k:
+		if slices.ContainsFunc(q.desired.Refused, func(r plan.Refusal) bool { return r.Key == owner }) {
+			// Falling back to the other list would replace the last good file by other trust because
+			// of an error.
+			q.refuse(k, fmt.Sprintf("%s has the same file %s, and is refused", owner.Row, path))
+		}
+		return
+	}
+	e, reason := q.validate(row, k, data)
+	if reason != "" {
+		q.refuse(k, reason)
+		return
+	}
+	q.desired.Entries = append(q.desired.Entries, e)
+}
+
+// validate judges data for one key, or remembers the verdict. reason is empty if data is good.
+func (q *projection) validate(row plan.Row, k plan.Key, data []byte) (e plan.Entry, reason string) {
+	mk := memoKey{Key: k, validate: row.Validate}
+	m, ok := q.old[mk]
+	if !ok || !bytes.Equal(m.data, data) || q.now.Before(m.from) || (!m.until.IsZero() && q.now.After(m.until)) {
+		m = q.judge(row, k, data)
+	}
+	q.memo[mk] = m
+	return m.entry, m.reason
+}
+
+// judge validates. A verdict changes by itself only when a certificate expires.
+func (q *projection) judge(row plan.Row, k plan.Key, data []byte) memo {
+	m := memo{data: data, from: q.now}
+	e, err := row.Entry(k.Name, data, q.now)
+	if err != nil {
+		m.reason = err.Error()
+		return m
+	}
+	m.entry = e
+	for _, c := range e.Certs {
+		if !c.NotAfter.Before(q.now) && (m.until.IsZero() || c.NotAfter.Before(m.until)) {
+			m.until = c.NotAfter
+		}
+	}
+	return m
+}
+
+// sorted puts entries and refusals in row order and then by name, and forgets rows not listed.
+func (q *projection) sorted() plan.Desired {
+	order := make(map[plan.RowID]int)
+	for i, id := range plan.RowIDs() {
+		order[id] = i
+	}
+	byKey := func(a, b plan.Key) int {
+		return cmp.Or(cmp.Compare(order[a.Row], order[b.Row]), cmp.Compare(a.Name, b.Name))
+	}
+	slices.SortStableFunc(q.desired.Entries, func(a, b plan.Entry) int { return byKey(a.Key, b.Key) })
+	slices.SortStableFunc(q.desired.Refused, func(a, b plan.Refusal) int { return byKey(a.Key, b.Key) })
+	for id, listed := range q.desired.Listed {
+		if !listed {
+			delete(q.desired.Listed, id)
+		}
+	}
+	return q.desired
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// listTimeout bounds the one list that a silent watch leads to.
+const listTimeout = 30 * time.Second
+
+// session is one watch request, from the dial to the end of the stream.
+type session struct {
+	*Watcher
+	signals chan signal
+	listed  chan signal
+	lasts   time.Duration // what is asked of the server
+	opened  time.Time     // when it answered 200
+	heard   atomic.Int64  // when the last byte came, Unix nanoseconds
+	grace   <-chan time.Time
+	spoken  bool // the watch has told about the object
+}
+
+// signal is what the goroutines of a session have to say: that the server answered, what happened to
+// the object (nil: there is none), or that it is over.
+type signal struct {
+	opened bool
+	date   time.Time
+	object *Object
+	end    *end
+}
+
+// session follows one watch until it ends. The goroutine that reads the stream has the blocking
+// calls, this one has the clocks and all state.
+func (w *Watcher) session(parent context.Context) end {
+	ctx, cancel := context.WithCancel(parent)
+	jitter := time.Duration((2*w.opt.Rand() - 1) * float64(w.opt.Lifetime) / 10)
+	s := &session{Watcher: w, signals: make(chan signal), listed: make(chan signal, 1), lasts: w.opt.Lifetime + jitter}
+	s.hear()
+	var last map[plan.RowID]Field
+	if w.now.Object != nil {
+		last = w.now.Object.Fields
+	}
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	readers.Go(func() { s.stream(ctx, last) })
+	silence := w.opt.Clock.After(w.opt.Silence)
+	for {
+		select {
+		case <-ctx.Done():
+			return end{}
+		case sig := <-s.signals:
+			if sig.end != nil {
+				sig.end.held = s.held()
+				return *sig.end
+			}
+			s.take(sig)
+		case <-s.grace:
+			s.grace = nil
+			readers.Go(func() { s.listed <- s.list(ctx, last) })
+		case sig := <-s.listed:
+			s.takeList(sig)
+		case <-silence:
+			quiet := w.opt.Clock.Now().Sub(time.Unix(0, s.heard.Load()))
+			if quiet >= w.opt.Silence {
+				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.Silence), held: s.held()}
+			}
+			silence = w.opt.Clock.After(w.opt.Silence - quiet)
+		}
+	}
+}
+
+func (s *session) hear() { s.heard.Store(s.opt.Clock.Now().UnixNano()) }
+
+// held reports whether the watch was up for long enough to count as a success.
+func (s *session) held() bool {
+	return !s.opened.IsZero() && s.opt.Clock.Now().Sub(s.opened) >= s.opt.Spread
+}
+
+// take handles what the stream says.
+func (s *session) take(sig signal) {
+	if sig.opened {
+		s.opened = s.opt.Clock.Now()
+		s.grace = s.opt.Clock.After(s.opt.Grace)
+		s.now.ServerDate, s.now.SeenAt = sig.date, s.opened
+		return
+	}
+	s.grace, s.spoken = nil, true
+	if sig.object == nil {
+		s.publish(NoObject, s.opt.Name+" was deleted")
+		return
+	}
+	s.found(sig.object)
+}
+
+// takeList handles the answer of the list, which says nothing new once the watch has spoken.
+func (s *session) takeList(sig signal) {
+	switch {
+	case s.spoken:
+	case sig.end != nil:
+		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
+		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
+	case sig.object == nil:
+		s.publish(NoObject, fmt.Sprintf("there is no %s.%s named %s", s.opt.Resource, s.opt.Group, s.opt.Name))
+	default:
+		s.found(sig.object)
+	}
+}
+
+// stream sends the watch request and passes on what comes. It asks for no resourceVersion: the first
+// event is then the object as it is.
+func (s *session) stream(ctx context.Context, last map[plan.RowID]Field) {
+	send := func(sig signal) {
+		select {
+		case s.signals <- sig:
+		case <-ctx.Done():
+		}
+	}
+	res, failed := s.get(ctx, url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"},
+		"timeoutSeconds": {strconv.Itoa(int(s.lasts / time.Second))}})
+	if failed != nil {
+		send(signal{end: failed})
+		return
+	}
+	defer res.Body.Close()
+	s.hear()
+	opened := s.opt.Clock.Now()
+	date, _ := http.ParseTime(res.Header.Get("Date"))
+	send(signal{opened: true, date: date})
+	d := newDecoder(res.Body, last, s.hear)
+	for ctx.Err() == nil {
+		e, err := d.next()
+		switch {
+		case err != nil:
+			send(signal{end: s.ended(err, s.opt.Clock.Now().Sub(opened))})
+			return
+		case e.kind == "ERROR":
+			send(signal{end: &end{state: Connecting, soon: true,
+				reason: fmt.Sprintf("the server ended the watch: %d %s: %s", e.status.code, e.status.reason, e.status.message)}})
+			return
+		case e.object.Name != s.opt.Name:
+			// A bookmark, or a server that ignores the selector.
+		case e.kind == "ADDED" || e.kind == "MODIFIED":
+			send(signal{object: &e.object})
+		case e.kind == "DELETED":
+			send(signal{})
+		}
+	}
+}
+
+// ended judges the end of a stream that had begun well.
+func (s *session) ended(err error, after time.Duration) *end {
+	switch {
+	case errors.Is(err, io.EOF) && after >= s.lasts-s.lasts/20:
+		return &end{soon: true}
+	case errors.Is(err, io.EOF):
+		// A server that shuts down ends its watches like this.
+		return &end{state: Connecting, reason: "the server ended the watch early"}
+	}
+	return &end{state: Unreachable, reason: "the watch broke: " + network(err)}
+}
+
+// list asks whether there is an object at all.
+func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	res, failed := s.get(ctx, url.Values{})
+	if failed != nil {
+		return signal{end: failed}
+	}
+	defer res.Body.Close()
+	o, err := newDecoder(res.Body, last, nil).item(s.opt.Name)
+	if err != nil {
+		return signal{end: &end{reason: network(err)}}
+	}
+	return signal{object: o}
+}
+
+// get sends a request for the one object. Anything but 200 is the end of the session.
+func (s *session) get(ctx context.Context, query url.Values) (*http.Response, *end) {
+	query.Set("fieldSelector", "metadata.name="+s.opt.Name)
+	u := s.opt.Server.JoinPath("apis", s.opt.Group, s.opt.Version, s.opt.Resource)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, &end{state: Unreachable, reason: err.Error()}
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := s.opt.Client.Do(req)
+	if err != nil {
+		return nil, &end{state: Unreachable, reason: network(err)}
+	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
+	defer res.Body.Close()
+	return nil, s.refusal(res)
+}
+
+// refusal turns an answer other than 200 into a state. None of them is a reason to drop credentials:
+// a starting API server answers 403 to valid ones until it has read its RBAC rules.
+func (s *session) refusal(res *http.Response) *end {
+	e := &end{state: Unreachable, reason: fmt.Sprintf("the server answered %d %s", res.StatusCode, http.StatusText(res.StatusCode))}
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		e.state = Unauthorized
+	case http.StatusForbidden:
+		e.state = Forbidden
+	case http.StatusNotFound:
+		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s.%s/%s: the CRD is missing", s.opt.Resource, s.opt.Group, s.opt.Version)}
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		e.state = Overloaded
+	}
+	e.after = retryAfter(res.Header.Get("Retry-After"), s.opt.Clock.Now())
+	var body event
+	d := newDecoder(res.Body, nil, nil)
+	d.begin()
+	if d.object(&body) == nil && body.status.message != "" {
+		e.reason += ": " + body.status.message
+	}
+	return e
+}
+
+// retryAfter reads RFC 9110 section 10.2.3: seconds or a date.
+func retryAfter(s string, now time.Time) time.Duration {
+	var d time.Duration
+	if n, err := strconv.Atoi(s); err == nil {
+		d = time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
+	} else if t, err := http.ParseTime(s); err == nil {
+		d = t.Sub(now)
+	}
+	return min(max(d, 0), maxRetryAfter)
+}
+
+// network is the fact in a network error, without what differs from try to try (the URL with its
+// query, the local port).
+func network(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		if op.Addr != nil {
+			return op.Op + " " + op.Addr.String() + ": " + op.Err.Error()
+		}
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}
+
+// same reports whether two objects say the same, version included.
+func same(a, b Object) bool {
+	return a.Name == b.Name && a.UID == b.UID && a.ResourceVersion == b.ResourceVersion &&
+		maps.Equal(a.Annotations, b.Annotations) && maps.EqualFunc(a.Fields, b.Fields, sameField)
+}
+
+func sameField(a, b Field) bool {
+	return a.Reason == b.Reason && bytes.Equal(a.Data, b.Data) && slices.EqualFunc(a.Entries, b.Entries, func(x, y ListEntry) bool {
+		return x.File == y.File && x.Reason == y.Reason && bytes.Equal(x.Data, y.Data)
+	})
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// State says how following goes. Its text is one or two words, for records and metrics.
+type State string
+
+// The states of a Watcher.
+const (
+	Connecting   State = "connecting"
+	Following    State = "following"
+	NoObject     State = "no object"
+	Unreachable  State = "unreachable"
+	Forbidden    State = "forbidden"
+	Unauthorized State = "unauthorized"
+	Overloaded   State = "overloaded"
+)
+
+// Sentence is the state as systemd's STATUS= tells it to a person.
+func (s State) Sentence() string {
+	switch s {
+	case Connecting:
+		return "Connecting to the API server."
+	case Following:
+		return "Following the controllerconfig."
+	case NoObject:
+		return "The controllerconfig does not exist; the files on this host stay as they are."
+	case Unreachable:
+		return "The API server cannot be reached; the files on this host stay as they are."
+	case Forbidden:
+		return "The API server does not let this node read the controllerconfig."
+	case Unauthorized:
+		return "The API server does not accept this node's identity."
+	case Overloaded:
+		return "The API server is overloaded and asked to be left alone for a while."
+	}
+	return string(s)
+}
+
+// Reading is what is known of the object now.
+type Reading struct {
+	State State
+	// Reason is the fact behind State, safe to print; empty if State says it all.
+	Reason string
+	// Object is the newest version read. It stays when State turns bad, and is nil before the first;
+	// an unchanged pointer means that there is nothing new to project.
+	Object *Object
+	// ServerDate is what a verified API server last said the time is, and SeenAt the local clock at
+	// that moment. Zero before the first answer.
+	ServerDate, SeenAt time.Time
+}
+
+// Clock is the passing of time.
+type Clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+// Options say what to follow, and how patiently. Zero durations mean the defaults.
+type Options struct {
+	// Client authenticates and verifies the server. It must have no overall timeout and should not
+	// follow redirects.
+	Client *http.Client
+	// Server is the API server's base URL.
+	Server *url.URL
+	// Group, Version, Resource and Name identify the object.
+	Group, Version, Resource, Name string
+
+	// Grace is how long an open watch may stay without the object before a list asks whether there
+	// is one (5 s).
+	Grace time.Duration
+	// Silence is how long the server may send no byte before the connection is given up (3 min;
+	// bookmarks arrive every minute).
+	Silence time.Duration
+	// Lifetime is how long one watch is asked to last, give or take a tenth (50 min).
+	Lifetime time.Duration
+	// Spread is the window over which a fleet's first tries after a lost server are spread (5 s).
+	// Later windows double.
+	Spread time.Duration
+	// MaxDelay bounds the windows (30 s).
+	MaxDelay time.Duration
+
+	// Clock and Rand (in [0,1)) are the system's if nil.
+	Clock Clock
+	Rand  func() float64
+}
+
+// soon is the window for tries that follow no failure.
+const soon = time.Second
+
+// maxRetryAfter bounds what a server may ask for: more would look like an agent that is dead.
+const maxRetryAfter = 5 * time.Minute
+
+// Watcher follows one object. Make it with New.
+type Watcher struct {
+	opt      Options
+	readings chan Reading
+	now      Reading
+	sent     bool
+	tries    int // since the last watch that held
+}
+
+// New makes a Watcher; Run makes it work.
+func New(o Options) *Watcher {
+	if o.Clock == nil {
+		o.Clock = system{}
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
+	}
+	for d, otherwise := range map[*time.Duration]time.Duration{
+		&o.Grace: 5 * time.Second, &o.Silence: 3 * time.Minute, &o.Lifetime: 50 * time.Minute,
+		&o.Spread: 5 * time.Second, &o.MaxDelay: 30 * time.Second,
+	} {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	return &Watcher{opt: o, readings: make(chan Reading, 1)}
+}
+
+// Readings is where every change of the state or the object appears. It holds the newest reading
+// only: a slow consumer misses what has been overtaken and never delays the stream.
+func (w *Watcher) Readings() <-chan Reading { return w.readings }
+
+// Run follows the object until ctx ends. It must be called once.
+func (w *Watcher) Run(ctx context.Context) {
+	w.publish(Connecting, "")
+	for ctx.Err() == nil {
+		e := w.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if e.state != "" {
+			w.publish(e.state, e.reason)
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.opt.Clock.After(w.delay(e)):
+		}
+	}
+}
+
+// end is how a watch ended.
+type end struct {
+	// state and reason are what it means until the next try; an empty state means nothing happened
+	// that is worth a word.
+	state  State
+	reason string
+	// soon is set if nothing is wrong with the server: the next try need not wait.
+	soon bool
+	// held is set if the watch worked for a while, so that this is a first failure.
+	held bool
+	// after is the least delay, which the server asked for.
+	after time.Duration
+}
+
+// delay is the time to the next try: a random point in a window, so that a fleet does not come back
+// as one. The window doubles while tries fail, and a watch that ends as soon as it begins is a
+// failure whatever it said: there is no hot loop.
+func (w *Watcher) delay(e end) time.Duration {
+	if e.held {
+		w.tries = 0
+	}
+	window := w.opt.Spread
+	for range w.tries {
+		window = min(2*window, w.opt.MaxDelay)
+	}
+	if e.soon && w.tries == 0 {
+		window = soon
+	}
+	w.tries++
+	return max(time.Duration(w.opt.Rand()*float64(window)), e.after)
+}
+
+// found publishes the object, unless it is the one that is known already. Contents are compared, not
+// versions: after etcd was restored from a backup, a version can come again with other content.
+func (w *Watcher) found(o *Object) {
+	if w.now.Object == nil || !same(*w.now.Object, *o) {
+		w.now.Object, w.sent = o, false
+	}
+	w.publish(Following, "")
+}
+
+// publish puts the newest reading where the consumer looks, over the one that is there.
+func (w *Watcher) publish(s State, reason string) {
+	reason = plan.Printable(reason)
+	if w.sent && w.now.State == s && w.now.Reason == reason {
+		return
+	}
+	w.now.State, w.now.Reason, w.sent = s, reason, true
+	select {
+	case <-w.readings:
+	default:
+	}
+	w.readings <- w.now // there is room: nobody else sends
+}
+
+// system is the system's clock.
+type system struct{}
+
+func (system) Now() time.Time                         { return time.Now() }
+func (system) After(d time.Duration) <-chan time.Time { return time.After(d) }

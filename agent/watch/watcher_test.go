@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+const early = "the server ended the watch early"
+
+func version(tb testing.TB, rv string, f fields) []byte {
+	return bytes.Replace(object(tb, f), []byte(`"resourceVersion":"100"`), []byte(`"resourceVersion":"`+rv+`"`), 1)
+}
+
+func TestOneWatchWithoutResourceVersionIsAllThatIsAsked(t *testing.T) {
+	b := start(t)
+	q := b.next(t)
+	if got, want := q.URL.Path, "/apis/machineconfiguration.openshift.io/v1/controllerconfigs"; got != want {
+		t.Errorf("path %s, want %s", got, want)
+	}
+	if got, want := q.URL.RawQuery, "allowWatchBookmarks=true&fieldSelector=metadata.name%3Dmachine-config-controller&timeoutSeconds=3000&watch=true"; got != want {
+		t.Errorf("query %s\n want %s", got, want)
+	}
+	if got := q.Header.Get("Accept"); got != "application/json" || q.ProtoMajor != 2 {
+		t.Errorf("accepts %q over HTTP/%d", got, q.ProtoMajor)
+	}
+}
+
+func TestTheFirstEventIsTheObjectAndLaterOnesFollow(t *testing.T) {
+	b := start(t)
+	q := b.next(t).open(line("ADDED", version(t, "1", fields{"rootCAData": []byte("one")})))
+	r := b.reads(Following, "")
+	if r.Object.ResourceVersion != "1" || string(r.Object.Fields[plan.RootCAData].Data) != "one" || r.ServerDate.IsZero() || r.SeenAt.IsZero() {
+		t.Errorf("read %+v", r)
+	}
+	q.send(line("BOOKMARK", []byte(`{"kind":"ControllerConfig","metadata":{"resourceVersion":"2"}}`)),
+		line("MODIFIED", version(t, "3", fields{"rootCAData": []byte("two")})))
+	if r = b.reads(Following, ""); r.Object.ResourceVersion != "3" || string(r.Object.Fields[plan.RootCAData].Data) != "two" {
+		t.Errorf("read %+v", r.Object)
+	}
+}
+
+func TestAnEventOfAnotherObjectIsIgnored(t *testing.T) {
+	b := start(t)
+	other := bytes.Replace(object(t, nil), []byte(objectName), []byte("other"), 1)
+	b.next(t).open(line("ADDED", other), line("DELETED", other), line("ADDED", object(t, nil)))
+	if r := b.reads(Following, ""); r.Object.Name != objectName {
+		t.Errorf("read %s", r.Object.Name)
+	}
+}
+
+func TestAWatchThatLastedIsRenewedAtOnceAndSaysNothing(t *testing.T) {
+	b := start(t)
+	q := b.follow(object(t, nil))
+	// Bookmarks came meanwhile; here the clock jumps, and the last one is just in time.
+	b.clock.wait(t, grace)
+	b.clock.advance(silence - time.Second)
+	for range 20 {
+		q.send(line("BOOKMARK", []byte("{}")), line("MODIFIED", version(t, b.clock.Now().String(), nil)))
+		b.reads(Following, "")
+		b.clock.advance(silence - time.Second)
+	}
+	q.close()
+	b.again(afterNothing).open(line("ADDED", object(t, nil)))
+	b.reads(Following, "") // an older version than the last, but not the same
+	b.quiet()
+}
+
+func TestAnUnchangedObjectAfterAReconnectIsNotNews(t *testing.T) {
+	b := start(t)
+	q := b.follow(object(t, nil))
+	b.clock.wait(t, grace)
+	q.send(line("ADDED", object(t, nil)), line("ERROR", []byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old"}`)))
+	before := b.reads(Connecting, "the server ended the watch: 410 Expired: too old").Object
+	b.again(afterNothing).open(line("ADDED", object(t, nil)))
+	if r := b.reads(Following, ""); r.Object != before {
+		t.Error("the object counts as new")
+	}
+}
+
+func TestErrorEventsRestartAtOnceButNotInAHotLoop(t *testing.T) {
+	b := start(t)
+	gone := line("ERROR", []byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 1 (2)"}`))
+	b.next(t).open(gone)
+	b.reads(Connecting, "the server ended the watch: 410 Expired: too old resource version: 1 (2)")
+	b.again(afterNothing).open(gone)
+	b.again(2 * afterFirst).open(gone)
+	b.again(4 * afterFirst).open(gone)
+	b.again(maxDelay / 2).open(gone)
+	b.again(maxDelay / 2)
+}
+
+func TestAWatchThatHeldMakesTheNextFailureAFirstOne(t *testing.T) {
+	b := start(t)
+	b.next(t).refuse(403, "RBAC is not ready")
+	b.reads(Forbidden, "the server answered 403 Forbidden: RBAC is not ready")
+	b.again(afterFirst).refuse(403, "RBAC is not ready")
+	q := b.again(2 * afterFirst).open(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+	b.clock.wait(t, grace)
+	b.clock.advance(spread)
+	q.close()
+	b.reads(Connecting, early)
+	b.again(afterFirst).open(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestAnswersAreStatesWithANextTry(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		code   int
+		header []string
+		state  State
+		reason string
+		delay  time.Duration
+	}{
+		"401 is not accepted":                   {401, nil, Unauthorized, "the server answered 401 Unauthorized: why", afterFirst},
+		"403 is retried":                        {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
+		"404 is a missing CRD":                  {404, nil, NoObject, "the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
+		"429 waits as told":                     {429, []string{"Retry-After", "60"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Minute},
+		"503 waits until the date told":         {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded, "the server answered 503 Service Unavailable: why", 2 * time.Minute},
+		"429 without advice backs off":          {429, nil, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
+		"a wait of a year is not believed":      {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", maxRetryAfter},
+		"a wait that is no number is ignored":   {503, []string{"Retry-After", "soon"}, Overloaded, "the server answered 503 Service Unavailable: why", afterFirst},
+		"a wait of less than our own, the same": {429, []string{"Retry-After", "1"}, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
+		"500 is no API server":                  {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			b := start(t)
+			b.next(t).refuse(c.code, "why", c.header...)
+			b.reads(c.state, c.reason)
+			b.again(c.delay).open(line("ADDED", object(t, nil)))
+			b.reads(Following, "")
+		})
+	}
+}
+
+func TestTheSameFailureAgainIsNotNews(t *testing.T) {
+	b := start(t)
+	b.next(t).refuse(403, "no")
+	b.reads(Forbidden, "the server answered 403 Forbidden: no")
+	b.again(afterFirst).refuse(403, "no")
+	b.clock.wait(t, 2*afterFirst)
+	b.quiet()
+}
+
+func TestMessagesOfTheServerAreCutAndEscaped(t *testing.T) {
+	b := start(t)
+	b.next(t).refuse(403, "\x1b[31m"+strings.Repeat("x", 5000))
+	r := receive(t, b.w.Readings(), "reading")
+	if len(r.Reason) > maxText || strings.Contains(r.Reason, "\x1b") {
+		t.Errorf("reason is %q", r.Reason)
+	}
+}
+
+func TestASilentWatchIsSettledByOneList(t *testing.T) {
+	const empty = `{"kind":"ControllerConfigList","metadata":{"resourceVersion":"7"},"items":[]}`
+	b := start(t)
+	q := b.next(t).open()
+	b.clock.pass(t, grace)
+	list := b.next(t)
+	if got, want := list.URL.RawQuery, "fieldSelector=metadata.name%3Dmachine-config-controller"; got != want {
+		t.Errorf("query %s, want %s", got, want)
+	}
+	list.send([]byte(empty))
+	list.close()
+	b.reads(NoObject, "there is no controllerconfigs.machineconfiguration.openshift.io named machine-config-controller")
+	q.send(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestAListThatFindsTheObjectIsBelieved(t *testing.T) {
+	b := start(t)
+	b.next(t).open()
+	b.clock.pass(t, grace)
+	list := b.next(t)
+	list.send([]byte(`{"items":[{"metadata":{"name":"other"}},`), object(t, nil), []byte(`]}`))
+	list.close()
+	if r := b.reads(Following, ""); r.Object.Name != objectName {
+		t.Errorf("read %q", r.Object.Name)
+	}
+}
+
+func TestAListThatFailsIsRepeatedWhileTheWatchIsSilent(t *testing.T) {
+	b := start(t)
+	q := b.next(t).open()
+	b.clock.pass(t, grace)
+	b.next(t).refuse(403, "no list for you")
+	b.reads(Connecting, "the watch is open without the object, and a list failed: the server answered 403 Forbidden: no list for you")
+	b.clock.pass(t, maxDelay)
+	list := b.next(t)
+	list.send([]byte(`[]`))
+	list.close()
+	b.reads(Connecting, "the watch is open without the object, and a list failed: the answer is not a list")
+	q.send(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestADeletedObjectStaysTheLastGoodOne(t *testing.T) {
+	b := start(t)
+	q := b.follow(object(t, fields{"rootCAData": []byte("one")}))
+	q.send(line("DELETED", object(t, nil)))
+	if r := b.reads(NoObject, objectName+" was deleted"); string(r.Object.Fields[plan.RootCAData].Data) != "one" {
+		t.Errorf("last good is %+v", r.Object)
+	}
+	q.send(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestStreamsThatBreakAreLeft(t *testing.T) {
+	a := line("ADDED", object(t, nil))
+	for sentence, c := range map[string]struct {
+		send   []byte
+		reason string
+	}{
+		"in the middle of an event": {a[:len(a)/2], "the watch broke: the stream was cut off in the middle of an event"},
+		"with garbage":              {[]byte("<html>"), "the watch broke: not JSON at byte 0"},
+		"with a huge value":         {slab(`{"type":"ADDED","object":{"spec":{"rootCAData":"`, 9<<20), "the watch broke: a value of more than 4194304 bytes"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			b := start(t)
+			q := b.next(t).open()
+			go func() { q.send(c.send); q.close() }()
+			b.reads(Unreachable, c.reason)
+			b.again(afterFirst)
+		})
+	}
+}
+
+func slab(begin string, n int) []byte { return append([]byte(begin), bytes.Repeat([]byte("A"), n)...) }
+
+func TestSilenceEndsAWatchAndBytesKeepItAlive(t *testing.T) {
+	b := start(t)
+	q := b.follow(object(t, nil))
+	b.clock.wait(t, grace)
+	b.clock.advance(2 * time.Minute)
+	q.send(line("BOOKMARK", []byte("{}")), line("MODIFIED", version(t, "101", nil)))
+	b.reads(Following, "")
+	b.clock.advance(time.Minute)
+	b.clock.wait(t, 2*time.Minute) // what is left of the three since the last byte
+	b.clock.advance(2 * time.Minute)
+	b.reads(Unreachable, "the server sent nothing for 3m0s")
+	receive(t, q.gone, "end of the silent request")
+	b.again(afterFirst).open(line("ADDED", version(t, "101", nil)))
+	b.reads(Following, "")
+}
+
+func TestAServerThatNeverAnswersIsLeft(t *testing.T) {
+	b := start(t)
+	b.next(t)
+	b.clock.pass(t, silence)
+	b.reads(Unreachable, "the server sent nothing for 3m0s")
+	b.again(afterFirst).open(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestAGracefulShutdownAndARestartAreSurvived(t *testing.T) {
+	b := start(t)
+	b.Config.ErrorLog = log.New(io.Discard, "", 0)
+	q := b.follow(object(t, nil))
+	address := b.Listener.Addr().String()
+	down := make(chan error, 1)
+	go func() { down <- b.Config.Shutdown(context.Background()) }()
+	q.close()
+	if err := receive(t, down, "shutdown"); err != nil {
+		t.Fatal(err)
+	}
+	if r := receive(t, b.w.Readings(), "reading"); r.State == Following {
+		t.Errorf("reads %s (%s)", r.State, r.Reason)
+	}
+	b.clock.pass(t, afterFirst)
+	b.reads(Unreachable, "dial "+address+": connect: connection refused")
+	b.server = newServerAt(t, address)
+	b.again(2 * afterFirst).open(line("ADDED", version(t, "200", nil)))
+	b.reads(Following, "")
+}
+
+func TestARefusedConnectionAtTheStartIsAState(t *testing.T) {
+	s := newServer(t)
+	address := s.Listener.Addr().String()
+	s.Close()
+	b := startWith(t, s, s.Client(), "https://"+address)
+	b.reads(Unreachable, "dial "+address+": connect: connection refused")
+	b.server = newServerAt(t, address)
+	b.again(afterFirst).open(line("ADDED", object(t, nil)))
+	b.reads(Following, "")
+}
+
+func TestAServerThatCannotBeVerifiedIsUnreachable(t *testing.T) {
+	s := newServer(t)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	b := startWith(t, s, &http.Client{Transport: &http.Transport{}}, s.URL)
+	b.reads(Unreachable, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
+	b.clock.wait(t, afterFirst)
+}
+
+func TestASlowConsumerGetsTheNewest(t *testing.T) {
+	b := start(t)
+	q := b.next(t).open(line("ADDED", version(t, "1", nil)), line("MODIFIED", version(t, "2", nil)), line("MODIFIED", version(t, "3", nil)))
+	b.clock.wait(t, grace)
+	q.close()
+	b.clock.wait(t, afterFirst) // everything has been read by now
+	if r := b.reads(Connecting, early); r.Object.ResourceVersion != "3" {
+		t.Errorf("read version %s", r.Object.ResourceVersion)
+	}
+	b.quiet()
+}
+
+func TestEveryStateHasASentence(t *testing.T) {
+	for _, s := range []State{Connecting, Following, NoObject, Unreachable, Forbidden, Unauthorized, Overloaded} {
+		if got := s.Sentence(); got == string(s) || !strings.HasSuffix(got, ".") {
+			t.Errorf("%s: %q", s, got)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Kubectl runs kubectl as the administrator and returns its standard output; its error holds the
+// standard error.
+func (p *Plane) Kubectl(ctx context.Context, args ...string) (stdout string, err error) {
+	return p.kubectl(ctx, nil, args...)
+}
+
+// Apply sends manifests, YAML documents of any kinds, by server-side apply.
+func (p *Plane) Apply(ctx context.Context, manifests []byte) error {
+	_, err := p.kubectl(ctx, manifests, "apply", "--server-side", "-f", "-")
+	return err
+}
+
+// InstallOpenShiftCRD installs OpenShift's own definition of the ControllerConfig and waits until it
+// is served.
+func (p *Plane) InstallOpenShiftCRD(ctx context.Context) error {
+	return p.install(ctx, p.binaries.path(openShiftCRD), "machineconfiguration.openshift.io/v1")
+}
+
+// InstallCRD installs this project's small definition of the same and waits until it is served.
+func (p *Plane) InstallCRD(ctx context.Context) error {
+	return p.install(ctx, p.manifest("crd/controllerconfigs.node-cert-agent.io.yaml"), "node-cert-agent.io/v1alpha1")
+}
+
+// AllowAgents grants the group node-cert-agent:nodes what the shipped manifest grants it: to get,
+// list and watch the one object, in both kinds. The kinds need not be installed.
+func (p *Plane) AllowAgents(ctx context.Context) error {
+	return p.applyFile(ctx, p.manifest("rbac/agent.yaml"))
+}
+
+func (p *Plane) manifest(name string) string {
+	return filepath.Join(p.binaries.root, "packaging", "kubernetes", name)
+}
+
+func (p *Plane) applyFile(ctx context.Context, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return p.Apply(ctx, b)
+}
+
+// install waits for an answer and not for the condition Established, which the API server sets before
+// it is done taking up the kind.
+func (p *Plane) install(ctx context.Context, file, version string) error {
+	if err := p.applyFile(ctx, file); err != nil {
+		return err
+	}
+	ctx, cancel := limit(ctx)
+	defer cancel()
+	err := poll(ctx, 20*time.Millisecond, func() error {
+		return get200(ctx, p.admin, p.URL()+"/apis/"+version+"/controllerconfigs")
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the kind in %s to be served: %v", file, err)
+	}
+	return nil
+}
+
+func (p *Plane) kubectl(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, p.binaries.path(kubectl), args...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.dir, bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.dir, "KUBECONFIG=" + p.file("admin.kubeconfig")}
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
