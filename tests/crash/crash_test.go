@@ -285,6 +285,9 @@ func survive(t *testing.T, binary, dir, name, fault, when string) bool {
 		if n := whole(t, got); n > 0 && name != "unlinkat" {
 			t.Errorf("%d temporary files were left", n)
 		}
+		if got["certs.d/new:5000"] != "" && got["certs.d/new:5000/ca.crt"] == "" && name != "unlinkat" {
+			t.Error("an empty directory was left")
+		}
 		if strings.Count(stderr, "\n") != 1 && name != "write" {
 			t.Errorf("said %q, want one line", stderr)
 		}
