@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -38,11 +39,14 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
 // before is it one request a row, so that a directory that cannot be written does not keep new trust
-// from the others.
+// from the others. Each retry begins with another row: on a read-only file system the writer ends, and
+// with it what comes right after.
 func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 	parts := []plan.Plan{p}
 	if l.failures > 0 {
 		parts = p.ByRow()
+		first := l.failures % max(1, len(parts))
+		parts = slices.Concat(parts[first:], parts[:first])
 	}
 	var first error
 	for _, part := range parts {
