@@ -17,24 +17,37 @@ import (
 // An empty plan touches nothing.
 func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
-	if p.Owned != nil {
-		before := l.memory.Owned
-		l.memory.Owned = p.Owned
-		if err := l.Store.Save(l.memory); err != nil {
-			l.memory.Owned = before
-			return err
-		}
+	unclaimed := l.claim(p)
+	if unclaimed != nil {
+		p = p.Unclaimed()
 	}
 	if !p.Empty() {
 		if err := l.commit(ctx, p); err != nil {
 			return err
 		}
 	}
+	if unclaimed != nil {
+		return unclaimed
+	}
 	l.synced = l.Clock.Now()
 	if !l.desired.Verified {
 		return nil
 	}
 	return l.Store.Keep(&l.memory, l.desired.Object, l.desired.Entries)
+}
+
+// claim makes the plan's claims durable before anything is written.
+func (l *loop) claim(p plan.Plan) error {
+	if p.Owned == nil {
+		return nil
+	}
+	before := l.memory.Owned
+	l.memory.Owned = p.Owned
+	err := l.Store.Save(l.memory)
+	if err != nil {
+		l.memory.Owned = before
+	}
+	return err
 }
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
