@@ -156,7 +156,7 @@ func TestAValueTakesNoMoreThanItsBudget(t *testing.T) {
 	}
 }
 
-func endlessly(s string) io.Reader { return &endless{b: bytes.Repeat([]byte(s), 1<<8)} }
+func endlessly(s string) io.Reader { return &endless{b: bytes.Repeat([]byte(s), 1+(1<<16)/len(s))} }
 
 func TestDecodeObjectReadsOneControllerConfig(t *testing.T) {
 	for sentence, c := range map[string]struct{ in, want string }{

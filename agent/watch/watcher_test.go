@@ -204,6 +204,19 @@ func TestAListThatFailsIsRepeatedWhileTheWatchIsSilent(t *testing.T) {
 	b.reads(Following, "")
 }
 
+func TestAListIsNotHeardOnceTheWatchHasSpoken(t *testing.T) {
+	w := New(Options{Name: objectName})
+	s := &session{Watcher: w}
+	s.take(signal{object: &Object{Name: objectName}})
+	if r := receive(t, w.Readings(), "reading"); r.State != Following {
+		t.Fatalf("reads %s", r.State)
+	}
+	for _, late := range []signal{{}, {end: &end{reason: "x"}}, {object: &Object{Name: objectName, ResourceVersion: "0"}}} {
+		s.takeList(late)
+		(&bench{T: t, w: w}).quiet()
+	}
+}
+
 func TestADeletedObjectStaysTheLastGoodOne(t *testing.T) {
 	b := start(t)
 	q := b.follow(object(t, fields{"rootCAData": []byte("one")}))
