@@ -65,6 +65,14 @@ type Store interface {
 	Content(state.Remembered) ([]byte, error)
 }
 
+// Drift announces that something happened to a managed file, perhaps by our own hand.
+type Drift interface {
+	Changed() <-chan struct{}
+	// Set says which directories hold managed files now. An error names those that cannot be
+	// watched; the resync still looks at them.
+	Set(directories []string) error
+}
+
 // Recorder takes audit records.
 type Recorder interface{ Record(audit.Record) }
 
@@ -91,6 +99,8 @@ type Times struct {
 	Spread time.Duration
 	// RetryMin and RetryMax bound the exponential delays after a failure.
 	RetryMin, RetryMax time.Duration
+	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
+	Job time.Duration
 	// Watchdog is how often systemd wants to hear from the loop; zero means never.
 	Watchdog time.Duration
 }
@@ -98,8 +108,7 @@ type Times struct {
 // Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
 type Agent struct {
 	Source Source
-	// Drift wakes the loop when a managed file may have changed. It may be nil.
-	Drift  <-chan struct{}
+	Drift  Drift
 	Writer Writer
 	Units  Units
 	Store  Store
@@ -131,7 +140,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case r := <-a.Source.Readings():
 			l.take(r)
-		case <-a.Drift:
+		case <-a.Drift.Changed():
 		case j := <-l.jobs:
 			l.ended(j)
 		case <-l.wake():

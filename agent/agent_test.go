@@ -43,7 +43,7 @@ type host struct {
 
 	trail  *agenttest.Trail
 	source agenttest.Source
-	drift  chan struct{}
+	drift  agenttest.Drift
 	report *agenttest.Reporter
 	stop   func()
 	last   report.Status
@@ -66,10 +66,10 @@ func newHost(t *testing.T) *host {
 // start runs an agent until kill, and returns when it is ready.
 func (h *host) start() report.Status {
 	h.t.Helper()
-	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(chan struct{}), agenttest.NewReporter()
+	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
 	a := &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
-		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute},
+		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute},
 		Remember: remember}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -95,7 +95,7 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := Observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
+	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
 	if err != nil {
 		return err
 	}

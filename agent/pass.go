@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -38,6 +41,8 @@ type loop struct {
 	kept     []plan.Refusal
 	writes   uint64
 	actions  report.ActionCounter
+
+	followed map[string]bool // directories
 
 	units map[string]*unit
 	jobs  chan job
@@ -113,7 +118,7 @@ func (l *loop) lastGood() *plan.Desired {
 func (l *loop) take(r Reading) {
 	if r.State != l.reading.State {
 		l.since = l.Clock.Now()
-		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: r.State}.
+		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: strings.TrimSuffix("the source is "+r.State+": "+r.Reason, ": ")}.
 			With(audit.State, r.State).With(audit.Reason, r.Reason))
 	}
 	l.reading = Reading{State: r.State, Reason: r.Reason}
@@ -131,6 +136,7 @@ func (l *loop) pass(ctx context.Context) {
 		return
 	}
 	l.account(err)
+	l.followFiles()
 	if err := l.Report.Publish(l.status()); err != nil {
 		l.Log.Warn("publishing the status", zap.Error(err))
 	}
@@ -155,7 +161,7 @@ func (l *loop) try(ctx context.Context) error {
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
-	o, err := Observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
+	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -166,8 +172,8 @@ func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
 	return p, nil
 }
 
-// Observe asks w for every file that a decision about d needs.
-func Observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, known map[plan.Key]plan.Digest) (plan.Observed, error) {
+// observe asks w for every file that a decision about d needs.
+func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, known map[plan.Key]plan.Digest) (plan.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	queries := plan.Queries(d, m, known)
@@ -180,6 +186,39 @@ func Observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, known
 		o[queries[i].Key] = f
 	}
 	return o, nil
+}
+
+// followFiles has the directories of all managed files watched: those of the table, and those that
+// entries have for themselves.
+func (l *loop) followFiles() {
+	dirs := make(map[string]bool)
+	for _, r := range l.Policy.Rows {
+		dirs[r.Directory()] = true
+	}
+	if l.desired != nil {
+		for _, e := range l.desired.Entries {
+			if row, ok := l.Policy.Row(e.Row); ok {
+				if p, err := row.Path(e.Name); err == nil {
+					dirs[path.Dir(p)] = true
+				}
+			}
+		}
+	}
+	if !maps.Equal(dirs, l.followed) {
+		l.followed = dirs
+		if err := l.Drift.Set(slices.Sorted(maps.Keys(dirs))); err != nil {
+			l.Log.Warn("watching the managed directories", zap.Error(err))
+		}
+	}
+}
+
+// Preview is the plan for d on the host as it is, without any effect.
+func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy) (plan.Plan, error) {
+	o, err := observe(ctx, w, d, m, nil)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return plan.Compute(plan.Input{Desired: d, Observed: o, Memory: m, Policy: p}), nil
 }
 
 // account turns the outcome of a pass into trouble, its record and the next retry.

@@ -105,6 +105,8 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.running = "running", true
 	go func() {
+		ctx, cancel := context.WithTimeout(ctx, l.Times.Job)
+		defer cancel()
 		after, err := l.Units.Act(ctx, u)
 		l.jobs <- job{unit: u, inputs: in.Digest, after: after, err: err}
 	}()

@@ -71,6 +71,15 @@ type Source chan agent.Reading
 // Readings implements agent.Source.
 func (s Source) Readings() <-chan agent.Reading { return s }
 
+// Drift announces what a test says.
+type Drift chan struct{}
+
+// Changed implements agent.Drift.
+func (d Drift) Changed() <-chan struct{} { return d }
+
+// Set implements agent.Drift.
+func (d Drift) Set([]string) error { return nil }
+
 // Trail keeps audit records.
 type Trail struct {
 	mu      sync.Mutex

@@ -119,7 +119,7 @@ func (t *Trail) Record(r Record) {
 // line is the record as text. Under systemd the level goes before it, as sd-daemon(3) says.
 func (r Record) line() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", r.Kind.Name, r.Message)
+	b.WriteString(r.Message)
 	for _, f := range r.Fields {
 		name := strings.ToLower(strings.TrimPrefix(string(f.Name), "NODECERT_"))
 		fmt.Fprintf(&b, " %s=%s", name, strconv.Quote(f.Value))

@@ -75,7 +75,7 @@ func TestWithoutAJournalTheRecordGoesToStandardError(t *testing.T) {
 	var text strings.Builder
 	trail := &Trail{text: &text, send: func(string, journal.Priority, map[string]string) error { return errors.New("no socket") }}
 	trail.Record(sample())
-	if want := `<5>written: wrote /x path="/x" certs_added="a\nb"` + "\n"; text.String() != want {
+	if want := `<5>wrote /x path="/x" certs_added="a\nb"` + "\n"; text.String() != want {
 		t.Errorf("wrote %q, want %q", text.String(), want)
 	}
 	text.Reset()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -23,17 +24,19 @@ type Look struct {
 	Known plan.Digest
 }
 
-// Observe answers one plan.File for each look, in their order. It opens nothing but regular files.
-// What cannot be told is Unreadable, and what may not be replaced is Irregular, each with a reason;
-// a file larger than MaxSize is Irregular too.
-func (t *Tree) Observe(looks []Look) []plan.File {
-	v := t.visit()
-	defer v.close()
-	files := make([]plan.File, len(looks))
-	for i, l := range looks {
-		files[i] = v.observe(l)
+// Observe yields one plan.File for each look, in their order, each read when it is asked for. It
+// opens nothing but regular files. What cannot be told is Unreadable, and what may not be replaced
+// is Irregular, each with a reason; a file larger than MaxSize is Irregular too.
+func (t *Tree) Observe(looks []Look) iter.Seq[plan.File] {
+	return func(yield func(plan.File) bool) {
+		v := t.visit()
+		defer v.close()
+		for _, l := range looks {
+			if !yield(v.observe(l)) {
+				return
+			}
+		}
 	}
-	return files
 }
 
 func (v *visit) observe(l Look) plan.File {

@@ -130,6 +130,7 @@ type visit struct {
 	tree *Tree
 	dirs map[string]*directory
 	made []*directory // own directories, in the order in which they were made
+	held []*os.File   // replaced files whose end is put off
 }
 
 func (t *Tree) visit() *visit { return &visit{tree: t, dirs: map[string]*directory{}} }
@@ -137,6 +138,9 @@ func (t *Tree) visit() *visit { return &visit{tree: t, dirs: map[string]*directo
 func (v *visit) close() {
 	for _, d := range v.dirs {
 		d.close()
+	}
+	for _, f := range v.held {
+		_ = f.Close()
 	}
 }
 

@@ -42,6 +42,8 @@ const (
 	version = 1
 )
 
+const noFile = "there is no " + file
+
 // State is everything that is remembered.
 type State struct {
 	plan.Memory
@@ -86,23 +88,30 @@ type owned struct {
 // Load reads the state. When nothing can be remembered it returns an empty state and says why in
 // lost; err is set only when the directory itself cannot be read.
 func (s *Store) Load() (st State, lost string, err error) {
-	data, err := s.dir.ReadFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return State{}, "there is no " + file, nil
-	case err != nil:
-		return State{}, "", fmt.Errorf("reading state: %v", err)
+	st, lost, err = s.Peek()
+	if lost == "" || lost == noFile || err != nil {
+		return st, lost, err
 	}
-	st, err = decode(data)
-	if err == nil {
-		s.last = data
-		return st, "", nil
-	}
-	lost = fmt.Sprintf("%s: %v; kept as %s", file, err, aside)
 	if err := s.dir.Rename(file, aside); err != nil {
 		return State{}, "", fmt.Errorf("setting unreadable state aside: %v", err)
 	}
-	return State{}, lost, nil
+	return State{}, lost + "; kept as " + aside, nil
+}
+
+// Peek is Load without setting anything aside.
+func (s *Store) Peek() (st State, lost string, err error) {
+	data, err := s.dir.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return State{}, noFile, nil
+	case err != nil:
+		return State{}, "", fmt.Errorf("reading state: %v", err)
+	}
+	if st, err = decode(data); err != nil {
+		return State{}, file + ": " + err.Error(), nil
+	}
+	s.last = data
+	return st, "", nil
 }
 
 func decode(data []byte) (State, error) {

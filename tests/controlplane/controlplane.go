@@ -13,8 +13,8 @@
 // upstream enables by default; the API has no more replicas than one. It is no measure of how an
 // OpenShift API server behaves under load.
 //
-// The servers come from the module in the folder servers, which is compiled once: see Build. This
-// package needs nothing but the standard library and the go command.
+// The servers come from the module in the folder servers, which is compiled once: see Build. Linux
+// only.
 package controlplane
 
 import (
@@ -189,9 +189,10 @@ func (p *Plane) apiServerReady(ctx context.Context, api *server) error {
 	return controllers.ready(ctx, p.admin, url(p.ports.controllers)+"/healthz")
 }
 
-// StopAPIServer sends the signal to the API server and waits for its end, which after SIGTERM takes
-// up to a minute while clients watch. Nothing else stops. It is an error if the API server does not
-// run.
+// StopAPIServer sends the signal to the API server and waits for its end. After SIGTERM that takes
+// up to a minute while anybody watches, the controllers included, unless APIServerArgs hold
+// --shutdown-watch-termination-grace-period=1s. Nothing else stops. It is an error if the API server
+// does not run.
 func (p *Plane) StopAPIServer(ctx context.Context, sig syscall.Signal) error {
 	p.mu.Lock()
 	api := p.api
@@ -210,15 +211,24 @@ func (p *Plane) StopAPIServer(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// SignalAPIServer sends a signal after which the API server goes on, such as SIGSTOP and SIGCONT: a
-// stopped one keeps its connections and says nothing.
-func (p *Plane) SignalAPIServer(sig syscall.Signal) error {
+// FreezeAPIServer makes the API server fall silent with its connections open, and returns when it
+// has. ThawAPIServer, StopAPIServer with SIGKILL and Stop end that.
+func (p *Plane) FreezeAPIServer() error {
+	return p.onAPIServer((*server).freeze)
+}
+
+// ThawAPIServer lets a frozen API server go on.
+func (p *Plane) ThawAPIServer() error {
+	return p.onAPIServer(func(s *server) error { return s.process.Signal(syscall.SIGCONT) })
+}
+
+func (p *Plane) onAPIServer(do func(*server) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.api.running() {
 		return fmt.Errorf("%s does not run", apiServer)
 	}
-	return p.api.process.Signal(sig)
+	return do(p.api)
 }
 
 // Stop kills what runs and removes the state folder, unless Options.Keep is set. Only the first call

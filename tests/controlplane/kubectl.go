@@ -26,12 +26,14 @@ func (p *Plane) Apply(ctx context.Context, manifests []byte) error {
 }
 
 // InstallOpenShiftCRD installs OpenShift's own definition of the ControllerConfig and waits until it
-// is served.
+// is served. For two seconds after that, the API server holds back any creation of an object, so
+// that its peers, which it takes for granted, learn of the kind first.
 func (p *Plane) InstallOpenShiftCRD(ctx context.Context) error {
 	return p.install(ctx, p.binaries.path(openShiftCRD), "machineconfiguration.openshift.io/v1")
 }
 
-// InstallCRD installs this project's small definition of the same and waits until it is served.
+// InstallCRD installs this project's small definition of the same and waits as InstallOpenShiftCRD
+// does.
 func (p *Plane) InstallCRD(ctx context.Context) error {
 	return p.install(ctx, p.manifest("crd/controllerconfigs.node-cert-agent.io.yaml"), "node-cert-agent.io/v1alpha1")
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // errPortTaken says that a server ended because somebody else listens on its port.
@@ -84,6 +86,22 @@ func (s *server) stop(ctx context.Context, sig os.Signal) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%s has not ended after %v: %v", s.name, sig, context.Cause(ctx))
+	}
+}
+
+// freeze returns when every thread has stopped, which kill(2) alone does not wait for.
+func (s *server) freeze() error {
+	if err := s.process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stopping %s: %v", s.name, err)
+	}
+	for {
+		err := unix.Waitid(unix.P_PID, s.process.Pid, nil, unix.WSTOPPED, nil)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("waiting for %s to stop: %v", s.name, err)
+		}
 	}
 }
 

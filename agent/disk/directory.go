@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// Directory is a directory of our own, such as the state directory: relative names, files of mode
+// 0600. It implements state.Dir.
+type Directory struct {
+	tree *Tree
+	path string
+	root *os.Root
+}
+
+// Directory opens the directory at p, which must exist. The error matches fs.ErrNotExist and
+// fs.ErrPermission.
+func (t *Tree) Directory(p string) (*Directory, error) {
+	root, err := t.openRoot(p)
+	if err != nil {
+		return nil, err
+	}
+	return &Directory{tree: t, path: p, root: root}, nil
+}
+
+// ReadFile is Tree.ReadFile.
+func (d *Directory) ReadFile(name string) ([]byte, error) {
+	return d.tree.ReadFile(path.Join(d.path, name))
+}
+
+// WriteFile replaces a file atomically and durably. A subdirectory that is missing is made.
+func (d *Directory) WriteFile(name string, data []byte) error {
+	if dir := path.Dir(name); dir != "." {
+		if err := d.root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("making %s: %w", path.Join(d.path, dir), bare(err))
+		}
+	}
+	return d.tree.WriteFile(path.Join(d.path, name), data, 0o600)
+}
+
+// Rename renames within the directory. It is not durable by itself.
+func (d *Directory) Rename(from, to string) error { return d.root.Rename(from, to) }
+
+// Remove unlinks a file. It is not durable by itself.
+func (d *Directory) Remove(name string) error { return d.root.Remove(name) }
+
+// List gives the names in a subdirectory; none if it does not exist.
+func (d *Directory) List(subdirectory string) ([]string, error) {
+	f, err := d.root.Open(subdirectory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package writer is the privileged half: the only code of the agent that runs as root. It answers
+// three requests (what is on disk, carry out this commit, sweep what a killed commit left) for two
+// kinds of caller: the unprivileged agent over a unix socket (Serve and Client), and the same process
+// in plain mode (Local).
+//
+// A request names rows and entries, never paths, modes or owners: these come from the host's own file
+// table. Every byte is validated again before it is staged, whatever the caller says of it.
+//
+// It promises to a caller that is fully compromised no more than to publish valid bundles to listed
+// rows and to remove files whose bytes the caller knows. Peers other than root and the agent's
+// user are refused before a byte of theirs is read. It creates no sockets: it accepts on the listener
+// that systemd made. It imports nothing that could reach the network or the bus.
+//
+// # Protocol
+//
+// A stream of frames, a request and its reply in turn. A frame is one byte with the protocol's
+// version (1), the length of its JSON and that of its contents (four bytes each, big-endian, together
+// at most 16 MiB), the JSON, and the contents of all files, one after another. Unknown fields are
+// errors. The reply to an observation may answer only the first part of the queries, at least one;
+// the client asks for the others anew.
+//
+// Sources: unix(7) for SO_PEERCRED, sd_listen_fds(3), sd-daemon(3) for the priority prefixes.
+package writer

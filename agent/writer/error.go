@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+)
+
+// Kind says what a caller can do about an Error.
+type Kind string
+
+// The kinds of errors.
+const (
+	// Refused asks for what is not allowed; asking again does not help.
+	Refused Kind = "refused"
+	// Failed could not be done, wholly or in part: look again, plan again, try later.
+	Failed Kind = "failed"
+	// ReadOnly could not be done because this writer's view of the file system is read-only or stale.
+	// The process ends, and the next request meets a new one.
+	ReadOnly Kind = "read-only"
+	// Unavailable was not answered: no writer runs, or it ended meanwhile. Whether a commit was done
+	// is unknown.
+	Unavailable Kind = "unavailable"
+)
+
+// Error is how every method of Local and Client fails, apart from an ended context. Text is one line
+// and holds no content of files.
+type Error struct {
+	Kind Kind   `json:"kind"`
+	Text string `json:"text"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return "writer " + string(e.Kind) + ": " + e.Text }
+
+func refuse(format string, args ...any) error {
+	return &Error{Refused, fmt.Sprintf(format, args...)}
+}
+
+// failure classifies an error of package disk.
+func failure(err error) error {
+	if errors.Is(err, disk.ErrReadOnly) || errors.Is(err, disk.ErrReplaced) {
+		return &Error{ReadOnly, err.Error()}
+	}
+	return &Error{Failed, err.Error()}
+}

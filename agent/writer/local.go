@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Local does the work itself: behind the socket as root, or in plain mode in the agent's own
+// process. It is immutable; its methods may be called concurrently.
+type Local struct {
+	rows     map[plan.RowID]plan.Row
+	table    []plan.Row
+	tree     *disk.Tree
+	validate func(plan.Row, []byte) error
+}
+
+// New serves these rows in this tree. What validate returns an error for is not staged; the error
+// must not quote the content.
+func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) error) *Local {
+	l := &Local{rows: make(map[plan.RowID]plan.Row, len(rows)), table: rows, tree: tree, validate: validate}
+	for _, r := range rows {
+		l.rows[r.ID] = r
+	}
+	return l
+}
+
+// Observe answers each query with what the host has.
+func (l *Local) Observe(ctx context.Context, queries []plan.Query) ([]plan.File, error) {
+	return l.observe(ctx, queries, math.MaxInt)
+}
+
+// observe stops after the answer that brings the content to enough bytes or more.
+func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) ([]plan.File, error) {
+	looks := make([]disk.Look, len(queries))
+	for i, q := range queries {
+		target, err := l.target(q.Key)
+		if err != nil {
+			return nil, err
+		}
+		looks[i] = disk.Look{Target: target, Known: q.Known}
+	}
+	files := make([]plan.File, 0, len(looks))
+	size := 0
+	for f := range l.tree.Observe(looks) {
+		files = append(files, f)
+		if size += overhead + len(f.Data); size >= enough {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("observe: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// Commit checks everything, and then carries it out as disk.Tree.Commit does. Once begun it is not
+// cut short by the context.
+func (l *Local) Commit(ctx context.Context, c plan.Commit) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	taken := map[string]bool{}
+	claim := func(k plan.Key) (disk.Target, error) {
+		target, err := l.target(k)
+		if err == nil && taken[target.Path] {
+			err = refuse("%s: its file is in this commit twice", k)
+		}
+		taken[target.Path] = true
+		return target, err
+	}
+	changes := make([]disk.Change, len(c.Writes))
+	for i, w := range c.Writes {
+		target, err := claim(w.Key)
+		if err != nil {
+			return err
+		}
+		if err := l.check(w); err != nil {
+			return err
+		}
+		changes[i] = disk.Change{Target: target, Data: w.Data}
+	}
+	removals := make([]disk.Removal, len(c.Removals))
+	for i, r := range c.Removals {
+		target, err := claim(r.Key)
+		if err != nil {
+			return err
+		}
+		removals[i] = disk.Removal{Target: target, Digest: r.Digest}
+	}
+	if err := l.tree.Commit(changes, removals); err != nil {
+		return failure(err)
+	}
+	return nil
+}
+
+// check validates the bytes of one write: nothing is emptied, nothing invalid is staged.
+func (l *Local) check(w plan.CommitWrite) error {
+	if len(w.Data) == 0 || len(w.Data) > disk.MaxSize {
+		return refuse("%s: %d bytes, want 1 to %d", w.Key, len(w.Data), disk.MaxSize)
+	}
+	if err := l.validate(l.rows[w.Row], w.Data); err != nil {
+		return refuse("%s: %v", w.Key, err)
+	}
+	return nil
+}
+
+// Sweep removes the leftovers of killed commits and returns their paths.
+func (l *Local) Sweep(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
+	removed, err := l.tree.Sweep(l.table)
+	if err != nil {
+		return removed, failure(err)
+	}
+	return removed, nil
+}
+
+// target is where a path is made of a key, and the only place.
+func (l *Local) target(k plan.Key) (disk.Target, error) {
+	row, ok := l.rows[k.Row]
+	if !ok {
+		return disk.Target{}, refuse("no row %q on this host", k.Row)
+	}
+	target, err := disk.TargetOf(row, k.Name)
+	if err != nil {
+		return disk.Target{}, refuse("%v", err)
+	}
+	return target, nil
+}

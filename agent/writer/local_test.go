@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// The host of these tests: two rows below a root of their own, and files that nobody may touch.
+var host = map[string]string{
+	"etc/kubernetes/ca.crt":            "valid, old",
+	"etc/kubernetes/link.crt":          "-> ca.crt",
+	"etc/kubernetes/folder.crt/x":      "x",
+	"etc/docker/certs.d/gone/ca.crt":   "valid, gone",
+	"etc/docker/certs.d/theirs/ca.crt": "valid, theirs",
+	"etc/shadow":                       "secret",
+}
+
+func rows() []plan.Row {
+	own := func(id plan.RowID, file string) plan.Row {
+		return plan.Row{ID: id, File: file, Mode: 0o644, UID: -1, GID: -1}
+	}
+	return []plan.Row{
+		own(plan.KubeAPIServerServingCAData, "/etc/kubernetes/ca.crt"),
+		own(plan.RootCAData, "/etc/kubernetes/link.crt"),
+		own(plan.CloudProviderCAData, "/etc/kubernetes/folder.crt"),
+		own(plan.ImageRegistryBundleData, "/etc/docker/certs.d/{name}/ca.crt"),
+		own(plan.ImageRegistryBundleUserData, "/etc/docker/certs.d/{name}/ca.crt"),
+	}
+}
+
+func valid(_ plan.Row, data []byte) error {
+	if !strings.HasPrefix(string(data), "valid") {
+		return errors.New("not valid")
+	}
+	return nil
+}
+
+// newLocal makes the host anew and a Local for it.
+func newLocal(t testing.TB) (*Local, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range host {
+		p := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		if dest, link := strings.CutPrefix(content, "-> "); link {
+			err = errors.Join(err, os.Symlink(dest, p))
+		} else {
+			err = errors.Join(err, os.WriteFile(p, []byte(content), 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := disk.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(rows(), tree, valid), dir
+}
+
+// tell reads the host back.
+func tell(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, p)
+		switch {
+		case err != nil || e.IsDir():
+			return err
+		case e.Type() == fs.ModeSymlink:
+			dest, err := os.Readlink(p)
+			got[name] = "-> " + dest
+			return err
+		}
+		b, err := os.ReadFile(p)
+		got[name] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func key(row plan.RowID, name string) plan.Key { return plan.Key{Row: row, Name: name} }
+
+func writes(row plan.RowID, name, data string) plan.Commit {
+	return plan.Commit{Writes: []plan.CommitWrite{{Key: key(row, name), Data: []byte(data)}}}
+}
+
+func kind(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}
+
+func TestCommitRefusesWhatItMayNot(t *testing.T) {
+	twice := writes(plan.ImageRegistryBundleData, "h", "valid 1")
+	twice.Writes = append(twice.Writes, writes(plan.ImageRegistryBundleUserData, "h", "valid 2").Writes...)
+	both := writes(plan.ImageRegistryBundleData, "gone", "valid 1")
+	both.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleUserData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}
+	second := writes(plan.KubeAPIServerServingCAData, "", "valid, new")
+	second.Writes = append(second.Writes, writes(plan.ImageRegistryBundleData, "h", "bad").Writes...)
+	for sentence, c := range map[string]struct {
+		commit plan.Commit
+		kind   Kind
+	}{
+		"an unknown row":                  {writes("etcdServingCA", "", "valid"), Refused},
+		"a row that this host leaves out": {writes(plan.AdditionalTrustBundle, "", "valid"), Refused},
+		"a path in place of a row":        {writes("/etc/shadow", "", "valid"), Refused},
+		"a path in place of a name":       {writes(plan.ImageRegistryBundleData, "../../etc/shadow", "valid"), Refused},
+		"an absolute path as a name":      {writes(plan.ImageRegistryBundleData, "/etc/shadow", "valid"), Refused},
+		"dots as a name":                  {writes(plan.ImageRegistryBundleData, "..", "valid"), Refused},
+		"a name with a NUL":               {writes(plan.ImageRegistryBundleData, "a\x00b", "valid"), Refused},
+		"no name":                         {writes(plan.ImageRegistryBundleData, "", "valid"), Refused},
+		"a name for a single file":        {writes(plan.KubeAPIServerServingCAData, "x", "valid"), Refused},
+		"invalid bytes":                   {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), Refused},
+		"an emptied file":                 {writes(plan.KubeAPIServerServingCAData, "", ""), Refused},
+		"too many bytes":                  {writes(plan.KubeAPIServerServingCAData, "", "valid"+strings.Repeat("x", disk.MaxSize)), Refused},
+		"one file from two rows":          {twice, Refused},
+		"a file written and removed":      {both, Refused},
+		"one bad write among good ones":   {second, Refused},
+		"a link":                          {writes(plan.RootCAData, "", "valid"), Failed},
+		"a directory":                     {writes(plan.CloudProviderCAData, "", "valid"), Failed},
+		"the removal of others' bytes": {plan.Commit{Removals: []plan.CommitRemoval{
+			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, Failed},
+		"a removal by path": {plan.Commit{Removals: []plan.CommitRemoval{
+			{Key: key(plan.ImageRegistryBundleData, "../certs.d/theirs"), Digest: plan.DigestOf([]byte("valid, theirs"))}}}, Refused},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			local, dir := newLocal(t)
+			if err := local.Commit(context.Background(), c.commit); kind(err) != c.kind {
+				t.Errorf("got %v, want an error that is %s", err, c.kind)
+			}
+			if got := tell(t, dir); !maps.Equal(got, host) {
+				t.Errorf("now there is %v", got)
+			}
+		})
+	}
+}
+
+func TestEndedContextBeginsNothing(t *testing.T) {
+	local, dir := newLocal(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := local.Commit(ctx, writes(plan.KubeAPIServerServingCAData, "", "valid, new")); !errors.Is(err, context.Canceled) {
+		t.Errorf("commit: %v", err)
+	}
+	if _, err := local.Sweep(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("sweep: %v", err)
+	}
+	if _, err := local.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("observe: %v", err)
+	}
+	if got := tell(t, dir); !maps.Equal(got, host) {
+		t.Errorf("now there is %v", got)
+	}
+}
+
+func FuzzCommit(f *testing.F) {
+	f.Add("kubeAPIServerServingCAData", "", []byte("valid, new"), false)
+	f.Add("imageRegistryBundleData", "quay.io:443", []byte("valid, new"), false)
+	f.Add("imageRegistryBundleData", "../../../../etc", []byte("valid, new"), false)
+	f.Add("imageRegistryBundleData", "[::1]:5000", []byte("valid, new"), false)
+	f.Add("imageRegistryBundleData", "theirs", []byte("valid, theirs"), true)
+	f.Add("imageRegistryBundleData", "theirs/../../../kubernetes", []byte("valid, old"), true)
+	f.Add("imageRegistryBundleUserData", "a/b", []byte("valid"), true)
+	f.Add("rootCAData", "", []byte("valid"), false)
+	f.Fuzz(func(t *testing.T, row, name string, data []byte, remove bool) {
+		local, dir := newLocal(t)
+		c := writes(plan.RowID(row), name, string(data))
+		if remove {
+			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.RowID(row), name), Digest: plan.DigestOf(data)}}}
+		}
+		_ = local.Commit(context.Background(), c)
+		confined(t, tell(t, dir))
+	})
+}
+
+// confined fails the test unless the host shows nothing but valid files at paths of its rows.
+func confined(t *testing.T, got map[string]string) {
+	t.Helper()
+	for name, content := range got {
+		if content == host[name] {
+			continue
+		}
+		entry, own := strings.CutPrefix(name, "etc/docker/certs.d/")
+		entry, ca := strings.CutSuffix(entry, "/ca.crt")
+		if name != "etc/kubernetes/ca.crt" && (!own || !ca || plan.CheckRegistryName(entry) != nil) {
+			t.Errorf("wrote %q", name)
+		}
+		if valid(plan.Row{}, []byte(content)) != nil {
+			t.Errorf("%q holds %q", name, content)
+		}
+	}
+	for name := range host {
+		if _, ok := got[name]; !ok && !strings.HasPrefix(name, "etc/docker/certs.d/") {
+			t.Errorf("%q is gone", name)
+		}
+	}
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// lines is a log that tests read while the server writes.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// serving is a running server.
+type serving struct {
+	socket string
+	log    *lines
+	stop   context.CancelFunc
+	done   chan error // what Serve returned
+}
+
+func listen(t testing.TB, socket string) *net.UnixListener {
+	t.Helper()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln
+}
+
+func everyone(uint32) bool { return true }
+
+func start(t testing.TB, ln *net.UnixListener, load func() (*Local, error), allowed func(uint32) bool) *serving {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &serving{ln.Addr().String(), new(lines), cancel, make(chan error, 1)}
+	go func() { s.done <- Serve(ctx, ln, load, allowed, s.log) }()
+	t.Cleanup(cancel)
+	return s
+}
+
+func serve(t testing.TB, local *Local) *serving {
+	t.Helper()
+	return start(t, listen(t, filepath.Join(t.TempDir(), "s")), always(local), everyone)
+}
+
+func always(local *Local) func() (*Local, error) {
+	return func() (*Local, error) { return local, nil }
+}
+
+// say sends bytes on a connection of their own and returns all that comes back.
+func say(t testing.TB, socket string, b []byte) []byte {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// A server that has heard enough closes early: then the rest cannot be sent.
+	_, _ = conn.Write(b)
+	_ = conn.CloseWrite()
+	answer, _ := io.ReadAll(conn)
+	return answer
+}
+
+// frame is one with that JSON, and perhaps contents.
+func frame(text string, contents ...string) []byte {
+	content := strings.Join(contents, "")
+	b := binary.BigEndian.AppendUint32([]byte{version}, uint32(len(text)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	return append(append(b, text...), content...)
+}
+
+func TestBothSidesAnswerAlike(t *testing.T) {
+	ctx := context.Background()
+	queries := []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}, {Key: key(plan.RootCAData, "")},
+		{Key: key(plan.ImageRegistryBundleData, "new:5000")}, {Key: key(plan.ImageRegistryBundleData, "gone")}}
+	commit := writes(plan.KubeAPIServerServingCAData, "", "valid, new")
+	commit.Writes = append(commit.Writes, writes(plan.ImageRegistryBundleData, "new:5000", "valid, new").Writes...)
+	commit.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}
+	want := maps.Clone(host)
+	want["etc/kubernetes/ca.crt"], want["etc/docker/certs.d/new:5000/ca.crt"] = "valid, new", "valid, new"
+	delete(want, "etc/docker/certs.d/gone/ca.crt")
+
+	type half interface {
+		Observe(context.Context, []plan.Query) ([]plan.File, error)
+		Commit(context.Context, plan.Commit) error
+		Sweep(context.Context) ([]string, error)
+	}
+	for side, connect := range map[string]func(*Local) half{
+		"in process":      func(l *Local) half { return l },
+		"over the socket": func(l *Local) half { return Dial(serve(t, l).socket) },
+	} {
+		t.Run(side, func(t *testing.T) {
+			local, dir := newLocal(t)
+			leftover := "etc/kubernetes/.ca.crt123"
+			if err := os.WriteFile(filepath.Join(dir, leftover), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w := connect(local)
+			before, err := w.Observe(ctx, queries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(before[0].Data) != "valid, old" || before[1].Kind != plan.Irregular ||
+				before[2].Kind != plan.Absent || string(before[3].Data) != "valid, gone" {
+				t.Errorf("observed %+v", before)
+			}
+			if removed, err := w.Sweep(ctx); err != nil || len(removed) != 1 || removed[0] != "/"+leftover {
+				t.Errorf("swept %q, %v", removed, err)
+			}
+			if err := w.Commit(ctx, commit); err != nil {
+				t.Error(err)
+			}
+			if got := tell(t, dir); !maps.Equal(got, want) {
+				t.Errorf("now there is %v, want %v", got, want)
+			}
+			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused {
+				t.Errorf("an unknown row: %v", err)
+			}
+		})
+	}
+}
+
+func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
+	local, dir := newLocal(t)
+	s := serve(t, local)
+	write := `{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},`
+	query := `{"row":"kubeAPIServerServingCAData"}`
+	for sentence, b := range map[string][]byte{
+		"no JSON":                    frame(`hello`),
+		"an unknown field":           frame(`{"sweep":true,"exec":"sh"}`),
+		"an unknown field within":    frame(`{"observe":[{"row":"rootCAData","path":"/etc/shadow"}]}`),
+		"two values":                 frame(`{"sweep":true}{"sweep":true}`),
+		"nothing asked":              frame(`{}`),
+		"two things asked":           frame(`{"sweep":true,"observe":[` + query + `]}`),
+		"a wrong type":               frame(`{"observe":{}}`),
+		"an unknown row":             frame(`{"observe":[{"row":"etcd"}]}`),
+		"a path in place of a row":   frame(`{"observe":[{"row":"/etc/shadow"}]}`),
+		"a path in place of a name":  frame(`{"observe":[{"row":"imageRegistryBundleData","name":"../../etc"}]}`),
+		"a digest that is none":      frame(`{"observe":[{"row":"rootCAData","known":"abc"}]}`),
+		"an empty frame":             frame(""),
+		"contents and no JSON":       frame("", "valid"),
+		"a frame that is too large":  {version, 1, 0, 0, 0, 0, 0, 0, 1},
+		"a sum that overflows":       {version, 255, 255, 255, 255, 0, 0, 0, 16, '{'},
+		"another version":            append([]byte{9}, frame("{}")[1:]...),
+		"HTTP":                       []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+		"half a head":                {version, 0},
+		"half a frame":               frame(`{"sweep":true}`)[:12],
+		"a good one, then a bad one": append(frame(`{"sweep":true}`), frame(`{"sweep":1}`)...),
+		"content that is not valid":  frame(write+`"sizes":[5]}`, "hello"),
+		"content without its size":   frame(write+`"sizes":[]}`, "valid"),
+		"content that is too short":  frame(write+`"sizes":[6]}`, "valid"),
+		"content that is too long":   frame(write+`"sizes":[5]}`, "valid!"),
+		"content of negative size":   frame(write+`"sizes":[-1]}`, "valid"),
+		"content in the JSON":        frame(strings.Replace(write, `"}`, `","data":"dmFsaWQ="}`, 1) + `"sizes":[0]}`),
+		"content of nothing":         frame(`{"sweep":true}`, "valid"),
+		"sizes of nothing":           frame(`{"sweep":true,"sizes":[1]}`, "v"),
+		"deep nesting":               frame(strings.Repeat("[", 1<<16)),
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			before := strings.Count(s.log.String(), "<4>writer refused a request: uid="+fmt.Sprint(os.Geteuid())+" pid=")
+			answer := say(t, s.socket, b)
+			if !bytes.Contains(answer, []byte(`"kind":"refused"`)) {
+				t.Errorf("answered %q, want a refusal", answer)
+			}
+			if after := strings.Count(s.log.String(), "<4>writer refused a request: uid="); after != before+1 {
+				t.Errorf("%d lines recorded, want one:\n%s", after-before, s.log)
+			}
+			if got := tell(t, dir); !maps.Equal(got, host) {
+				t.Errorf("now there is %v", got)
+			}
+		})
+	}
+	if answer := say(t, s.socket, frame(`{"observe":[`+query+`]}`)); !bytes.Contains(answer, []byte(`"regular"`)) {
+		t.Errorf("after all that a good request is answered %q", answer)
+	}
+}
+
+func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
+	local, dir := newLocal(t)
+	var asked []uint32
+	ln := listen(t, filepath.Join(t.TempDir(), "s"))
+	s := start(t, ln, always(local), func(uid uint32) bool {
+		asked = append(asked, uid)
+		return len(asked) > 1
+	})
+	if answer := say(t, s.socket, frame(`{"sweep":true}`)); len(answer) != 0 {
+		t.Errorf("answered %q", answer)
+	}
+	// The second peer is served, so that what was recorded of the first is there to be read.
+	if err := Dial(s.socket).Commit(context.Background(), writes("none", "", "")); kind(err) != Refused {
+		t.Errorf("the next peer: %v", err)
+	}
+	s.stop()
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+	if asked[0] != uint32(os.Geteuid()) {
+		t.Errorf("asked about %d", asked)
+	}
+	if want := fmt.Sprintf("<4>writer refused a peer: uid=%d pid=%d ", os.Geteuid(), os.Getpid()); !strings.HasPrefix(s.log.String(), want) {
+		t.Errorf("recorded %q, want %q", s.log, want)
+	}
+	if got := tell(t, dir); !maps.Equal(got, host) {
+		t.Errorf("now there is %v", got)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	local, _ := newLocal(t)
+	s := serve(t, local)
+	var clients []*Client
+	for range maxConnections {
+		c := Dial(s.socket)
+		if _, err := c.Sweep(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	if _, err := Dial(s.socket).Sweep(context.Background()); kind(err) != Unavailable {
+		t.Errorf("one more is answered %v", err)
+	}
+	if !strings.Contains(s.log.String(), "refused a connection") {
+		t.Errorf("recorded %q", s.log)
+	}
+	for _, c := range clients {
+		if _, err := c.Sweep(context.Background()); err != nil {
+			t.Errorf("an older connection: %v", err)
+		}
+	}
+}
+
+func TestLargeObservationComesInParts(t *testing.T) {
+	local, _ := newLocal(t)
+	queries := []plan.Query{{Key: key(plan.RootCAData, "")}, {Key: key(plan.KubeAPIServerServingCAData, "")},
+		{Key: key(plan.ImageRegistryBundleData, "gone")}}
+	for enough, want := range map[int]int{1: 1, overhead + 1: 2, 2*overhead + 1: 2, 2*overhead + 20: 3, 1 << 30: 3} {
+		files, err := local.observe(context.Background(), queries, enough)
+		if err != nil || len(files) != want {
+			t.Errorf("with %d bytes as enough there are %d answers, %v; want %d", enough, len(files), err, want)
+		}
+	}
+}
+
+func TestServerFollowsItsConfiguration(t *testing.T) {
+	local, _ := newLocal(t)
+	type configuration struct {
+		local *Local
+		err   error
+	}
+	var now atomic.Pointer[configuration]
+	now.Store(&configuration{local, nil})
+	load := func() (*Local, error) { c := now.Load(); return c.local, c.err }
+	ln := listen(t, filepath.Join(t.TempDir(), "s"))
+	s := start(t, ln, load, everyone)
+	c := Dial(s.socket)
+	ask := func() error {
+		_, err := c.Observe(context.Background(), []plan.Query{{Key: key(plan.RootCAData, "")}})
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	now.Store(&configuration{nil, errors.New("a.yaml:3: unknown key")})
+	if err := errors.Join(ask(), ask()); err != nil {
+		t.Errorf("an invalid configuration took the last valid one away: %v", err)
+	}
+	if got, want := s.log.String(), "<4>writer keeps its last valid rows: reason=\"a.yaml:3: unknown key\"\n"; got != want {
+		t.Errorf("recorded %q, want %q once", got, want)
+	}
+	now.Store(&configuration{New(rows()[:1], local.tree, valid), nil})
+	if err := ask(); kind(err) != Refused {
+		t.Errorf("a row that was taken out is answered %v", err)
+	}
+	if err := Serve(context.Background(), ln, func() (*Local, error) { return nil, io.ErrNoProgress }, everyone, s.log); err == nil {
+		t.Error("served without any valid configuration")
+	}
+}
+
+func TestRequestUnderWayIsFinished(t *testing.T) {
+	local, dir := newLocal(t)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	local.validate = func(plan.Row, []byte) error {
+		close(begun)
+		<-goOn
+		return nil
+	}
+	s := serve(t, local)
+	result := make(chan error)
+	go func() {
+		result <- Dial(s.socket).Commit(context.Background(), writes(plan.KubeAPIServerServingCAData, "", "valid, new"))
+	}()
+	<-begun
+	s.stop()
+	close(goOn)
+	if err := <-result; err != nil {
+		t.Errorf("the commit was answered %v", err)
+	}
+	if err := <-s.done; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	if got := tell(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+func FuzzServer(f *testing.F) {
+	f.Add(frame(`{"sweep":true}`))
+	f.Add(frame(`{"observe":[{"row":"imageRegistryBundleData","name":"gone","known":""}]}`))
+	f.Add(frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
+	f.Add(frame(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
+	f.Add(frame(`{"commit":{"removals":[{"row":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
+	f.Add(append(frame(`{"sweep":true}`), frame(`{"sweep":false}`)...))
+	f.Add([]byte{version, 255, 255, 255, 255, 255, 255, 255, 255})
+	f.Add([]byte{version, 0, 0, 0, 2})
+	local, dir := newLocal(f)
+	s := serve(f, local)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		say(t, s.socket, b)
+		confined(t, tell(t, dir))
+		select {
+		case err := <-s.done:
+			t.Fatalf("the server ended: %v", err)
+		default:
+		}
+	})
+}

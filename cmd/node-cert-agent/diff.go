@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+func diffCommand(f *flags) *cobra.Command {
+	var kubeconfig string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "diff",
+		Short: "Show what the agent would change on this host, and change nothing",
+		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. It exits with 0 if
+there is nothing to do and with 3 if changes are pending.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if kubeconfig == "" {
+				return usage(errNoKubeconfig)
+			}
+			s, err := f.load()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			return diff(ctx, f, s, kubeconfig, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE`")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
+	return cmd
+}
+
+func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, stdout, stderr io.Writer) error {
+	w, err := wire(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	desired, err := await(ctx, newSource(w, s, kubeconfig))
+	if err != nil {
+		return err
+	}
+	st, _, err := w.store.Peek()
+	if err != nil {
+		return err
+	}
+	p, err := agent.Preview(ctx, w.writer(s), desired, st.Memory, s.Policy)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, p)
+	if !p.Empty() {
+		return exit{code: exitPending}
+	}
+	return nil
+}
+
+// await runs the source until it has read the object.
+func await(ctx context.Context, src *source) (plan.Desired, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go src.run(ctx)
+	var last agent.Reading
+	for {
+		select {
+		case last = <-src.Readings():
+			if last.Desired != nil {
+				return *last.Desired, nil
+			}
+		case <-ctx.Done():
+			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)
+		}
+	}
+}

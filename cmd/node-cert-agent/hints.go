@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+)
+
+// hints says what to type next. It is the only place that does: errors carry facts.
+func hints(err error) []string {
+	var bad *config.Error
+	switch {
+	case errors.As(err, &bad):
+		return []string{"nothing was changed; correct the file and start again. /usr/share/doc/node-cert-agent shows every key with its default"}
+	case errors.Is(err, errNoStatus):
+		return []string{"is it running? systemctl status node-cert-agent", "for a tree in plain mode: node-cert-agent status --root DIR"}
+	case errors.Is(err, errNoKubeconfig):
+		return []string{"node-cert-agent run --kubeconfig FILE, where FILE may read the controllerconfig"}
+	case errors.Is(err, errNoSocket):
+		return []string{"the writer is started by systemd through node-cert-agent-writer.socket and not by hand", "to try the agent without systemd: node-cert-agent run --root DIR --kubeconfig FILE"}
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return []string{"as an ordinary user, try it on a tree of your own: --root DIR"}
+	}
+	return nil
+}

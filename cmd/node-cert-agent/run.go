@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+)
+
+var errNoKubeconfig = errors.New("--kubeconfig is missing: this version needs an identity that something else maintains")
+
+func runCommand(f *flags) *cobra.Command {
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Follow the controllerconfig until stopped",
+		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and asks
+systemd for the allowlisted actions. It works without privileges and never exits because the world is
+bad. With --root it does the same on a tree of your own, in one process and without units.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if kubeconfig == "" {
+				return usage(errNoKubeconfig)
+			}
+			settings, err := f.load()
+			if err != nil {
+				return err
+			}
+			return service(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE` that something else maintains")
+	return cmd
+}
+
+// service runs agents one after the other, each with the configuration then in force, until ctx
+// ends.
+func service(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
+	w, err := wire(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for ctx.Err() == nil {
+		next, err := generation(ctx, f, w, kubeconfig, s)
+		if err != nil {
+			return err
+		}
+		s = next
+	}
+	return nil
+}
+
+// generation runs one agent until ctx ends or the configuration changed to another valid one, which
+// it returns. Invalid configuration found on the way is reported, and the last valid settings stay.
+func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s config.Settings) (config.Settings, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	next := make(chan config.Settings, 1)
+	go func() {
+		if changed, ok := awaitConfig(ctx, f, w, s); ok {
+			next <- changed
+			cancel()
+		}
+	}()
+	src := newSource(w, s, kubeconfig)
+	go src.run(ctx)
+	files := w.watch()
+	defer func() { _ = files.Close() }()
+	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.writer(s), Units: w.units(s), Store: w.store, Trail: w.trail,
+		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: s.Policy, Times: w.times(s), Node: w.node(s), Version: version,
+		Remember: rememberer(s.Policy), Idle: giveBack}
+	if err := a.Run(ctx); err != nil {
+		return s, err
+	}
+	select {
+	case s = <-next:
+	default:
+	}
+	return s, nil
+}
+
+// awaitConfig waits until the configuration is another valid one.
+func awaitConfig(ctx context.Context, f *flags, w *wiring, s config.Settings) (config.Settings, bool) {
+	drift := w.watch(f.configOptions().Watch()...)
+	defer func() { _ = drift.Close() }()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return s, false
+		case <-drift.Changed():
+		}
+		changed, err := f.load()
+		switch {
+		case err == nil && changed.Digest != s.Digest:
+			w.log.Info("the configuration changed")
+			return changed, true
+		case err == nil:
+			last = ""
+		case err.Error() != last:
+			last = err.Error()
+			w.trail.Record(audit.Record{Kind: audit.ConfigRejected, Message: "changed configuration is invalid; the last valid settings stay in force"}.
+				With(audit.Reason, last))
+		}
+	}
+}

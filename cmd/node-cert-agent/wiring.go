@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/units"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+)
+
+// Places of the host's contract.
+const (
+	stateDir     = "/var/lib/node-cert-agent"
+	runtimeDir   = "/run/node-cert-agent"
+	writerSocket = "/run/node-cert-agent-writer.sock"
+	serviceUser  = "node-cert-agent"
+)
+
+const (
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+// plain reports whether the agent works on a tree of its own rather than on the host.
+func (f *flags) plain() bool { return filepath.Clean(f.root) != "/" }
+
+func (f *flags) configOptions() config.Options {
+	return config.Options{Root: f.root, Dirs: f.configDirs}
+}
+
+// load reads the configuration. On a tree of one's own files belong to oneself: only root can give
+// them away.
+func (f *flags) load() (config.Settings, error) {
+	s, err := config.Load(f.configOptions())
+	if err != nil {
+		return s, usage(err)
+	}
+	if f.plain() && os.Geteuid() != 0 {
+		for i := range s.Policy.Rows {
+			s.Policy.Rows[i].UID, s.Policy.Rows[i].GID = os.Geteuid(), os.Getegid()
+		}
+	}
+	return s, nil
+}
+
+// wiring is what lives longer than one configuration.
+type wiring struct {
+	plain  bool
+	tree   *disk.Tree
+	log    *zap.Logger
+	trail  *audit.Trail
+	store  *state.Store
+	report *report.Reporter
+	client *writer.Client
+	bus    *units.Conn
+}
+
+func wire(f *flags, stderr io.Writer) (*wiring, error) {
+	tree, err := disk.Open(f.root)
+	if err != nil {
+		return nil, err
+	}
+	w := &wiring{plain: f.plain(), tree: tree, log: newLog(stderr, f.plain()), trail: audit.Journal(stderr)}
+	if w.plain {
+		w.trail = audit.Text(stderr)
+		for _, d := range []string{stateDir, runtimeDir} {
+			if err := os.MkdirAll(filepath.Join(f.root, d), 0o700); err != nil {
+				return nil, fmt.Errorf("making our own directories: %w", err)
+			}
+		}
+	}
+	own, err := tree.Directory(stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory: %w", err)
+	}
+	w.store = state.Open(own)
+	w.report = report.New(func(name string, data []byte) error {
+		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
+	}, !w.plain)
+	if !w.plain {
+		w.client = writer.Dial(writerSocket)
+		w.bus = units.New(units.SystemBus, bootID())
+	}
+	return w, nil
+}
+
+func (w *wiring) close() {
+	if w.bus != nil {
+		_ = w.bus.Close()
+		_ = w.client.Close()
+	}
+}
+
+// bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
+// still tells its runs apart.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// driftQuiet is how long more changes may join a notification.
+const driftQuiet = 50 * time.Millisecond
+
+// drift is agent.Drift that can be ended.
+type drift interface {
+	agent.Drift
+	Close() error
+}
+
+// watch announces changes in directories.
+func (w *wiring) watch(directories ...string) drift {
+	d, err := watch.NewDrift(driftQuiet)
+	if err != nil {
+		w.log.Warn("changes of files will only be noticed by the resync", zap.Error(err))
+		return still{}
+	}
+	if err := d.Set(directories); err != nil {
+		w.log.Warn("watching for changes", zap.Error(err))
+	}
+	return d
+}
+
+// still is drift without inotify: nothing is announced, and the callers' own timers have to do.
+type still struct{}
+
+func (still) Changed() <-chan struct{} { return nil }
+func (still) Set([]string) error       { return nil }
+func (still) Close() error             { return nil }
+
+// below is drift in a tree: the agent names paths of the host, the kernel those of the machine.
+type below struct {
+	drift
+	root string
+}
+
+// Set implements agent.Drift.
+func (b below) Set(directories []string) error {
+	real := make([]string, len(directories))
+	for i, d := range directories {
+		real[i] = filepath.Join(b.root, d)
+	}
+	return b.drift.Set(real)
+}
+
+// writer is the privileged half, or in plain mode the same code in this process.
+func (w *wiring) writer(s config.Settings) agent.Writer {
+	if w.plain {
+		return writer.New(s.Policy.Rows, w.tree, validate)
+	}
+	return w.client
+}
+
+// units is nil where there is nothing to ask systemd for.
+func (w *wiring) units(s config.Settings) agent.Units {
+	if w.plain || len(s.Policy.Units) == 0 {
+		return nil
+	}
+	return w.bus
+}
+
+func (w *wiring) times(s config.Settings) agent.Times {
+	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax}
+	if !w.plain {
+		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
+	}
+	return t
+}
+
+// node is the name that seeds what must differ between the hosts of a fleet.
+func (w *wiring) node(s config.Settings) string {
+	if s.NodeName != "" {
+		return s.NodeName
+	}
+	name, err := os.Hostname()
+	if err != nil || name == "localhost" || strings.HasPrefix(name, "localhost.") {
+		return ""
+	}
+	return name
+}
+
+// validate is how the writer judges bytes, whatever the agent says of them.
+func validate(r plan.Row, data []byte) error {
+	_, err := r.Entry("", data, time.Time{})
+	return err
+}
+
+// rememberer validates kept bytes again, with the row as it is configured now.
+func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
+	return func(k plan.Key, data []byte) (plan.Entry, error) {
+		row, ok := p.Row(k.Row)
+		if !ok {
+			return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Row)
+		}
+		return row.Entry(k.Name, data, time.Time{})
+	}
+}
+
+// giveBack returns memory after a change: changes are rare, and this is the cheap lever on resident
+// memory where a tight GOMEMLIMIT is a trap (docs/performance.md).
+func giveBack() { debug.FreeOSMemory() }
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time                         { return time.Now() }
+func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// newLog is the diagnostic log on standard error, which systemd puts into the journal: without time
+// stamps, and with the level as sd-daemon(3) reads it. The audit trail is not part of it.
+func newLog(w io.Writer, plain bool) *zap.Logger {
+	c := zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", ConsoleSeparator: " ", EncodeDuration: zapcore.StringDurationEncoder,
+		EncodeLevel: func(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) { e.AppendString(syslogLevel(l, plain)) }}
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
+}
+
+func syslogLevel(l zapcore.Level, plain bool) string {
+	if plain {
+		return l.String() + ":"
+	}
+	switch l {
+	case zapcore.DebugLevel:
+		return "<7>"
+	case zapcore.InfoLevel:
+		return "<6>"
+	case zapcore.WarnLevel:
+		return "<4>"
+	}
+	return "<3>"
+}

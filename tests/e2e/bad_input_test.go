@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T) {
+	n := start(t, cluster.Options{Config: "apiVersion: config.node-cert-agent.io/v1alpha1\nrows:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n"})
+	n.create(kubeletCA(testpki.NewCA("a")))
+	_, _ = n.Host.Run(n.ctx, "systemctl", "start", "node-cert-agent.service")
+	if code := n.run("systemctl", "show", "-P", "ExecMainStatus", "node-cert-agent.service"); code != "2" {
+		t.Errorf("the agent exited with %s, want 2", code)
+	}
+	n.await("an end without restarts", func() bool {
+		return n.run("systemctl", "show", "-P", "ActiveState", "node-cert-agent.service") == "failed"
+	})
+	n.wantFile(cluster.KubeletCA, nil)
+	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent", "-o", "cat")
+	n.must(err)
+	if want := cluster.Fragment + ":3: rows.rootCAData.fiel: "; !strings.Contains(journal, want) {
+		t.Errorf("the journal lacks %q:\n%s", want, journal)
+	}
+}
+
+func TestAFragmentThatBreaksWhileRunningKeepsTheLastSettings(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: [\n")}))
+	n.awaitRecord(audit.ConfigRejected)
+	b := testpki.NewCA("b")
+	n.awaitVersion(n.patch(kubeletCA(b)))
+	n.wantFile(cluster.KubeletCA, b)
+
+	moved := strings.Replace(cluster.Config, "onChange: [reader.service]", "file: /etc/kubernetes/moved.crt", 1)
+	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(moved)}))
+	n.awaitFile("/etc/kubernetes/moved.crt", b)
+	n.wantFile(cluster.KubeletCA, b) // what lies at the old place is the administrator's now
+}
+
+func TestWhatStandsInTheWayIsRefusedAndNotReplaced(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("sh", "-c", "rm "+cluster.KubeletCA+" && ln -s /etc/hostname "+cluster.KubeletCA+" && rm /etc/kubernetes/ca.crt && mkdir /etc/kubernetes/ca.crt")
+	n.run("sh", "-c", "mkdir -p /etc/docker/certs.d/fifo && mkfifo /etc/docker/certs.d/fifo/ca.crt && ln -s /etc/kubernetes /etc/docker/certs.d/link")
+	n.run("systemctl", "start", "node-cert-agent.service")
+	v := n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: testpki.NewCA("b"), RootCAData: a,
+		ImageRegistryBundleData: []controllerconfig.Registry{{File: "fifo", Data: a}, {File: "link", Data: a}, {File: "good", Data: a}}})
+	s := n.awaitVersion(v)
+	n.awaitFile(certsD("good"), a)
+	if len(s.Refused) != 4 {
+		t.Errorf("refused is %v, want the link, the directory, the fifo and the linked directory", s.Refused)
+	}
+	if out := n.run("sh", "-c", "readlink "+cluster.KubeletCA+"; stat -c %F /etc/kubernetes/ca.crt "+certsD("fifo")+"; ls /etc/kubernetes/ca.crt"); out != "/etc/hostname\ndirectory\nfifo" {
+		t.Errorf("what stood in the way became\n%s", out)
+	}
+	if _, err := n.Host.Run(n.ctx, "test", "-e", "/etc/kubernetes/link"); err == nil {
+		t.Error("a linked directory led elsewhere")
+	}
+}
+
+func TestAFileSystemThatIsReadOnlyIsAStateAndHeals(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	n.run("systemctl", "stop", "node-cert-agent-writer.service")
+	n.run("sh", "-c", "mount --bind /etc/kubernetes /etc/kubernetes && mount -o remount,bind,ro /etc/kubernetes")
+	b := testpki.NewCA("b")
+	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
+	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "read-only") })
+	n.awaitFile(certsD("r"), b) // the others go on
+	n.wantFile(cluster.KubeletCA, a)
+	n.run("umount", "/etc/kubernetes")
+	n.awaitFile(cluster.KubeletCA, b)
+	n.await("no trouble", func() bool { return n.status().Trouble == "" })
+}
+
+func TestAWriterThatDoesNotRunIsAStateAndHeals(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	n.run("systemctl", "stop", "node-cert-agent-writer.socket", "node-cert-agent-writer.service")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "node-cert-agent-writer.sock") })
+	n.wantFile(cluster.KubeletCA, a)
+	n.run("systemctl", "start", "node-cert-agent-writer.socket")
+	n.awaitFile(cluster.KubeletCA, b)
+}
+
+func TestADirectoryReplacedBehindTheWriterIsFoundAgain(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	n.run("sh", "-c", "mv /etc/docker/certs.d /etc/docker/old && mkdir /etc/docker/certs.d")
+	b := testpki.NewCA("b")
+	n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
+	n.awaitFile(certsD("r"), b)
+}

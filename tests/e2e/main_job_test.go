@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+func TestAHostFollowsOurObject(t *testing.T) { theMainJob(t, controllerconfig.Small, "") }
+
+func TestAHostFollowsOpenShiftsRealObject(t *testing.T) {
+	theMainJob(t, controllerconfig.OpenShift, "object: {group: machineconfiguration.openshift.io, version: v1}\n")
+}
+
+// theMainJob is the life of a bundle: first sync, expand, prune, an object written again without a
+// change, and drift.
+func theMainJob(t *testing.T, api controllerconfig.API, config string) {
+	n := start(t, cluster.Options{API: api, Config: cluster.Config + config})
+	a, b, r := testpki.NewCA("a"), testpki.NewCA("b"), testpki.NewCA("registry")
+	spec := controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: b, CloudProviderCAData: a, AdditionalTrustBundle: append(slices.Clone(a), b...),
+		ImageRegistryBundleData:     []controllerconfig.Registry{{File: "registry.example..5000", Data: r}, {File: "both", Data: a}},
+		ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "both", Data: b}}}
+	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
+	n.create(spec)
+	n.must(n.StartAgent(n.ctx))
+
+	n.awaitFile(cluster.KubeletCA, a)
+	n.await("the first sync", func() bool { s := n.status(); return s.State == "following" && len(s.Files) == 7 && s.Trouble == "" })
+	n.wantFile("/etc/kubernetes/ca.crt", b)
+	n.wantFile("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", a)
+	n.wantFile(certsD("registry.example:5000"), r)
+	n.wantFile(certsD("both"), b) // the user's list wins
+	if got := n.run("stat", "-c", "%U:%G %a", cluster.KubeletCA, certsD("both")); got != "root:root 644\nroot:root 644" {
+		t.Errorf("owners and modes are %q", got)
+	}
+	if out := n.run("sh", "-c", "ls /usr/local/share/ca-certificates/*.crt | wc -l"); out != "2" {
+		t.Errorf("the trust bundle became %s files, want one a certificate", out)
+	}
+	n.awaitUnit(cluster.Reader, "loaded")
+
+	reloads := n.Loads(n.ctx, "reload")
+	grown := append(slices.Clone(a), b...)
+	n.awaitVersion(n.patch(kubeletCA(grown)))
+	n.wantFile(cluster.KubeletCA, grown)
+	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+1 })
+	n.wantFile("/run/reader.loaded", grown)
+
+	n.awaitVersion(n.patch(kubeletCA(b)))
+	n.wantFile(cluster.KubeletCA, b)
+	n.await("the second reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+2 })
+	n.awaitUnit(cluster.Reader, "loaded")
+
+	before, writes := n.stamp(cluster.KubeletCA), n.status().Writes
+	v, err := n.Store.Annotate(n.ctx, "example.org/touched", "yes")
+	n.must(err)
+	s := n.awaitVersion(v)
+	if after := n.stamp(cluster.KubeletCA); after != before || s.Writes != writes {
+		t.Errorf("a new version without a change wrote: %q became %q, %d writes became %d", before, after, writes, s.Writes)
+	}
+	n.wantLoads("reload", reloads+2)
+
+	n.run("sh", "-c", "echo scribble > "+cluster.KubeletCA)
+	n.awaitFile(cluster.KubeletCA, b)
+	n.run("rm", "-r", "/etc/docker/certs.d/both")
+	n.awaitFile(certsD("both"), b)
+	n.awaitRecord(audit.Written, "NODECERT_CAUSE=missing", "NODECERT_ENTRY=both")
+
+	n.awaitVersion(n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "both", Data: a}}}))
+	n.wantFile(certsD("registry.example:5000"), nil)
+	n.wantFile(certsD("both"), b)
+	if _, err := os.Stat(n.Host.Path("/etc/docker/certs.d/registry.example:5000")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the registry's directory: %v, want it gone with its file", err)
+	}
+}
+
+func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	for unit, want := range map[string]string{"node-cert-agent.service": "node-cert-agent 0000000000000000", "node-cert-agent-writer.service": "root 0000000000000000"} {
+		pid := n.run("systemctl", "show", "-P", "MainPID", unit)
+		user := n.run("stat", "-c", "%U", "/proc/"+pid)
+		caps := strings.Fields(n.run("grep", "CapEff", "/proc/"+pid+"/status"))[1]
+		if user+" "+caps != want {
+			t.Errorf("%s runs as %s with %s, want %s", unit, user, caps, want)
+		}
+	}
+	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
+	if links := n.run("cat", "/proc/"+writer+"/net/dev"); strings.Contains(links, "host0") || strings.Count(links, ":") != 1 {
+		t.Errorf("the writer sees the interfaces\n%s", links)
+	}
+	var failed *host.ExitError
+	for _, act := range [][]string{
+		{"sh", "-c", "echo x > /etc/kubernetes/kubelet-env"},
+		{"sh", "-c", "echo x > " + cluster.KubeletCA},
+		{"mv", cluster.KubeletCA, "/etc/kubernetes/other"},
+		{"sh", "-c", "echo x > " + cluster.Fragment},
+	} {
+		if out, err := n.Host.RunAs(n.ctx, "node-cert-agent", act...); !errors.As(err, &failed) {
+			t.Errorf("the agent's user could %q: %q, %v", act, out, err)
+		}
+	}
+}
+
+// ask asks systemd as the agent's user; the answer is the error's text, or nothing.
+func ask(ctx context.Context, n *node, method string, args ...string) string {
+	_, err := n.Host.RunAs(ctx, "node-cert-agent", append([]string{"busctl", "call", "org.freedesktop.systemd1",
+		"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", method}, args...)...)
+	var failed *host.ExitError
+	if errors.As(err, &failed) {
+		return failed.Stderr
+	}
+	n.must(err)
+	return ""
+}
+
+func TestSystemdItselfRefusesWhatIsNotOnTheAllowlist(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	if said := ask(n.ctx, n, "ReloadUnit", "ss", cluster.Reader, "replace"); said != "" {
+		t.Errorf("the allowlisted reload was refused: %s", said)
+	}
+	for _, try := range [][]string{
+		{"ReloadUnit", "ss", cluster.Stranger, "replace"},
+		{"TryRestartUnit", "ss", cluster.Reader, "replace"},
+		{"RestartUnit", "ss", cluster.Reader, "replace"},
+		{"StartUnit", "ss", cluster.Stranger, "replace"},
+		{"StopUnit", "ss", cluster.Reader, "replace"},
+		{"Reload"},
+		{"Reboot"},
+	} {
+		if said := ask(n.ctx, n, try[0], try[1:]...); !strings.Contains(said, "denied") && !strings.Contains(said, "Rejected") && !strings.Contains(said, "authorization") {
+			t.Errorf("%q was answered with %q, want a refusal", try, said)
+		}
+	}
+	if state := n.run("systemctl", "show", "-P", "ActiveState", cluster.Reader); state != "active" {
+		t.Errorf("%s is %s", cluster.Reader, state)
+	}
+}
+
+func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
+	n, first := started(t, cluster.Options{})
+	authority := testpki.New("with-key", testpki.ECDSA)
+	for sentence, bad := range map[string]any{
+		"empty":                 map[string]any{"kubeAPIServerServingCAData": []byte{}},
+		"one newline":           kubeletCA([]byte("\n")),
+		"not PEM":               kubeletCA([]byte("certificate")),
+		"truncated":             kubeletCA(first[:len(first)/2]),
+		"damaged in the middle": kubeletCA(bytes.Join([][]byte{first, first[:100], first}, nil)),
+		"with a private key":    kubeletCA(append(slices.Clone(first), authority.KeyPEM()...)),
+		"gone":                  map[string]any{"kubeAPIServerServingCAData": nil},
+	} {
+		root := testpki.NewCA(sentence)
+		v := n.patch(bad)
+		if sentence != "empty" {
+			v = n.patch(controllerconfig.Spec{RootCAData: root})
+		}
+		s := n.awaitVersion(v)
+		n.wantFile(cluster.KubeletCA, first)
+		if sentence == "empty" {
+			continue
+		}
+		n.wantFile("/etc/kubernetes/ca.crt", root) // the other rows go on
+		if refused := sentence != "gone"; (len(s.Refused) == 1) != refused {
+			t.Errorf("%s: refused is %v", sentence, s.Refused)
+		}
+	}
+	e := n.awaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")
+	if e["NODECERT_ROW"] != "kubeAPIServerServingCAData" || strings.Contains(e["MESSAGE"], "BEGIN") {
+		t.Errorf("the record is %v", e)
+	}
+	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, cluster.KubeletCA) {
+		t.Errorf("status prints\n%s", out)
+	}
+	n.wantLoads("reload", n.records(audit.UnitPaid))
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// slow is the usual configuration with enough time between a file and its reload for something to
+// happen.
+var slow = strings.Replace(cluster.Config, "coalesce: 200ms", "coalesce: 3s", 1)
+
+func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	grown := append(slices.Clone(a), testpki.NewCA("b")...)
+	n.patch(kubeletCA(grown))
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.awaitState("unreachable")
+	n.run("rm", cluster.KubeletCA) // drift heals without an API server
+	n.await("the file", func() bool { return len(n.file(cluster.KubeletCA)) > 0 })
+
+	n.must(n.Plane.StartAPIServer(n.ctx))
+	n.awaitFile(cluster.KubeletCA, grown)
+	n.awaitState("following")
+	pruned := testpki.NewCA("c")
+	n.awaitVersion(n.patch(kubeletCA(pruned)))
+	n.wantFile(cluster.KubeletCA, pruned)
+}
+
+func TestAnAPIServerThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
+	n, a := started(t, cluster.Options{Config: cluster.Config + "follow: {silence: 3s, retrySpread: 200ms, retryMax: 1s}\n"})
+	n.must(n.Plane.FreezeAPIServer())
+	n.awaitState("unreachable")
+	n.wantFile(cluster.KubeletCA, a)
+	n.must(n.Plane.ThawAPIServer())
+	n.awaitState("following")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+}
+
+func TestAnAgentKilledBetweenRenameAndReloadStillReloadsOnce(t *testing.T) {
+	n, _ := started(t, cluster.Options{Config: slow})
+	reloads := n.Loads(n.ctx, "reload")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+	n.wantLoads("reload", reloads) // else the kill came too late to prove anything
+	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") > reloads })
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.wantFile("/run/reader.loaded", b)
+	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.awaitState("following")
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.wantLoads("reload", reloads+1)
+}
+
+func TestFromAToBAndBackReloadsNobody(t *testing.T) {
+	n, a := started(t, cluster.Options{Config: slow})
+	reloads := n.Loads(n.ctx, "reload")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+	n.patch(kubeletCA(a))
+	n.awaitFile(cluster.KubeletCA, a)
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.wantLoads("reload", reloads)
+}
+
+func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
+	config := strings.Replace(cluster.Config, "verb: reload", "verb: try-restart", 1)
+	n, a := started(t, cluster.Options{Config: config})
+	registry := func(names ...string) controllerconfig.Spec {
+		var s controllerconfig.Spec
+		for _, name := range names {
+			s.ImageRegistryBundleData = append(s.ImageRegistryBundleData, controllerconfig.Registry{File: name, Data: a})
+		}
+		return s
+	}
+	n.awaitVersion(n.patch(registry("old", "new")))
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("systemctl", "restart", cluster.Reader)
+	starts := n.Loads(n.ctx, "start")
+	n.run("sh", "-c", "rm -rf /var/lib/node-cert-agent/*")
+	v := n.patch(registry("new"))
+
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitVersion(v)
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.wantFile(certsD("old"), a)
+	n.wantLoads("start", starts)
+	if n.records(audit.MemoryLost) == 0 {
+		t.Error("the loss is not on record")
+	}
+}
+
+func TestAHostBootsWithoutAnAPIServerAndRepairsItself(t *testing.T) {
+	// The stand-in for a kubelet whose static pod is the API server: it must not wait for us.
+	kubelet := host.File{Data: []byte("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/cp " + cluster.KubeletCA + " /run/kubelet.loaded\n[Install]\nWantedBy=multi-user.target\n")}
+	n, a := started(t, cluster.Options{Host: host.Options{Files: map[string]host.File{"/etc/systemd/system/kubelet.service": kubelet}}})
+	n.run("systemctl", "enable", "node-cert-agent.service", "kubelet.service")
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("rm", cluster.KubeletCA)
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+
+	n.must(n.Host.Reboot(n.ctx)) // returns when the default target is reached
+	n.wantFile("/run/kubelet.loaded", a)
+	n.awaitState("unreachable")
+
+	n.must(n.Plane.StartAPIServer(n.ctx))
+	n.awaitState("following")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+}
+
+func TestAPowerCutIsSurvived(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	n.run("systemctl", "enable", "node-cert-agent.service")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+	n.Host.Kill()
+	c := testpki.NewCA("c")
+	v := n.patch(kubeletCA(c))
+	n.must(n.Host.Start(n.ctx))
+	n.awaitVersion(v)
+	n.wantFile(cluster.KubeletCA, c)
+}
+
+func TestAMissingObjectOrKindIsAStateAndTheFilesStay(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	n.must(n.Store.Delete(n.ctx))
+	n.awaitState("no object")
+	n.wantFile(cluster.KubeletCA, a)
+	_, err := n.Plane.Kubectl(n.ctx, "delete", "crd", "controllerconfigs.node-cert-agent.io")
+	n.must(err)
+	n.await("a reason that names the kind", func() bool {
+		s := n.status()
+		return s.State == "no object" && strings.Contains(s.Reason, "controllerconfigs")
+	})
+	n.wantFile(cluster.KubeletCA, a)
+	n.must(n.Plane.InstallCRD(n.ctx))
+	b := testpki.NewCA("b")
+	n.create(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+}

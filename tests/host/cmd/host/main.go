@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command host makes the root file system that the test hosts boot from and prints where it is. It
+// does nothing when the root is there already. It exits with 1 and one line that says what the machine
+// lacks when it cannot.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root, err := host.Root(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "host:", err)
+		os.Exit(1)
+	}
+	fmt.Println(root)
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tests holds the rules of the house that a program can check, and below it the parts that
+// test the product as a whole.
+//
+// It owns no product code. The rules look at the sources only: direct imports, package comments,
+// function lengths, licence headers. What they forbid is explained in CONTRIBUTING.md.
+package tests
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/node-cert-agent/node-cert-agent/"
+
+// maxFunction is the longest function, in lines from func to its closing brace.
+const maxFunction = 60
+
+// house says for each product package which of ours it may import. Imports point down.
+var house = map[string][]string{
+	"agent/secret":        {},
+	"agent/pki":           {},
+	"agent/plan":          {"agent/pki"},
+	"agent/audit":         {"agent/plan"},
+	"agent/config":        {"agent/plan", "packaging/profiles"},
+	"agent/disk":          {"agent/plan"},
+	"agent/identity":      {"agent/secret"},
+	"agent/units":         {"agent/plan"},
+	"agent/watch":         {"agent/plan", "agent/pki"},
+	"agent/state":         {"agent/plan"},
+	"agent/report":        {"agent/plan"},
+	"agent/writer":        {"agent/plan", "agent/disk"},
+	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
+	"agent/agenttest":     {"agent", "agent/audit", "agent/plan", "agent/report"},
+	"packaging/profiles":  {},
+	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+}
+
+// only says which packages may import a library, by import path prefix.
+var only = map[string][]string{
+	"k8s.io/":                                  {"agent/identity"},
+	"github.com/google/renameio/":              {"agent/disk"},
+	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
+	"github.com/godbus/":                       {"agent/units"},
+	"github.com/coreos/go-systemd/v22/journal": {"agent/audit"},
+	"github.com/fsnotify/":                     {"agent/watch"},
+	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
+	"net/http":                                 {"agent/identity", "agent/watch"},
+	"os/exec":                                  {},
+	"plugin":                                   {},
+	"C":                                        {},
+	"github.com/coreos/go-systemd/v22/sdjournal": {},
+	"github.com/coreos/go-systemd/v22/util":      {},
+	"github.com/openshift/":                      {},
+	"sigs.k8s.io/controller-runtime":             {},
+	"github.com/stretchr/":                       {},
+}
+
+// pure packages decide and do not touch the world.
+var pure = map[string][]string{
+	"agent/plan": {"os", "net", "net/http", "context", "syscall", "log"},
+	"agent/pki":  {"os", "net", "net/http", "context", "syscall", "log"},
+}
+
+// file is one parsed source file of the module.
+type file struct {
+	dir, name string
+	syntax    *ast.File
+	set       *token.FileSet
+}
+
+func (f file) test() bool { return strings.HasSuffix(f.name, "_test.go") }
+
+// product tells the shipped code from tests and what serves them.
+func (f file) product() bool { return !f.test() && !strings.HasPrefix(f.dir, "tests") }
+
+func sources(t *testing.T) (out []file) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && p != ".." || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		set := token.NewFileSet()
+		syntax, err := parser.ParseFile(set, p, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel("..", p)
+		out = append(out, file{dir: path.Dir(filepath.ToSlash(rel)), name: path.Base(p), syntax: syntax, set: set})
+		return nil
+	})
+	if err != nil || len(out) < 20 {
+		t.Fatalf("found %d source files: %v", len(out), err)
+	}
+	return out
+}
+
+func imports(f file) (paths []string) {
+	for _, i := range f.syntax.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.product() {
+			continue
+		}
+		allowed, known := house[f.dir]
+		if !known {
+			t.Errorf("%s: the package has no line in the table of imports", f.dir)
+			continue
+		}
+		for _, p := range imports(f) {
+			if ours, ok := strings.CutPrefix(p, module); ok && !slices.Contains(allowed, ours) {
+				t.Errorf("%s/%s imports %s", f.dir, f.name, ours)
+			}
+		}
+	}
+}
+
+func TestLibrariesStayWhereTheyBelong(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.product() {
+			continue
+		}
+		for _, p := range imports(f) {
+			for prefix, dirs := range only {
+				if (p == prefix || strings.HasPrefix(p, prefix)) && !slices.Contains(dirs, f.dir) && (prefix != "C" || p == "C") {
+					t.Errorf("%s/%s imports %s", f.dir, f.name, p)
+				}
+			}
+			if slices.Contains(pure[f.dir], p) {
+				t.Errorf("%s/%s imports %s, and the package is pure", f.dir, f.name, p)
+			}
+		}
+		if pure[f.dir] != nil {
+			ast.Inspect(f.syntax, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Now" {
+					if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" {
+						t.Errorf("%s/%s reads the clock, and the package is pure", f.dir, f.name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+func TestFunctionsAreShort(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, d := range f.syntax.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || f.test() {
+				continue
+			}
+			if n := f.set.Position(fn.End()).Line - f.set.Position(fn.Pos()).Line + 1; n > maxFunction {
+				t.Errorf("%s/%s: %s has %d lines", f.dir, f.name, fn.Name.Name, n)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	lines := map[string]int{}
+	for _, f := range sources(t) {
+		if f.test() && f.dir != "tests" {
+			continue
+		}
+		lines[f.dir] = max(lines[f.dir], 0)
+		if f.syntax.Doc != nil {
+			lines[f.dir] = max(lines[f.dir], len(strings.Split(strings.TrimSpace(f.syntax.Doc.Text()), "\n")))
+		}
+	}
+	for dir, n := range lines {
+		if n < 3 {
+			t.Errorf("%s: the package comment has %d lines, want at least 3", dir, n)
+		}
+	}
+}
+
+func TestEveryFileNamesItsLicence(t *testing.T) {
+	for _, f := range sources(t) {
+		if len(f.syntax.Comments) == 0 || f.syntax.Comments[0].List[0].Text != "// SPDX-License-Identifier: Apache-2.0" {
+			t.Errorf("%s/%s does not begin with its licence", f.dir, f.name)
+		}
+	}
+}
+
+func TestExportedNamesAreDocumented(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.product() || f.syntax.Name.Name == "main" {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && exportedReceiver(d) {
+					t.Errorf("%s/%s: %s has no comment", f.dir, f.name, d.Name.Name)
+				}
+			case *ast.GenDecl:
+				undocumented(t, f, d)
+			}
+		}
+	}
+}
+
+func undocumented(t *testing.T, f file, d *ast.GenDecl) {
+	t.Helper()
+	for _, s := range d.Specs {
+		switch s := s.(type) {
+		case *ast.TypeSpec:
+			if s.Name.IsExported() && d.Doc == nil && s.Doc == nil {
+				t.Errorf("%s/%s: type %s has no comment", f.dir, f.name, s.Name.Name)
+			}
+		case *ast.ValueSpec:
+			if s.Names[0].IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+				t.Errorf("%s/%s: %s has no comment", f.dir, f.name, s.Names[0].Name)
+			}
+		}
+	}
+}
+
+// exportedReceiver is true for functions and for methods of exported types.
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	t := d.Recv.List[0].Type
+	if p, ok := t.(*ast.StarExpr); ok {
+		t = p.X
+	}
+	name, ok := t.(*ast.Ident)
+	return ok && name.IsExported()
+}

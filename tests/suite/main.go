@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command suite runs every test of the project, part by part, and prints the minutes and the number
+// of tests of each. It is what `make test` calls. A part fails if a test fails or is skipped, if its
+// packages do not build, or if it runs no test at all.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// part is one line of the summary.
+type part struct {
+	name string
+	args []string // of `go`
+	// json is set if the output is that of go test -json.
+	json bool
+}
+
+// The real parts come in an order that fails early: first what builds them, then what uses them.
+var parts = []part{
+	{name: "vet", args: []string{"vet", "-tags", "real", "./..."}},
+	{name: "unit", args: test("./...")},
+	{name: "race", args: test("-race", "./agent/...", "./cmd/...")},
+	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
+	{name: "host", args: test("-tags", "real", "./tests/host/...")},
+	{name: "crash", args: test("-tags", "real", "./tests/crash/...", "./agent/disk/...", "./agent/writer/...")},
+	{name: "end to end", args: test("-tags", "real", "./tests/e2e/...")},
+}
+
+func test(args ...string) []string {
+	return append([]string{"test", "-json", "-count=1", "-timeout=40m"}, args...)
+}
+
+// outcome is what a part came to.
+type outcome struct {
+	passed, failed, skipped int
+	took                    time.Duration
+	err                     error
+}
+
+func (o outcome) ok(p part) bool {
+	return o.err == nil && o.failed == 0 && o.skipped == 0 && (!p.json || o.passed > 0)
+}
+
+func main() {
+	fuzz := flag.Duration("fuzz", 0, "instead, run each fuzz target for this long")
+	flag.Parse()
+	run := parts
+	if *fuzz > 0 {
+		run = fuzzParts(*fuzz)
+	}
+	if !runAll(run) {
+		os.Exit(1)
+	}
+}
+
+func runAll(run []part) bool {
+	var total outcome
+	var table strings.Builder
+	good := true
+	for _, p := range run {
+		p.json = len(p.args) > 1 && p.args[1] == "-json"
+		fmt.Printf("--- %s\n", p.name)
+		o := p.run()
+		word := "ok"
+		if !o.ok(p) {
+			word, good = "FAILED", false
+			total.failed += max(1, o.failed)
+		}
+		total.passed, total.skipped, total.took = total.passed+o.passed, total.skipped+o.skipped, total.took+o.took
+		fmt.Fprintf(&table, "%-14s %6.1f min %5d tests  %s\n", p.name, o.took.Minutes(), o.passed+o.failed+o.skipped, word)
+	}
+	fmt.Printf("\n%s%-14s %6.1f min\n\n%d passed, %d failed, %d skipped\n", table.String(), "all", total.took.Minutes(), total.passed, total.failed, total.skipped)
+	return good
+}
+
+// run runs the part; what failed is printed with all it said.
+func (p part) run() (o outcome) {
+	begin := time.Now()
+	defer func() { o.took = time.Since(begin) }()
+	cmd := exec.Command("go", p.args...)
+	cmd.Stderr = os.Stderr
+	if !p.json {
+		cmd.Stdout = os.Stdout
+		o.err = cmd.Run()
+		return o
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return outcome{err: err}
+	}
+	if err := cmd.Start(); err != nil {
+		return outcome{err: err}
+	}
+	said := map[string]*strings.Builder{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		o.take(lines.Bytes(), said)
+	}
+	o.err = cmd.Wait()
+	return o
+}
+
+// event is one line of go test -json; see `go doc test2json`.
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+func (o *outcome) take(line []byte, said map[string]*strings.Builder) {
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		fmt.Println(string(line))
+		return
+	}
+	key := e.Package + " " + e.Test
+	if said[key] == nil {
+		said[key] = &strings.Builder{}
+	}
+	switch e.Action {
+	case "output", "build-output":
+		said[key].WriteString(e.Output)
+		return
+	case "pass":
+		if e.Test != "" {
+			o.passed++
+		} else if e.Elapsed > 1 {
+			fmt.Printf("ok    %s %.1fs\n", e.Package, e.Elapsed)
+		}
+	case "fail":
+		if e.Test != "" {
+			o.failed++
+		}
+		fmt.Printf("FAIL  %s\n%s", key, said[key])
+	case "skip":
+		if e.Test != "" {
+			o.skipped++
+			fmt.Printf("SKIP  %s\n%s", key, said[key])
+		}
+	default:
+		return
+	}
+	delete(said, key)
+}
+
+// fuzzParts is one part for each fuzz target in the tree.
+func fuzzParts(d time.Duration) (out []part) {
+	list, err := exec.Command("go", "list", "./...").Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite: listing packages:", err)
+		os.Exit(1)
+	}
+	for _, pkg := range strings.Fields(string(list)) {
+		names, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).Output()
+		if err != nil {
+			continue
+		}
+		for _, name := range strings.Fields(string(names)) {
+			if strings.HasPrefix(name, "Fuzz") {
+				out = append(out, part{name: name, args: []string{"test", "-run", "^$", "-fuzz", "^" + name + "$", "-fuzztime", d.String(), pkg}})
+			}
+		}
+	}
+	return out
+}
