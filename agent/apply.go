@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -16,18 +17,17 @@ import (
 // An empty plan touches nothing.
 func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
-	if p.Owned != nil {
-		before := l.memory.Owned
-		l.memory.Owned = p.Owned
-		if err := l.Store.Save(l.memory); err != nil {
-			l.memory.Owned = before
-			return err
-		}
+	unclaimed := l.claim(p)
+	if unclaimed != nil {
+		p = p.Unclaimed()
 	}
 	if !p.Empty() {
 		if err := l.commit(ctx, p); err != nil {
 			return err
 		}
+	}
+	if unclaimed != nil {
+		return unclaimed
 	}
 	l.synced = l.Clock.Now()
 	if !l.desired.Verified {
@@ -36,13 +36,30 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	return l.Store.Keep(&l.memory, l.desired.Object, l.desired.Entries)
 }
 
+// claim makes the plan's claims durable before anything is written.
+func (l *loop) claim(p plan.Plan) error {
+	if p.Owned == nil {
+		return nil
+	}
+	before := l.memory.Owned
+	l.memory.Owned = p.Owned
+	err := l.Store.Save(l.memory)
+	if err != nil {
+		l.memory.Owned = before
+	}
+	return err
+}
+
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
 // before is it one request a row, so that a directory that cannot be written does not keep new trust
-// from the others.
+// from the others. Each retry begins with another row: on a read-only file system the writer ends, and
+// with it what comes right after.
 func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 	parts := []plan.Plan{p}
 	if l.failures > 0 {
 		parts = p.ByRow()
+		first := l.failures % max(1, len(parts))
+		parts = slices.Concat(parts[first:], parts[:first])
 	}
 	var first error
 	for _, part := range parts {

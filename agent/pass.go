@@ -123,7 +123,11 @@ func (l *loop) take(r Reading) {
 	}
 	l.reading = Reading{State: r.State, Reason: r.Reason}
 	if r.Desired != nil {
-		l.desired = r.Desired
+		d := *r.Desired
+		if l.desired != nil {
+			d = d.Carry(*l.desired, l.Policy)
+		}
+		l.desired = &d
 	}
 }
 

@@ -71,6 +71,13 @@ type Input struct {
 // Empty reports whether the plan changes nothing on the host.
 func (p Plan) Empty() bool { return len(p.Writes) == 0 && len(p.Removes) == 0 }
 
+// Unclaimed is p without the writes whose claim could not be made durable: they could never be
+// removed again. The others need none.
+func (p Plan) Unclaimed() Plan {
+	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool { _, claimed := p.Owned[w.Key]; return claimed })
+	return p
+}
+
 // Commit is the request that carries the plan out.
 func (p Plan) Commit() Commit {
 	var c Commit
@@ -171,6 +178,9 @@ func (c *computation) entry(e Entry) {
 		return
 	}
 	c.keys[e.Key], c.paths[path] = true, true
+	if e.Carried && !c.refused(e.Key) {
+		c.keep(e.Key, "it is empty or missing in the object; the last good content stays")
+	}
 	f := c.in.Observed[e.Key]
 	w := Write{Entry: e, Path: path, Before: f.Digest}
 	switch {
@@ -191,8 +201,8 @@ func (c *computation) entry(e Entry) {
 	}
 	before, valid := c.certs(f)
 	w.Added, w.Removed = pki.Diff(before, e.Certs)
-	if !c.in.Desired.Verified && valid && len(w.Removed) > 0 {
-		c.keep(e.Key, "the remembered version lacks a certificate that is on disk; waiting for the object itself")
+	if (!c.in.Desired.Verified || e.Carried) && valid && len(w.Removed) > 0 {
+		c.keep(e.Key, "the remembered version lacks a certificate that is on disk")
 		return
 	}
 	c.plan.Writes = append(c.plan.Writes, w)
@@ -270,6 +280,11 @@ func (c *computation) certs(f File) ([]pki.Cert, bool) {
 	}
 	b, err := pki.Parse(f.Data, pki.Options{AllowLeaf: true})
 	return b.Certs, err == nil
+}
+
+// refused tells whether the object asks for something in the entry's place that is not fit.
+func (c *computation) refused(k Key) bool {
+	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Row == k.Row && (r.Name == k.Name || r.Name == "") })
 }
 
 func (c *computation) refuse(k Key, reason string) {

@@ -165,7 +165,7 @@ func TestCompute(t *testing.T) {
 			"[write /etc/kubernetes/kubelet-ca.crt different +1 -0]"},
 		"memory never takes a valid certificate away": {
 			Input{Desired: remembered, Observed: disk(kubelet("a", "c")), Known: known(kubelet("a", "c"))},
-			"[keep kubeAPIServerServingCAData: the remembered version lacks a certificate that is on disk; waiting for the object itself]"},
+			"[keep kubeAPIServerServingCAData: the remembered version lacks a certificate that is on disk]"},
 		"memory replaces a file that does not parse": {
 			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644, Digest: Digest{1}, Data: []byte("junk")}}},
 			"[write /etc/kubernetes/kubelet-ca.crt different +2 -0]"},
@@ -275,5 +275,49 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 			t.Fatalf("planned to remove %q, which is not ours", r.Path)
 		}
 		delete(o, r.Key)
+	}
+}
+
+func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
+	a, reg, user := kubelet("a"), entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleUserData, "u", "u")
+	before := desired(a, reg, user)
+	both := entry(ImageRegistryBundleUserData, "r:5000", "x")
+	gone := desired(reg)
+	refusedEntry := desired(user, entry(ImageRegistryBundleData, "other", "o"))
+	refusedEntry.Refused = []Refusal{{reg.Key, "cut off"}}
+	for sentence, c := range map[string]struct {
+		before, now Desired
+		want        string
+	}{
+		"nothing is carried while all is asked for":      {before, desired(a, reg, user), "a r u"},
+		"a single file without a field is carried":       {before, desired(reg, user), "a* r u"},
+		"a list that is missing is carried":              {before, desired(a, user), "a r* u"},
+		"an entry that is refused is carried":            {before, refusedEntry, "a* o r* u"},
+		"an entry that left a list is not carried":       {before, desired(a, entry(ImageRegistryBundleData, "other", "o"), user), "a o u"},
+		"what was carried is carried on":                 {gone.Carry(before, policy), desired(reg), "a* r u*"},
+		"a path that is asked for again is not carried":  {desired(both), desired(reg), "r"},
+		"a row that the host does not have is forgotten": {desired(entry(RootCAData, "", "x")), desired(a), "a"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			var got []string
+			for _, e := range c.now.Carry(c.before, policy).Entries {
+				mark := ""
+				if e.Carried {
+					mark = "*"
+				}
+				got = append(got, string(e.Data)+mark)
+			}
+			if fmt.Sprint(got) != "["+c.want+"]" {
+				t.Errorf("desired became %v, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsCarriedRepairsAndIsReported(t *testing.T) {
+	d := desired(entry(ImageRegistryBundleData, "r", "r")).Carry(desired(kubelet("a")), policy)
+	p := Compute(Input{Policy: policy, Desired: d, Observed: disk(entry(ImageRegistryBundleData, "r", "r"))})
+	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 keep kubeAPIServerServingCAData: it is empty or missing in the object; the last good content stays]"; brief(p) != want {
+		t.Errorf("planned %s\n   want %s", brief(p), want)
 	}
 }

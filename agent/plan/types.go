@@ -80,6 +80,8 @@ type Entry struct {
 	Certs  []pki.Cert
 	// Warnings say what is questionable about Data.
 	Warnings []string
+	// Carried is set if the object does not ask for this now: see Desired.Carry.
+	Carried bool
 }
 
 // Refusal says that something was asked for and will not be done. Reason is one line that holds no

@@ -133,7 +133,7 @@ func TestOnlyOurAnnotationsAreKept(t *testing.T) {
 }
 
 func TestAnEventTakesNoMoreThanItsBudget(t *testing.T) {
-	d := newDecoder(io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"x":[`), endlessly("1,")), nil, nil)
+	d := newDecoder(io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"x":[`), endlessly(`"`+strings.Repeat("x", 1000)+`",`)), nil, nil)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := d.next()
@@ -156,7 +156,7 @@ func TestAValueTakesNoMoreThanItsBudget(t *testing.T) {
 	}
 }
 
-func endlessly(s string) io.Reader { return &endless{b: bytes.Repeat([]byte(s), 1<<16)} }
+func endlessly(s string) io.Reader { return &endless{b: bytes.Repeat([]byte(s), 1+(1<<16)/len(s))} }
 
 func TestDecodeObjectReadsOneControllerConfig(t *testing.T) {
 	for sentence, c := range map[string]struct{ in, want string }{

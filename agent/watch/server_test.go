@@ -206,7 +206,9 @@ type bench struct {
 func start(t *testing.T) *bench {
 	t.Helper()
 	s := newServer(t)
-	return startWith(t, s, s.Client(), s.URL)
+	b := startWith(t, s, s.Client(), s.URL)
+	b.reads(Connecting, "")
+	return b
 }
 
 func startWith(t *testing.T, s *server, client *http.Client, base string) *bench {
@@ -223,9 +225,18 @@ func startWith(t *testing.T, s *server, client *http.Client, base string) *bench
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); receive(t, ended, "end of Run") })
-	b := &bench{T: t, server: s, clock: c, w: w}
-	b.reads(Connecting, "")
-	return b
+	return &bench{T: t, server: s, clock: c, w: w}
+}
+
+// settles takes readings until this one. Without a server that waits for the test, the first reading
+// may be overtaken.
+func (b *bench) settles(s State, reason string) {
+	b.Helper()
+	for {
+		if r := receive(b.T, b.w.Readings(), string(s)); r.State == s && r.Reason == reason {
+			return
+		}
+	}
 }
 
 // reads takes the next reading, which must be this one.

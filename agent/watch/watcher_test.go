@@ -204,6 +204,19 @@ func TestAListThatFailsIsRepeatedWhileTheWatchIsSilent(t *testing.T) {
 	b.reads(Following, "")
 }
 
+func TestAListIsNotHeardOnceTheWatchHasSpoken(t *testing.T) {
+	w := New(Options{Name: objectName})
+	s := &session{Watcher: w}
+	s.take(signal{object: &Object{Name: objectName}})
+	if r := receive(t, w.Readings(), "reading"); r.State != Following {
+		t.Fatalf("reads %s", r.State)
+	}
+	for _, late := range []signal{{}, {end: &end{reason: "x"}}, {object: &Object{Name: objectName, ResourceVersion: "0"}}} {
+		s.takeList(late)
+		(&bench{T: t, w: w}).quiet()
+	}
+}
+
 func TestADeletedObjectStaysTheLastGoodOne(t *testing.T) {
 	b := start(t)
 	q := b.follow(object(t, fields{"rootCAData": []byte("one")}))
@@ -273,11 +286,8 @@ func TestAGracefulShutdownAndARestartAreSurvived(t *testing.T) {
 	if err := receive(t, down, "shutdown"); err != nil {
 		t.Fatal(err)
 	}
-	if r := receive(t, b.w.Readings(), "reading"); r.State == Following {
-		t.Errorf("reads %s (%s)", r.State, r.Reason)
-	}
 	b.clock.pass(t, afterFirst)
-	b.reads(Unreachable, "dial "+address+": connect: connection refused")
+	b.settles(Unreachable, "dial "+address+": connect: connection refused")
 	b.server = newServerAt(t, address)
 	b.again(2 * afterFirst).open(line("ADDED", version(t, "200", nil)))
 	b.reads(Following, "")
@@ -288,7 +298,7 @@ func TestARefusedConnectionAtTheStartIsAState(t *testing.T) {
 	address := s.Listener.Addr().String()
 	s.Close()
 	b := startWith(t, s, s.Client(), "https://"+address)
-	b.reads(Unreachable, "dial "+address+": connect: connection refused")
+	b.settles(Unreachable, "dial "+address+": connect: connection refused")
 	b.server = newServerAt(t, address)
 	b.again(afterFirst).open(line("ADDED", object(t, nil)))
 	b.reads(Following, "")
@@ -298,7 +308,7 @@ func TestAServerThatCannotBeVerifiedIsUnreachable(t *testing.T) {
 	s := newServer(t)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	b := startWith(t, s, &http.Client{Transport: &http.Transport{}}, s.URL)
-	b.reads(Unreachable, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
+	b.settles(Unreachable, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
 	b.clock.wait(t, afterFirst)
 }
 

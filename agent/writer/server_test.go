@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -273,9 +274,13 @@ func TestLargeObservationComesInParts(t *testing.T) {
 
 func TestServerFollowsItsConfiguration(t *testing.T) {
 	local, _ := newLocal(t)
-	var failure error
-	now := local
-	load := func() (*Local, error) { return now, failure }
+	type configuration struct {
+		local *Local
+		err   error
+	}
+	var now atomic.Pointer[configuration]
+	now.Store(&configuration{local, nil})
+	load := func() (*Local, error) { c := now.Load(); return c.local, c.err }
 	ln := listen(t, filepath.Join(t.TempDir(), "s"))
 	s := start(t, ln, load, everyone)
 	c := Dial(s.socket)
@@ -286,14 +291,14 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
-	now, failure = nil, errors.New("a.yaml:3: unknown key")
+	now.Store(&configuration{nil, errors.New("a.yaml:3: unknown key")})
 	if err := errors.Join(ask(), ask()); err != nil {
 		t.Errorf("an invalid configuration took the last valid one away: %v", err)
 	}
 	if got, want := s.log.String(), "<4>writer keeps its last valid rows: reason=\"a.yaml:3: unknown key\"\n"; got != want {
 		t.Errorf("recorded %q, want %q once", got, want)
 	}
-	now, failure = New(rows()[:1], local.tree, valid), nil
+	now.Store(&configuration{New(rows()[:1], local.tree, valid), nil})
 	if err := ask(); kind(err) != Refused {
 		t.Errorf("a row that was taken out is answered %v", err)
 	}

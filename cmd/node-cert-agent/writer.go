@@ -32,7 +32,11 @@ local socket, and writes only the files that the root-owned configuration of thi
 			if f.plain() {
 				return usage(errors.New("--root: in plain mode there is no second process"))
 			}
-			rows := &rowCache{options: f.configOptions()}
+			tree, err := disk.Open("/")
+			if err != nil {
+				return err
+			}
+			rows := &rowCache{options: f.configOptions(), tree: tree}
 			if _, err := rows.load(); err != nil {
 				return usage(err)
 			}
@@ -51,11 +55,6 @@ func serveWriter(ctx context.Context, rows *rowCache, uid uint32, stderr io.Writ
 		return err
 	}
 	defer func() { _ = ln.Close() }()
-	tree, err := disk.Open("/")
-	if err != nil {
-		return err
-	}
-	rows.tree = tree
 	return writer.Serve(ctx, ln, rows.load, func(peer uint32) bool { return peer == 0 || peer == uid }, stderr)
 }
 

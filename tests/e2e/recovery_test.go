@@ -39,7 +39,7 @@ func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 }
 
 func TestAnAPIServerThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
-	n, a := started(t, cluster.Options{Config: cluster.Config + "follow: {silence: 3s, retrySpread: 200ms, retryMax: 1s}\n"})
+	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "follow: {", "follow: {silence: 10s, ", 1)})
 	n.must(n.Plane.FreezeAPIServer())
 	n.awaitState("unreachable")
 	n.wantFile(cluster.KubeletCA, a)
@@ -93,7 +93,8 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.run("systemctl", "stop", "node-cert-agent.service")
 	n.run("systemctl", "restart", cluster.Reader)
-	starts := n.Loads(n.ctx, "start")
+	starts := 2
+	n.await("the restart", func() bool { return n.Loads(n.ctx, "start") == starts })
 	n.run("sh", "-c", "rm -rf /var/lib/node-cert-agent/*")
 	v := n.patch(registry("new"))
 
