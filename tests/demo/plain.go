@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -28,10 +27,11 @@ type inFolder struct {
 }
 
 func setFolder(ctx context.Context, t *teller, binary string) (_ stage, err error) {
-	t.say("The main job of node-cert-agent in plain mode: a real Kubernetes control plane, and a folder in place")
-	t.say("of a host. What has to be built is built only once.")
-	t.say("Left out, because it takes root and systemd: the privileged half as a process of its own, the reload of")
-	t.say("units, systemd's refusal of others, and the journal. As root, the demo shows these, too.")
+	t.say("This is the main job of node-cert-agent in plain mode: a real Kubernetes control plane, and a folder in")
+	t.say("place of a host. Lines that begin with \"$ \" are commands.")
+	t.say("It takes less than a minute, once etcd and Kubernetes have been built.")
+	t.say("Left out, because it takes root and systemd: the privileged half as a process of its own, the reload")
+	t.say("of units, the refusal of others by systemd, and the journal. Run as root, the demo shows these as well.")
 	t.chapter("A cluster and a folder")
 	f := &inFolder{}
 	defer func() {
@@ -132,6 +132,8 @@ func (f *inFolder) sh(ctx context.Context, command string) (string, error) {
 	return string(out), err
 }
 
+func (f *inFolder) sync(context.Context) error { return nil }
+
 func (f *inFolder) status() string { return "node-cert-agent status --root $ROOT" }
 
 func (f *inFolder) records() string { return `sed 's/ [a-z_]*=".*//' $ROOT/agent.log` }
@@ -146,8 +148,14 @@ func (f *inFolder) record(k audit.Kind, detailed bool) string {
 }
 
 func (f *inFolder) visit() string {
-	return strings.Join([]string{"The folder and the agent:\n", "    export " + "ROOT=" + f.root(), "    export PATH=" + filepath.Join(f.dir, "bin") + ":$PATH",
-		"\nThen, for example: node-cert-agent status --root $ROOT; tail -f $ROOT/agent.log."}, "\n")
+	return fmt.Sprintf(`The folder and the agent:
+
+    export ROOT=%s PATH=%s:$PATH
+
+What to look at there:
+
+    node-cert-agent status --root $ROOT
+    tail -f $ROOT/agent.log`, f.root(), filepath.Join(f.dir, "bin"))
 }
 
 func (f *inFolder) stop() error {

@@ -28,6 +28,8 @@ type stage interface {
 	path(file string) string
 	// sh runs a shell command of the host and returns what it printed, to either output.
 	sh(ctx context.Context, command string) (string, error)
+	// sync returns when every record sent so far can be read.
+	sync(ctx context.Context) error
 	// status, records and record are shell commands: the agent's status; all audit records, a line
 	// each; the newest of one kind.
 	status() string
@@ -55,8 +57,9 @@ units:
 type onHost struct{ *cluster.Cluster }
 
 func setHost(ctx context.Context, t *teller) (stage, error) {
-	t.say("The main job of node-cert-agent on real parts: a Kubernetes control plane, and a Debian host")
-	t.say("with systemd in a container. It takes about a minute; what has to be built is built only once.")
+	t.say("This is the main job of node-cert-agent on real parts: a Kubernetes control plane, and a host with")
+	t.say("systemd in a container. Lines that begin with \"$ \" are commands, run on that host.")
+	t.say("It takes less than a minute, once etcd, Kubernetes and the host's root file system have been made.")
 	t.chapter("A cluster and a host")
 	c, err := cluster.Start(ctx, cluster.Options{Config: site, Progress: t})
 	if err != nil {
@@ -85,6 +88,11 @@ func (h onHost) sh(ctx context.Context, command string) (string, error) {
 	return out, err
 }
 
+func (h onHost) sync(ctx context.Context) error {
+	_, err := h.sh(ctx, "journalctl --sync")
+	return err
+}
+
 func (h onHost) status() string { return "node-cert-agent status" }
 
 func (h onHost) records() string { return "journalctl -t " + audit.Identifier + " -o cat" }
@@ -92,7 +100,7 @@ func (h onHost) records() string { return "journalctl -t " + audit.Identifier + 
 func (h onHost) record(k audit.Kind, detailed bool) string {
 	command := fmt.Sprintf("journalctl -t %s MESSAGE_ID=%s -n 1 -q ", audit.Identifier, k.ID)
 	if detailed {
-		return command + "-o verbose | grep -E 'NODECERT|MESSAGE|_UID'"
+		return command + "-o verbose | grep -E 'MESSAGE|NODECERT|_UID' | sort"
 	}
 	return command + "-o cat"
 }
@@ -100,5 +108,13 @@ func (h onHost) record(k audit.Kind, detailed bool) string {
 func (h onHost) visit() string {
 	var pid int
 	_, _ = fmt.Sscanf(h.Host.Path("/"), "/proc/%d/root", &pid) // a booted host has one
-	return fmt.Sprintf("A shell on the host:\n\n    nsenter --target %d --all -- env -i HOME=/root TERM=$TERM PATH=/usr/sbin:/usr/bin bash\n\nThere, for example: systemctl status node-cert-agent; journalctl -f -t node-cert-agent.", pid)
+	return fmt.Sprintf(`A shell on the host:
+
+    nsenter --target %d --all -- env -i HOME=/root TERM=$TERM PATH=/usr/sbin:/usr/bin bash
+
+What to look at there:
+
+    node-cert-agent status
+    journalctl -f -t node-cert-agent
+    systemctl status node-cert-agent node-cert-agent-writer`, pid)
 }

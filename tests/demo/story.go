@@ -34,24 +34,31 @@ type story struct {
 	stage
 	first, second, root []byte // CA certificates
 	reloads             int
+	begin               time.Time
 }
 
 func newStory(t *teller, s stage) *story {
-	return &story{teller: t, stage: s, first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2"), root: testpki.NewCA("root-ca-1")}
+	return &story{teller: t, stage: s, first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2"), root: testpki.NewCA("root-ca-1"),
+		begin: time.Now()}
 }
 
 // tell tells it all. An error comes with what the agent last said.
 func (s *story) tell(ctx context.Context) error {
-	for _, chapter := range []func(context.Context) error{s.parts, s.firstBundle, s.rotation, s.stranger, s.brokenBundles, s.drift, s.ending} {
+	chapters := []func(context.Context) error{s.parts, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
+	if s.units() {
+		chapters = slices.Insert(chapters, 3, s.stranger)
+	}
+	for _, chapter := range chapters {
 		if err := chapter(ctx); err != nil {
 			if ctx.Err() == nil {
 				out, _ := s.sh(ctx, s.status()+"; "+s.records()+" | tail -n 20") // the error says more than their failure
-				s.say("\nThe agent's last words:\n")
+				s.say("This is what the agent said last.")
 				s.quote(out)
 			}
 			return err
 		}
 	}
+	s.say("That was the main job, in %s.", elapsed(time.Since(s.begin)))
 	return nil
 }
 
@@ -65,13 +72,21 @@ func (s *story) show(ctx context.Context, command string) error {
 	return nil
 }
 
+// showRecords is show for a command that reads the audit trail.
+func (s *story) showRecords(ctx context.Context, command string) error {
+	if err := s.sync(ctx); err != nil {
+		return err
+	}
+	return s.show(ctx, command)
+}
+
 func (s *story) parts(ctx context.Context) error {
 	s.say("etcd, kube-apiserver and kube-controller-manager run on %s.", s.plane().URL())
 	if s.units() {
-		s.say("On the host, %s stands for a container runtime: it loads kubelet-ca.crt when it starts and when it is reloaded.", cluster.Reader)
-		s.say("%s does the same, and is not on the allowlist. The host's configuration is this:\n", cluster.Stranger)
+		s.say("On the host, %s stands for a service that loads kubelet-ca.crt when it starts and when it is", cluster.Reader)
+		s.say("reloaded. It is on the allowlist; %s, which does the same, is not:", cluster.Stranger)
 	} else {
-		s.say("The folder is $ROOT, and is %s. Its configuration is this:\n", s.path("/"))
+		s.say("The folder is %s, called $ROOT below. Its configuration:", s.path("/"))
 	}
 	return s.show(ctx, "cat "+s.name(cluster.Fragment))
 }
@@ -83,7 +98,7 @@ func (s *story) firstBundle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("The cluster has published a controllerconfig with three bundles. Then the agent starts.\n")
+	s.say("The cluster has published a controllerconfig with three bundles. Then the agent starts.")
 	command, err := s.startAgent(ctx)
 	if err != nil {
 		return err
@@ -112,14 +127,15 @@ func (s *story) rotation(ctx context.Context) error {
 	if err := s.rotate(ctx, slices.Concat(s.first, s.second)); err != nil {
 		return err
 	}
-	s.say("\nWhen all have the second, the cluster takes the first away.")
+	s.say("")
+	s.say("When all nodes have the second, the cluster takes the first away.")
 	if err := s.rotate(ctx, s.second); err != nil {
 		return err
 	}
 	if !s.units() {
 		return nil
 	}
-	s.say("\n%s is on the allowlist. It has noted each load, and holds the bytes on disk:\n", cluster.Reader)
+	s.say("%s has noted each load, and has what is on disk:", cluster.Reader)
 	return s.show(ctx, "cat "+cluster.ReaderLog+"; cmp /run/reader.loaded "+cluster.KubeletCA+" && echo the same")
 }
 
@@ -147,33 +163,31 @@ func (s *story) rotate(ctx context.Context, bundle []byte) error {
 	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads(ctx) == s.reloads }); err != nil {
 		return err
 	}
-	s.say("%s was reloaded %s after the change; two seconds of that are for more changes to join.", cluster.Reader, elapsed(time.Since(accepted)))
+	s.say("systemd had reloaded %s %s after the change. The agent waits 2 s for changes that belong together.", cluster.Reader, elapsed(time.Since(accepted)))
 	return s.awaitStatus(ctx, "the reload to be on record", s.loaded)
 }
 
 func (s *story) stranger(ctx context.Context) error {
-	if !s.units() {
-		return nil
-	}
 	s.chapter("A unit that is not on the allowlist")
-	s.say("The agent would not ask for it. If it did, systemd would refuse, because polkit has the same list.")
-	s.say("As the agent's user, on the host:\n")
+	s.say("The agent never asks for it. If it did, systemd would refuse, because polkit has the same list.")
+	s.say("This is what the agent's user is told, about another unit, another verb, and the host:")
 	const call = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
 	for _, try := range []string{"ReloadUnit ss " + cluster.Stranger + " replace", "RestartUnit ss " + cluster.Reader + " replace", "Reboot"} {
-		command := "setpriv --reuid node-cert-agent --regid node-cert-agent --init-groups --inh-caps=-all " + call + try
+		command := "runuser -u node-cert-agent -- " + call + try
 		out, err := s.sh(ctx, command)
 		var failed *host.ExitError
 		if !errors.As(err, &failed) || !strings.Contains(out, "denied") && !strings.Contains(out, "authorization") {
 			return fmt.Errorf("systemd did not refuse %q to the agent's user: %s %v", try, out, err)
 		}
-		s.quote("$ " + call + try + "\n" + out)
+		s.quote("$ " + command + "\n" + out)
 	}
 	return nil
 }
 
 func (s *story) brokenBundles(ctx context.Context) error {
 	s.chapter("Broken bundles")
-	s.say("The cluster publishes a bundle that is cut off in the middle of a certificate, and in the same change a good new root CA.")
+	s.say("The cluster publishes a bundle that is cut off in the middle of a certificate, and in the same change a")
+	s.say("good new root CA.")
 	s.root = testpki.NewCA("root-ca-2")
 	err := s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second, s.first[:len(s.first)/2]), RootCAData: s.root})
 	if err != nil {
@@ -182,7 +196,8 @@ func (s *story) brokenBundles(ctx context.Context) error {
 	if err := s.awaitFile(ctx, rootCA, s.root); err != nil {
 		return err
 	}
-	s.say("The root CA was good, and was written.\n")
+	s.say("The root CA was good, and was written.")
+	s.say("")
 	s.say("Next it publishes a bundle with a private key in it.")
 	err = s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second, testpki.New("leaked", testpki.ECDSA).KeyPEM())})
 	if err != nil {
@@ -219,24 +234,20 @@ func (s *story) refused(ctx context.Context, spec controllerconfig.Spec) error {
 	}
 	s.say("The agent refuses it. The last good file stays.")
 	s.contents()
-	s.say("")
 	if err := s.show(ctx, s.status()+" | sed -n '/^REFUSED/,$p'"); err != nil {
 		return err
 	}
-	if err := s.show(ctx, s.record(audit.Refused, false)); err != nil {
-		return err
-	}
-	s.say("")
-	return nil
+	return s.showRecords(ctx, s.record(audit.Refused, false))
 }
 
 func (s *story) drift(ctx context.Context) error {
 	s.chapter("Drift")
-	s.say("Somebody scribbles over the file.\n")
+	s.say("Somebody scribbles over the file.")
 	w, err := watchFor(s.path(cluster.KubeletCA), s.second)
 	if err != nil {
 		return err
 	}
+	writes := s.published().Writes
 	begin := time.Now()
 	if err := s.show(ctx, "echo scribble >"+s.name(cluster.KubeletCA)); err != nil {
 		return err
@@ -245,9 +256,9 @@ func (s *story) drift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.say("\nThe agent put it right %s after the command began.", elapsed(healed.Sub(begin)))
+	s.say("The agent put it right %s after the command began.", elapsed(healed.Sub(begin)))
 	s.contents()
-	return s.awaitStatus(ctx, "quiet", func(st report.Status) bool { return st.Trouble == "" && s.loaded(st) })
+	return s.awaitStatus(ctx, "the repair to be on record", func(st report.Status) bool { return st.Writes > writes && s.loaded(st) })
 }
 
 func (s *story) ending(ctx context.Context) error {
@@ -255,16 +266,12 @@ func (s *story) ending(ctx context.Context) error {
 	if err := s.show(ctx, s.status()); err != nil {
 		return err
 	}
-	s.say("\nEvery decision has left a record:\n")
-	if err := s.show(ctx, s.records()); err != nil {
+	s.say("Every decision has left a record:")
+	if err := s.showRecords(ctx, s.records()); err != nil {
 		return err
 	}
-	s.say("\nA record has fields. The last write in full:\n")
-	if err := s.show(ctx, s.record(audit.Written, true)); err != nil {
-		return err
-	}
-	s.say("\nThat was the main job.")
-	return nil
+	s.say("Records have fields. This is the last file written, in full:")
+	return s.showRecords(ctx, s.record(audit.Written, true))
 }
 
 // contents prints which certificates kubelet-ca.crt holds now.
@@ -293,11 +300,14 @@ func (s *story) awaitVersion(ctx context.Context, version string) error {
 }
 
 func (s *story) awaitStatus(ctx context.Context, what string, done func(report.Status) bool) error {
-	return await(ctx, what, func() bool {
-		var st report.Status
-		b, err := os.ReadFile(s.path("/run/node-cert-agent/status.json"))
-		return err == nil && json.Unmarshal(b, &st) == nil && done(st)
-	})
+	return await(ctx, what, func() bool { return done(s.published()) })
+}
+
+// published is the agent's status, empty before there is one.
+func (s *story) published() (st report.Status) {
+	b, _ := os.ReadFile(s.path("/run/node-cert-agent/status.json"))
+	_ = json.Unmarshal(b, &st)
+	return st
 }
 
 // loaded tells whether every allowlisted unit has what is on disk.

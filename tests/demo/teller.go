@@ -14,12 +14,23 @@ import (
 // patience bounds every wait. It is far beyond what a step takes on an idle machine.
 const patience = 60 * time.Second
 
-// teller prints the story: headings, sentences, and commands with what they printed.
+// teller prints the story: headings, sentences, and commands with what they printed, with an empty
+// line wherever one kind follows another.
 type teller struct {
 	w        io.Writer
 	terminal bool
 	chapters int
+	last     kind
 }
+
+// kind is what was printed last.
+type kind int
+
+const (
+	nothing kind = iota
+	sentence
+	quotation
+)
 
 func newTeller(f *os.File) *teller {
 	info, err := f.Stat()
@@ -34,17 +45,27 @@ func (t *teller) chapter(title string) {
 		line = "\x1b[1m" + line + "\x1b[0m"
 	}
 	fmt.Fprintf(t.w, "\n%s\n\n", line)
+	t.last = nothing
 }
 
 func (t *teller) say(format string, args ...any) {
+	t.turn(sentence)
 	fmt.Fprintf(t.w, format+"\n", args...)
 }
 
 // quote prints what is not the demo's own word, indented.
 func (t *teller) quote(text string) {
+	t.turn(quotation)
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
 		fmt.Fprint(t.w, strings.TrimRight("    "+line, " \n")+"\n")
 	}
+}
+
+func (t *teller) turn(next kind) {
+	if t.last != nothing && t.last != next {
+		fmt.Fprintln(t.w)
+	}
+	t.last = next
 }
 
 // Write passes on what builders tell about their progress.
