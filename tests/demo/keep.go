@@ -25,8 +25,7 @@ func keep(ctx context.Context, t *teller, s stage) error {
 	t.chapter("Everything is left running until Ctrl-C")
 	t.say(`kubectl as the cluster's administrator:
 
-    export KUBECONFIG=%s/admin.kubeconfig
-    alias kubectl=%s/kubectl
+    export KUBECONFIG=%s/admin.kubeconfig PATH=%s:$PATH
     kubectl get controllerconfigs.node-cert-agent.io -o yaml
 
 Another CA for the kubelet, by a patch of the object:
