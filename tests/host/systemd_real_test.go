@@ -75,7 +75,7 @@ func TestUnitsLoadWithoutWarnings(t *testing.T) {
 		{"0 loaded units listed.", "systemctl --failed --no-legend; systemctl --failed | tail -n 1 | grep -o '0 loaded units listed.'"},
 		{"/usr/sbin/nologin", "getent passwd node-cert-agent | cut -d: -f7"},
 		{"700 node-cert-agent", "stat -c '%a %U' /var/lib/node-cert-agent"},
-		{"755 node-cert-agent", "stat -c '%a %U' /run/node-cert-agent"},
+		{"1775 root", "stat -c '%a %U' /run/node-cert-agent"},
 		{"660 root node-cert-agent", "stat -c '%a %U %G' " + writerSocket},
 		{"755 root root", "stat -c '%a %U %G' /etc/kubernetes/static-pod-resources/configmaps/cloud-config"},
 		{"755 root root", "stat -c '%a %U %G' /etc/docker/certs.d"},
