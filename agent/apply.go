@@ -112,7 +112,7 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
+	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
 	if err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func (l *loop) try(ctx context.Context) error {
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.known.at)
+	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -177,10 +177,10 @@ func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
 }
 
 // observe asks w for every file that a decision about d needs.
-func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, known map[plan.Key]plan.Digest) (plan.Observed, error) {
+func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, known map[plan.Key]plan.Digest) (plan.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	queries := plan.Queries(d, m, known)
+	queries := plan.Queries(d, m, p, known)
 	files, err := w.Observe(ctx, queries)
 	if err != nil {
 		return nil, fmt.Errorf("observing the managed files: %v", err)
@@ -218,7 +218,7 @@ func (l *loop) followFiles() {
 
 // Preview is the plan for d on the host as it is, without any effect.
 func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy) (plan.Plan, error) {
-	o, err := observe(ctx, w, d, m, nil)
+	o, err := observe(ctx, w, d, m, p, nil)
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -54,8 +54,6 @@ type Follow struct {
 	Silence time.Duration
 	// WatchTimeout is how long the API server is asked to keep a watch open.
 	WatchTimeout time.Duration
-	// Grace is how long the object may be out of reach before the status says so.
-	Grace time.Duration
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

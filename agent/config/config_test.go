@@ -92,7 +92,7 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		Object:  Object{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"},
 		Actions: Actions{Coalesce: 2 * time.Second, Spread: 10 * time.Minute, Timeout: 90 * time.Second},
 		Follow: Follow{Resync: 10 * time.Minute, RetrySpread: 3 * time.Second, RetryMax: 30 * time.Second,
-			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute, Grace: time.Minute},
+			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
 		Digest: s.Digest,
 	}
 	for id, file := range map[plan.RowID]string{
@@ -158,7 +158,7 @@ units:
   a.service: {verb: try-restart, alsoAffects: [a.socket, kubelet.service]}
   c.service: {verb: reload, enabled: false}
 actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
-follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h, grace: 0s}
+follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
 `})
 	want := Settings{
 		Profile:  "standalone",

@@ -22,7 +22,7 @@ func TestRefusedFragments(t *testing.T) {
 		"another apiVersion":   {"apiVersion: v2\n", `1: apiVersion: "v2" is not possible; want "config.node-cert-agent.io/v1alpha1"`},
 		"not a mapping":        {"- a\n", "1: want a mapping of keys, have a list"},
 		"an unknown key":       {header + "\nnodes: {}\n", "3: nodes: unknown key; want one of actions, apiVersion, follow, node, object, profile, rows, units"},
-		"an unknown deep key":  {header + "follow:\n  resync: 1m\n  resynk: 1m\n", "4: follow.resynk: unknown key; want one of grace, resync, retryMax, retrySpread, silence, watchTimeout"},
+		"an unknown deep key":  {header + "follow:\n  resync: 1m\n  resynk: 1m\n", "4: follow.resynk: unknown key; want one of resync, retryMax, retrySpread, silence, watchTimeout"},
 		"an unknown row":       {header + "rows:\n  rootCAdata: {}\n", "3: rows.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, imageRegistryBundleUserData, kubeAPIServerServingCAData, rootCAData"},
 		"a repeated key":       {header + "node: {name: a}\nnode: {name: b}\n", "3: node: given twice; first in line 2"},
 		"a repeated unit":      {header + "units:\n  a.service: {verb: reload}\n  a.service: {verb: reload}\n", "4: units.a.service: given twice; first in line 3"},

@@ -47,7 +47,6 @@ var profileRules = branch{
 		"retryMax":     span(100*time.Millisecond, 10*time.Minute),
 		"silence":      span(time.Second, time.Hour),
 		"watchTimeout": span(time.Second, 24*time.Hour),
-		"grace":        span(0, 24*time.Hour),
 	},
 }
 

@@ -42,7 +42,6 @@ func (in inputs) settings() (Settings, []error) {
 			RetryMax:     value[time.Duration](in, "follow.retryMax"),
 			Silence:      value[time.Duration](in, "follow.silence"),
 			WatchTimeout: value[time.Duration](in, "follow.watchTimeout"),
-			Grace:        value[time.Duration](in, "follow.grace"),
 		},
 	}
 	if name := value[string](in, "profile"); name != "" {

@@ -115,8 +115,9 @@ func (p Plan) ByRow() []Plan {
 }
 
 // Queries lists the files that a decision about d needs to know: every desired one and every one
-// that we own. known gives the digest that each file is expected to have.
-func Queries(d Desired, m Memory, known map[Key]Digest) []Query {
+// that we own, as far as the host's table has a place for it: the administrator may have changed the
+// table since, and the writer refuses a request with a key that it does not know. known gives the digest that each file is expected to have.
+func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
 	keys := make(map[Key]bool, len(d.Entries)+len(m.Owned))
 	for _, e := range d.Entries {
 		keys[e.Key] = true
@@ -124,6 +125,14 @@ func Queries(d Desired, m Memory, known map[Key]Digest) []Query {
 	for k := range m.Owned {
 		keys[k] = true
 	}
+	maps.DeleteFunc(keys, func(k Key, _ bool) bool {
+		row, ok := p.Row(k.Row)
+		if ok {
+			_, err := row.Path(k.Name)
+			ok = err == nil
+		}
+		return !ok
+	})
 	out := make([]Query, 0, len(keys))
 	for _, k := range slices.SortedFunc(maps.Keys(keys), CompareKeys) {
 		out = append(out, Query{Key: k, Known: known[k]})

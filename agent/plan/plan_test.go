@@ -208,7 +208,7 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 
 func TestQueriesAskForDesiredAndOwnedFilesOnce(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
-	q := Queries(desired(b), Memory{Owned: map[Key]Claim{a.Key: {}, b.Key: {}}}, map[Key]Digest{b.Key: b.Digest})
+	q := Queries(desired(b), Memory{Owned: map[Key]Claim{a.Key: {}, b.Key: {}, {RootCAData, ""}: {}, {KubeAPIServerServingCAData, "x"}: {}}}, policy, map[Key]Digest{b.Key: b.Digest})
 	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)

@@ -107,6 +107,8 @@ func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 		{"sh", "-c", "echo x > " + cluster.KubeletCA},
 		{"mv", cluster.KubeletCA, "/etc/kubernetes/other"},
 		{"sh", "-c", "echo x > " + cluster.Fragment},
+		{"mv", "/run/node-cert-agent/config.d", "/run/node-cert-agent/gone"},
+		{"sh", "-c", "echo x > /run/node-cert-agent/config.d/99-x.yaml"},
 	} {
 		if out, err := n.Host.RunAs(n.ctx, "node-cert-agent", act...); !errors.As(err, &failed) {
 			t.Errorf("the agent's user could %q: %q, %v", act, out, err)

@@ -92,8 +92,8 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 	n.awaitVersion(n.patch(registry("old", "new")))
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.run("systemctl", "stop", "node-cert-agent.service")
+	starts := n.Loads(n.ctx, "start") + 1
 	n.run("systemctl", "restart", cluster.Reader)
-	starts := 2
 	n.await("the restart", func() bool { return n.Loads(n.ctx, "start") == starts })
 	n.run("sh", "-c", "rm -rf /var/lib/node-cert-agent/*")
 	v := n.patch(registry("new"))

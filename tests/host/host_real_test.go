@@ -62,6 +62,18 @@ func run(t *testing.T, h *host.Host, command ...string) string {
 	return strings.TrimSpace(out)
 }
 
+// waitJournal waits for an entry, but not for ever.
+func waitJournal(t *testing.T, h *host.Host, args []string, accept func(host.Entry) bool) host.Entry {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	e, err := h.WaitJournal(ctx, args, accept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 func TestTwoHostsOfTheSameNameAreWhollyApart(t *testing.T) {
 	if _, err := host.Root(t.Context()); err != nil { // not part of the time to boot
 		t.Fatal(err)
@@ -133,9 +145,7 @@ func TestFilesAndJournalOutliveKillAndReboot(t *testing.T) {
 		},
 	} {
 		run(t, h, "sh", "-c", "echo before "+what+" | systemd-cat -t test; touch /run/gone; touch /etc/"+what)
-		if _, err := h.WaitJournal(t.Context(), []string{"-t", "test"}, func(e host.Entry) bool { return e["MESSAGE"] == "before "+what }); err != nil {
-			t.Fatal(err)
-		}
+		waitJournal(t, h, []string{"-t", "test"}, func(e host.Entry) bool { return e["MESSAGE"] == "before "+what })
 		start := time.Now()
 		if err := again(); err != nil {
 			t.Fatalf("%s: %v", what, err)

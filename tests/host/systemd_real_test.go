@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
 )
@@ -74,7 +75,7 @@ func TestUnitsLoadWithoutWarnings(t *testing.T) {
 		{"0 loaded units listed.", "systemctl --failed --no-legend; systemctl --failed | tail -n 1 | grep -o '0 loaded units listed.'"},
 		{"/usr/sbin/nologin", "getent passwd node-cert-agent | cut -d: -f7"},
 		{"700 node-cert-agent", "stat -c '%a %U' /var/lib/node-cert-agent"},
-		{"755 node-cert-agent", "stat -c '%a %U' /run/node-cert-agent"},
+		{"1775 root", "stat -c '%a %U' /run/node-cert-agent"},
 		{"660 root node-cert-agent", "stat -c '%a %U %G' " + writerSocket},
 		{"755 root root", "stat -c '%a %U %G' /etc/kubernetes/static-pod-resources/configmaps/cloud-config"},
 		{"755 root root", "stat -c '%a %U %G' /etc/docker/certs.d"},
@@ -143,6 +144,7 @@ func TestTheAgentWritesNothingButItsOwn(t *testing.T) {
 		{"write /etc/docker/certs.d/x", readOnly},
 		{"write /etc/polkit-1/rules.d/x", denied},
 		{"write /usr/bin/x", readOnly},
+		{"chmod /usr/bin/node-cert-agent", readOnly},
 		{"write /run/x", readOnly},
 		{"write /root/x", denied},
 		{"list /etc/node-cert-agent/bootstrap.d", denied},
@@ -153,6 +155,11 @@ func TestTheAgentWritesNothingButItsOwn(t *testing.T) {
 		{"mount /run/node-cert-agent", noPriv},
 		{"unshare mnt", noPriv},
 		{"exec /bin/sh", denied},
+		{"runcopy /var/lib/node-cert-agent", denied},
+		{"runcopy /run/node-cert-agent", denied},
+		{"runcopy /tmp", denied},
+		{"runcopy /var/tmp", denied},
+		{"runcopy /dev/shm", denied},
 		{"socket netlink", noFamily},
 		{"socket packet", noFamily},
 		{"iouring 1", noPriv},
@@ -164,6 +171,7 @@ func TestTheAgentWritesNothingButItsOwn(t *testing.T) {
 
 func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 	h := bootUnits(t)
+	run(t, h, "mkdir", "/etc/kubernetes/manifests")
 	if state := run(t, h, "systemctl", "show", "-P", "ActiveState", "node-cert-agent-writer.service"); state != "inactive" {
 		t.Errorf("before the first request: %s", state)
 	}
@@ -180,7 +188,9 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		{"write /etc/systemd/system/x.service", readOnly},
 		{"write /etc/polkit-1/rules.d/x", denied},
 		{"write /usr/bin/x", readOnly},
+		{"chmod /usr/bin/node-cert-agent", readOnly},
 		{"write /run/x", readOnly},
+		{"write /etc/kubernetes/manifests/x", denied},
 		{"write /root/x", denied},
 		{"write /var/lib/node-cert-agent/x", denied},
 		{"read /etc/shadow", denied},
@@ -189,6 +199,14 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		{"mount /etc/kubernetes", noPriv},
 		{"unshare mnt", noPriv},
 		{"exec /bin/sh", denied},
+		{"runcopy /etc/kubernetes", denied},
+		{"runcopy /etc/docker/certs.d", denied},
+		{"runcopy /usr/local/share/ca-certificates", denied},
+		{"runcopy /etc/node-cert-agent/bootstrap.d", denied},
+		{"runcopy /tmp", denied},
+		{"runcopy /var/tmp", denied},
+		{"runcopy /dev/shm", denied},
+		{"runcopy /run", readOnly},
 		{"socket inet", noFamily},
 		{"socket inet6", noFamily},
 		{"socket unix", noFamily},
@@ -225,22 +243,69 @@ func TestTheWriterKnowsItsPeers(t *testing.T) {
 	if got := probe(t, h, agentSocket, "connect "+writerSocket); got != "ok" {
 		t.Errorf("the agent connects: %s", got)
 	}
-	if _, err := h.WaitJournal(t.Context(), []string{"-u", "node-cert-agent-writer.service"}, func(e host.Entry) bool {
+	waitJournal(t, h, []string{"-u", "node-cert-agent-writer.service"}, func(e host.Entry) bool {
 		return strings.HasPrefix(e["MESSAGE"], `asked "peer": uid=0`) && e["_UID"] == "0"
-	}); err != nil {
-		t.Error(err)
+	})
+}
+
+// endWriter makes the writer exit and asks the next one. A request that comes before systemd has noticed
+// the end is refused, and has to be made again.
+func endWriter(t *testing.T, h *host.Host, request string) string {
+	t.Helper()
+	before := run(t, h, "systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
+	if got := probe(t, h, writerSocket, "exit 7"); got != "" {
+		t.Fatalf("a writer that exits answered %q", got)
+	}
+	waitJournal(t, h, []string{"UNIT=node-cert-agent-writer.service", "EXIT_STATUS=7"}, nil)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(10 * time.Second); ; {
+		out, err := h.RunAs(t.Context(), "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, request)
+		after := run(t, h, "systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
+		if err == nil && out != "" && after != before {
+			return strings.TrimSpace(out)
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("no writer answers after one ended: %q, %v", out, err)
+		}
 	}
 }
 
 func TestTheSocketStartsTheWriterAgainHoweverOftenItEnds(t *testing.T) {
 	h := bootUnits(t)
-	for range 30 { // more than any default limit of systemd
-		if got := probe(t, h, writerSocket, "exit 7"); got != "" {
-			t.Fatalf("a writer that exits answered %q", got)
+	for range 25 { // more than any default limit of systemd
+		if got := endWriter(t, h, "write /etc/kubernetes/x"); got != "ok" {
+			t.Fatalf("the next writer: %s", got)
 		}
 	}
+}
+
+func TestAWriterThatCannotStartRefusesAndIsNotStartedInALoop(t *testing.T) {
+	h := bootUnits(t)
+	const dropIn = "/etc/systemd/system/node-cert-agent-writer.service.d/broken.conf"
+	if err := h.PutFile(dropIn, host.File{Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent broken\n")}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "systemctl", "daemon-reload")
+	const requests = 3
+	for range requests {
+		if out, err := h.RunAs(t.Context(), "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, "peer"); err == nil && out != "" {
+			t.Errorf("a writer that cannot start answered %q", out)
+		}
+	}
+	run(t, h, "systemctl", "is-active", "node-cert-agent-writer.socket")
+	out, err := h.Journal(t.Context(), "UNIT=node-cert-agent-writer.service", "JOB_TYPE=start", "--output=cat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out, "Starting "); n > requests {
+		t.Errorf("%d requests started the writer %d times", requests, n)
+	}
+	run(t, h, "sh", "-c", "rm "+dropIn+" && systemctl daemon-reload")
 	if got := probe(t, h, writerSocket, "write /etc/kubernetes/x"); got != "ok" {
-		t.Errorf("the next writer: %s", got)
+		t.Errorf("once it can start: %s", got)
 	}
 }
 
@@ -248,7 +313,10 @@ func TestAReplacedDirectoryIsWritableForTheNextWriter(t *testing.T) {
 	h := bootUnits(t)
 	probes(t, h, writerSocket, [][2]string{{"write /etc/docker/certs.d/x", "ok"}})
 	run(t, h, "sh", "-c", "rm -r /etc/docker/certs.d && mkdir /etc/docker/certs.d")
-	probes(t, h, writerSocket, [][2]string{{"write /etc/docker/certs.d/x", readOnly}, {"exit 7", ""}, {"write /etc/docker/certs.d/x", "ok"}})
+	probes(t, h, writerSocket, [][2]string{{"write /etc/docker/certs.d/x", readOnly}})
+	if got := endWriter(t, h, "write /etc/docker/certs.d/x"); got != "ok" {
+		t.Errorf("the next writer: %s", got)
+	}
 }
 
 // unitCall is a call of systemd's manager by the agent's user.
@@ -282,11 +350,9 @@ func TestSystemdHoldsTheAllowlist(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", c.method, c.unit, got, c.want)
 		}
 	}
-	if _, err := h.WaitJournal(t.Context(), []string{"UNIT=listed.service"}, func(e host.Entry) bool {
+	waitJournal(t, h, []string{"UNIT=listed.service"}, func(e host.Entry) bool {
 		return strings.HasPrefix(e["MESSAGE"], "Reloaded listed.service")
-	}); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 func TestARestartOfTheAgentRendersItsRuleAgain(t *testing.T) {
