@@ -127,6 +127,9 @@ func (s *story) rotation(ctx context.Context) error {
 	if err := s.rotate(ctx, slices.Concat(s.first, s.second)); err != nil {
 		return err
 	}
+	if s.units() {
+		s.say("(The agent waits two seconds for changes that belong together, so that they cost one reload.)")
+	}
 	s.say("")
 	s.say("When all nodes have the second, the cluster takes the first away.")
 	if err := s.rotate(ctx, s.second); err != nil {
@@ -163,7 +166,7 @@ func (s *story) rotate(ctx context.Context, bundle []byte) error {
 	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads(ctx) == s.reloads }); err != nil {
 		return err
 	}
-	s.say("systemd had reloaded %s %s after the change. The agent waits 2 s for changes that belong together.", cluster.Reader, elapsed(time.Since(accepted)))
+	s.say("systemd had reloaded %s %s after the change.", cluster.Reader, elapsed(time.Since(accepted)))
 	return s.awaitStatus(ctx, "the reload to be on record", s.loaded)
 }
 
