@@ -192,6 +192,13 @@ func TestCtrlCInTheMiddleLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func TestAReaderThatGoesAwayLeavesNothingBehind(t *testing.T) {
+	cmd, _ := demo(t, "sh", "-c", `"$1" -plain | head -n 12 >/dev/null`, "sh", binary(t))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestWhatItSaysAboutUsingTheKeptPartsWorks(t *testing.T) {
 	cmd, _ := demo(t, binary(t), "-plain", "-keep")
 	stdout, err := cmd.StdoutPipe()

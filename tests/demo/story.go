@@ -50,16 +50,24 @@ func (s *story) tell(ctx context.Context) error {
 	}
 	for _, chapter := range chapters {
 		if err := chapter(ctx); err != nil {
-			if ctx.Err() == nil {
-				out, _ := s.sh(ctx, s.status()+"; "+s.records()+" | tail -n 20") // the error says more than their failure
-				s.say("This is what the agent said last.")
-				s.quote(out)
-			}
+			s.lastWords(ctx)
 			return err
 		}
 	}
 	s.say("That was the main job, in %s.", elapsed(time.Since(s.begin)))
 	return nil
+}
+
+// lastWords prints what there is to understand a failure; an interruption is none.
+func (s *story) lastWords(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, _ := s.sh(ctx, s.status()+"; "+s.records()+" | tail -n 20") // the error of the chapter says more than theirs
+	s.say("This is what the agent said last:")
+	s.quote(out)
 }
 
 // show runs a command of the stage and prints both it and what it printed.
