@@ -108,6 +108,9 @@ func (w *wiring) store() (*state.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
+	if err := own.Sweep(".", "blobs"); err != nil {
+		w.log.Warn("sweeping the state directory", zap.Error(err))
+	}
 	return state.Open(own), nil
 }
 
