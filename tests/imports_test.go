@@ -32,6 +32,7 @@ var house = map[string][]string{
 	"agent/plan":          {"agent/pki"},
 	"agent/audit":         {"agent/plan"},
 	"agent/config":        {"agent/plan", "packaging/profiles"},
+	"agent/csr":           {},
 	"agent/disk":          {"agent/plan"},
 	"agent/identity":      {"agent/secret"},
 	"agent/units":         {"agent/plan"},
@@ -69,6 +70,7 @@ var only = map[string][]string{
 var pure = map[string][]string{
 	"agent/plan": {"os", "net", "net/http", "context", "syscall", "log"},
 	"agent/pki":  {"os", "net", "net/http", "context", "syscall", "log"},
+	"agent/csr":  {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }
 
 // file is one parsed source file of the module.
