@@ -240,7 +240,7 @@ func TestTheApproverIsFenced(t *testing.T) {
 	token(t, p, "shared", csr.BootstrapGroup, "")
 	token(t, p, "single", csr.BootstrapGroup, `node-cert-agent.io/single-use: "true"`)
 	poll(t, func() bool { // the policy reaches the server with a delay
-		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared?dryRun=All", nil)
+		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared", map[string]any{"dryRun": []string{"All"}})
 		return code == http.StatusForbidden || code == http.StatusUnprocessableEntity
 	})
 	if code, answer := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-single", nil); code != http.StatusOK {
