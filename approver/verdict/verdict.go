@@ -98,8 +98,10 @@ type Facts struct {
 	Known bool
 	// Identity is what the node last reported, nil if it never did.
 	Identity *Identity
-	// Admitted is when this approver last approved a first certificate for the node, or zero.
+	// Admitted is when the approver last approved a first certificate for the node, or zero, and Last
+	// the name of that request.
 	Admitted time.Time
+	Last     string
 	// TokenCreated is when the requester's bootstrap token was made, zero if that is unknown.
 	TokenCreated time.Time
 	// Allowed is the name of a request that an administrator lets replace a live identity.
@@ -155,7 +157,8 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	if e := f.Identity.Expires; !e.IsZero() && e.Before(until) {
 		until = e
 	}
-	if !now.Before(until) || f.Allowed == c.Request || c.Class == Kubelet {
+	// The same request as last is the same key: a second try of ours or of the node's, and no takeover.
+	if !now.Before(until) || f.Allowed == c.Request || f.Last == c.Request || c.Class == Kubelet {
 		return Verdict{}, false
 	}
 	since := f.Identity.Issued.Add(backdate)

@@ -279,6 +279,9 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if v := Decide(o, inUse(func(f *Facts) { f.Allowed = o.Name }), policy, now); v.Word != Approve {
 		t.Errorf("with the annotation: %s", v.Message())
 	}
+	if v := Decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+		t.Errorf("the same key again: %s", v.Message())
+	}
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = now.Add(-2 * time.Hour) }), Approve, "")
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = time.Time{} }), Approve, "")
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now }), Approve, "")
