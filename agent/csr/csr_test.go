@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csr
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func key(t testing.TB, c elliptic.Curve) crypto.Signer {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(c, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// request makes any request at all.
+func request(t testing.TB, template x509.CertificateRequest, k crypto.Signer) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &template, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
+}
+
+func subject(cn string, o ...string) x509.CertificateRequest {
+	return x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: o}}
+}
+
+func TestWhatIsBuiltPassesTheCheck(t *testing.T) {
+	k := key(t, elliptic.P256())
+	spki, err := x509.MarshalPKIXPublicKey(k.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range []string{"worker-1", "a", "7.rack.example.com", strings.Repeat("a", 253)} {
+		pem, err := Build(node, k, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Check(pem)
+		if err != nil || r.Node != node || !bytes.Equal(r.SPKI, spki) {
+			t.Errorf("%s: got %q, %v", node, r.Node, err)
+		}
+	}
+}
+
+func TestBuildRefusesWhatCheckWould(t *testing.T) {
+	for _, node := range []string{"", ".", "a..b", "-a", "a-", "A", "a_b", "a b", "a\n", "é", "a/b", "a:b", "a.", strings.Repeat("a", 254)} {
+		_, err := Build(node, key(t, elliptic.P256()), rand.Reader)
+		broken(t, err, NodeName)
+	}
+	_, err := Build("a", key(t, elliptic.P384()), rand.Reader)
+	broken(t, err, Key)
+}
+
+func broken(t *testing.T, err error, want Rule) {
+	t.Helper()
+	var v *Violation
+	if !errors.As(err, &v) || v.Rule != want {
+		t.Errorf("got %v, want the rule %q broken", err, want)
+	}
+	if err != nil && (strings.ContainsAny(err.Error(), "\n\r\x00") || len(err.Error()) > 300) {
+		t.Errorf("not one short line: %q", err)
+	}
+}
+
+func TestEachRuleBroken(t *testing.T) {
+	good := key(t, elliptic.P256())
+	_, other, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := Build("a", good, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	us := User("a")
+	withNames := func(r x509.CertificateRequest) x509.CertificateRequest {
+		r.Subject = subject(us, Group).Subject
+		return r
+	}
+	forged := bytes.Clone(built)
+	block, _ := pem.Decode(forged)
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	two := subject(us, Group)
+	two.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: User("b")}, {Type: commonName, Value: us}}
+	two.Subject.Organization = nil
+	for sentence, c := range map[string]struct {
+		pem  []byte
+		want Rule
+	}{
+		"nothing":                        {nil, Encoding},
+		"no PEM":                         {[]byte("x"), Encoding},
+		"text before the block":          {append([]byte("x\n"), built...), Encoding},
+		"a block after it":               {append(bytes.Clone(built), built...), Encoding},
+		"another type of block":          {bytes.ReplaceAll(built, []byte("CERTIFICATE REQUEST"), []byte("CERTIFICATE")), Encoding},
+		"headers":                        {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: block.Bytes, Headers: map[string]string{"A": "b"}}), Encoding},
+		"no PKCS#10":                     {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("x")}), Encoding},
+		"a block cut off":                {built[:len(built)-30], Encoding},
+		"too much":                       {append(bytes.Repeat([]byte("\n"), maxPEM), built...), Encoding},
+		"no subject":                     {request(t, subject(""), good), Subject},
+		"no organization":                {request(t, subject(us), good), Subject},
+		"no common name":                 {request(t, subject("", Group, Group), good), Subject},
+		"system:masters":                 {request(t, subject(us, "system:masters"), good), Subject},
+		"system:masters beside ours":     {request(t, subject(us, Group, "system:masters"), good), Subject},
+		"our group twice":                {request(t, subject("", Group, Group), good), Subject},
+		"a kubelet":                      {request(t, subject("system:node:a", Group), good), Subject},
+		"a user of another prefix":       {request(t, subject("x"+us, Group), good), Subject},
+		"two common names":               {request(t, two, good), Subject},
+		"a country":                      {request(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: us, Country: []string{Group}}}, good), Subject},
+		"no node":                        {request(t, subject(UserPrefix, Group), good), NodeName},
+		"an upper-case node":             {request(t, subject(User("A"), Group), good), NodeName},
+		"a node with a newline":          {request(t, subject(User("a\nb"), Group), good), NodeName},
+		"a node of two":                  {request(t, subject(User("a:node:b"), Group), good), NodeName},
+		"another curve":                  {request(t, subject(us, Group), key(t, elliptic.P384())), Key},
+		"another algorithm":              {request(t, subject(us, Group), other), Key},
+		"a DNS name":                     {request(t, withNames(x509.CertificateRequest{DNSNames: []string{"kubernetes"}}), good), Extensions},
+		"an address":                     {request(t, withNames(x509.CertificateRequest{IPAddresses: []net.IP{{10, 0, 0, 1}}}), good), Extensions},
+		"an e-mail address":              {request(t, withNames(x509.CertificateRequest{EmailAddresses: []string{"a@b"}}), good), Extensions},
+		"basic constraints":              {request(t, withNames(x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}}), good), Extensions},
+		"a signature of somebody else's": {pem.EncodeToMemory(block), Signature},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			_, err := Check(c.pem)
+			broken(t, err, c.want)
+		})
+	}
+}
+
+func TestTheNameFollowsTheContent(t *testing.T) {
+	k := key(t, elliptic.P256())
+	ask := func(node string, k crypto.Signer) Request {
+		pem, err := Build(node, k, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Check(pem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := ask("a", k)
+	name := Name(r, Signer, Usages(), 600)
+	if !regexp.MustCompile(`^node-cert-agent-[a-v0-9]{32}$`).MatchString(name) {
+		t.Errorf("name %q", name)
+	}
+	if again := Name(ask("a", k), Signer, []string{"client auth", "digital signature"}, 600); again != name {
+		t.Errorf("the same request has the names %s and %s", name, again)
+	}
+	for sentence, other := range map[string]string{
+		"another key":      Name(ask("a", key(t, elliptic.P256())), Signer, Usages(), 600),
+		"another node":     Name(ask("b", k), Signer, Usages(), 600),
+		"another signer":   Name(r, "example.com/signer", Usages(), 600),
+		"another usage":    Name(r, Signer, append(Usages(), "server auth"), 600),
+		"fewer usages":     Name(r, Signer, Usages()[:1], 600),
+		"joined usages":    Name(r, Signer, []string{"client authdigital signature"}, 600),
+		"another lifetime": Name(r, Signer, Usages(), 601),
+		"moved bytes":      Name(Request{SPKI: append(bytes.Clone(r.SPKI), r.Subject[0]), Subject: r.Subject[1:]}, Signer, Usages(), 600),
+	} {
+		if other == name {
+			t.Errorf("%s has the same name", sentence)
+		}
+	}
+}
+
+func TestUsersAreNodes(t *testing.T) {
+	for user, want := range map[string]string{User("a"): "a", "a": "", UserPrefix: "", User("A"): "", "system:node:a": ""} {
+		node, ok := NodeOf(user)
+		if ok != (want != "") || ok && node != want {
+			t.Errorf("%s is the node %q, %v", user, node, ok)
+		}
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	k := key(f, elliptic.P256())
+	built, err := Build("worker-1", k, rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	block, _ := pem.Decode(built)
+	f.Add(block.Bytes)
+	block, _ = pem.Decode(request(f, x509.CertificateRequest{Subject: pkix.Name{CommonName: "x"}, DNSNames: []string{"y"}}, k))
+	f.Add(block.Bytes)
+	f.Fuzz(func(t *testing.T, der []byte) {
+		r, err := Check(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}))
+		var v *Violation
+		switch {
+		case err == nil && (!validNode(r.Node) || len(r.SPKI) == 0 || len(r.Subject) == 0):
+			t.Errorf("accepted with %+v", r)
+		case err != nil && !errors.As(err, &v):
+			t.Errorf("no rule in %v", err)
+		}
+		_, _ = Check(der)
+	})
+}
