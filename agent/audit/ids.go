@@ -30,12 +30,13 @@ var (
 	UnitFailed     = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-failed", 3, "the action did not succeed; it stays owed and is retried"}
 	UnitAdopted    = Kind{"5c5e6225a5bb45799460bf2bcfcd62bc", "unit-adopted", 6, "no action: the unit started after its files last changed"}
 	SourceState    = Kind{"09b4f47462de47039c8133b9aca239e4", "source-state", 5, "the state of following the object changed"}
-	MemoryLost     = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4, "remembered state was missing or unreadable and was set aside"}
+	NoMemory       = Kind{"b3e31498a0dc43eb98357e48a221c5ab", "no-memory", 6, "there is no remembered state: this is the first start, or the state directory was emptied"}
+	MemoryLost     = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4, "the remembered state was unreadable and was set aside"}
 	ConfigRejected = Kind{"abc9ff5be3ac401d87f605b1326f09d6", "config-rejected", 3, "changed configuration is invalid; the last valid settings stay in force"}
 	Trouble        = Kind{"aa95d309081c4331969198aa70807e86", "trouble", 3, "a pass could not be finished; it is retried"}
 )
 
 // Kinds lists every kind of record, in the order of a change's life.
 func Kinds() []Kind {
-	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, MemoryLost, ConfigRejected, Trouble}
+	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, NoMemory, MemoryLost, ConfigRejected, Trouble}
 }

@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,7 @@ func diffCommand(f *flags) *cobra.Command {
 		Use:   "diff",
 		Short: "Show what the agent would change on this host, and change nothing",
 		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. It exits with 0 if
-there is nothing to do and with 3 if changes are pending.`,
+there is nothing to do, with 3 if changes are pending, and with 4 if the kubeconfig cannot be used.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if kubeconfig == "" {
@@ -30,6 +32,9 @@ there is nothing to do and with 3 if changes are pending.`,
 			}
 			s, err := f.load()
 			if err != nil {
+				return err
+			}
+			if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
@@ -52,11 +57,11 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	if err != nil {
 		return err
 	}
-	st, _, err := w.store.Peek()
+	memory, err := w.memory()
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.writer(s), desired, st.Memory, s.Policy)
+	p, err := agent.Preview(ctx, w.writer(s), desired, memory, s.Policy)
 	if err != nil {
 		return err
 	}
@@ -67,7 +72,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	return nil
 }
 
-// await runs the source until it has read the object.
+// await runs the source until it has read the object. Without an identity it does not wait for one.
 func await(ctx context.Context, src *source) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,6 +83,9 @@ func await(ctx context.Context, src *source) (plan.Desired, error) {
 		case last = <-src.Readings():
 			if last.Desired != nil {
 				return *last.Desired, nil
+			}
+			if last.State == stateNoIdentity {
+				return plan.Desired{}, exit{exitNoID, errors.New(last.Reason)}
 			}
 		case <-ctx.Done():
 			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)

@@ -75,6 +75,7 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, stale func()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o, t := s.settings.Object, s.settings.Follow
+	t.RetrySpread = max(t.RetrySpread, time.Millisecond) // 0 is a first try at once; to the watcher it would be its default
 	w := watch.New(watch.Options{Client: id.HTTPClient(), Server: id.Server(), Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
 		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax})
 	go w.Run(ctx)
