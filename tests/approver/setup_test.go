@@ -94,10 +94,7 @@ type process struct {
 // approver starts the binary, which ends, if not before, with the test; it may not end by itself.
 func (c *cluster) approver(args ...string) *process {
 	c.t.Helper()
-	const account = "system:serviceaccount:node-cert-agent:node-cert-approver"
-	config, err := c.Kubeconfig(c.URL(), account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
-	must(c.t, err)
-	p := &process{exec.Command(binary, append([]string{"-kubeconfig", config}, args...)...), make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
+	p := &process{exec.Command(binary, append([]string{"-kubeconfig", c.config(c.URL())}, args...)...), make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
 	log, err := os.Create(p.log)
 	must(c.t, err)
 	defer log.Close()
