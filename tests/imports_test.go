@@ -54,8 +54,8 @@ var house = map[string][]string{
 var only = map[string][]string{
 	"k8s.io/":                                  {"agent/identity", "approver", "approver/verdict", "cmd/node-cert-approver"},
 	"k8s.io/api/":                              {"approver", "approver/verdict"},
-	"k8s.io/client-go/kubernetes":              {"approver", "cmd/node-cert-approver"},
-	"k8s.io/client-go/dynamic":                 {"approver", "cmd/node-cert-approver"},
+	"k8s.io/client-go/kubernetes":              {"approver"},
+	"k8s.io/client-go/dynamic":                 {"approver"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},

@@ -134,6 +134,38 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.issued(c.send(c.token("newers", csr.BootstrapGroup+","+verdict.NodeGroup("newer"), ""), cl))
 }
 
+func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
+	c := start(t)
+	c.approver()
+	c.node("a")
+	c.node("b")
+	c.kubectl("create", "serviceaccount", "bootstrap", "-n", "default")
+	c.kubectl("create", "clusterrolebinding", "others", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:bootstrap", "--group=system:nodes")
+	account := func(args ...string) *http.Client {
+		token := c.kubectl(append([]string{"create", "token", "bootstrap", "-n", "default"}, args...)...)
+		return c.bearer(strings.TrimSpace(token))
+	}
+	shared := account()
+	first := newClaim(t, "a")
+	c.until("the binding is known", func() bool {
+		code, _ := c.ask(shared, http.MethodPost, requests, first.object)
+		return code == http.StatusCreated
+	})
+	c.issued(first)
+	bound := account("--bound-object-kind", "Node", "--bound-object-name", "b")
+	c.issued(c.send(bound, newClaim(t, "b")))
+	kubelet := c.Client("system:node:b", "system:nodes")
+	c.issued(c.send(kubelet, newClaim(t, "b")))
+	for what, client := range map[string]*http.Client{"a ServiceAccount's token bound to": bound, "the kubelet of": kubelet} {
+		cl := c.send(client, newClaim(t, "a"))
+		c.kubectl("wait", "csr/"+cl.name, "--for=condition=Denied", "--timeout=40s")
+		if got := c.conditions(cl.name); !strings.Contains(got, "requester: "+what) {
+			t.Errorf("%s another node: %q", what, got)
+		}
+	}
+	c.left(c.send(shared, newClaim(t, "unknown")).name, "inventory")
+}
+
 func TestATokenForSingleUseGoesWhenTheNodeHasReported(t *testing.T) {
 	c := start(t)
 	approver := c.approver("-lease", "2s")

@@ -195,9 +195,14 @@ metadata: {name: bootstrap-token-%[1]s, namespace: kube-system, labels: {%[3]s}}
 type: bootstrap.kubernetes.io/token
 stringData: {token-id: %[1]s, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", auth-extra-groups: "%[2]s"}
 `, id, groups, labels)))
+	return c.bearer(id + ".0123456789abcdef")
+}
+
+// bearer is a client with a token and no certificate.
+func (c *cluster) bearer(token string) *http.Client {
 	transport := c.AdminClient().Transport.(*http.Transport).Clone()
 	transport.TLSClientConfig.Certificates = nil
-	return &http.Client{Transport: bearer{transport, id + ".0123456789abcdef"}}
+	return &http.Client{Transport: bearer{transport, token}}
 }
 
 type bearer struct {
