@@ -280,7 +280,11 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 		t.Errorf("with the annotation: %s", v.Message())
 	}
 	if v := Decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
-		t.Errorf("the same key again: %s", v.Message())
+		t.Errorf("the same request again: %s", v.Message())
+	}
+	c, _ := Read(o, policy, now)
+	if v := Judge(*c, inUse(func(f *Facts) { f.Identity.PublicKey = c.PublicKey }), policy, now); v.Word != Approve {
+		t.Errorf("the key in use: %s", v.Message())
 	}
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = now.Add(-2 * time.Hour) }), Approve, "")
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = time.Time{} }), Approve, "")

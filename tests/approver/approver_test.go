@@ -126,6 +126,13 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.report(c.Client(csr.User("expired"), csr.Group), "expired", map[string]any{"expires": time.Now().UTC().Add(-time.Second).Format(time.RFC3339)})
 	c.issued(expired)
 
+	// The node's certificate is no longer believed, and it asks with the key it has: another lifetime makes
+	// another request of it.
+	c.node("same")
+	kept := c.send(shared, newClaim(t, "same"))
+	c.report(c.issued(kept), "same", map[string]any{"publicKey": kept.publicKey(t)})
+	c.issued(c.send(shared, claimFor(t, "same", kept.key, 2*week)))
+
 	fresh("newer")
 	// Times of the API have seconds: the token has to be younger than the report by a whole one.
 	later := time.Now().Add(time.Second)

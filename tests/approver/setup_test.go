@@ -227,14 +227,19 @@ func newClaim(t *testing.T, node string) claim {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
+	return claimFor(t, node, key, week)
+}
+
+func claimFor(t *testing.T, node string, key *ecdsa.PrivateKey, seconds int32) claim {
+	t.Helper()
 	request, err := csr.Build(node, key, rand.Reader)
 	must(t, err)
 	r, err := csr.Check(request)
 	must(t, err)
-	name := csr.Name(r, csr.Signer, csr.Usages(), week)
+	name := csr.Name(r, csr.Signer, csr.Usages(), seconds)
 	return claim{name, node, key, map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"request": request, "signerName": csr.Signer, "usages": csr.Usages(), "expirationSeconds": week},
+		"spec": map[string]any{"request": request, "signerName": csr.Signer, "usages": csr.Usages(), "expirationSeconds": seconds},
 	}}
 }
 
