@@ -34,7 +34,7 @@ var house = map[string][]string{
 	"agent/config":        {"agent/plan", "packaging/profiles"},
 	"agent/csr":           {},
 	"agent/disk":          {"agent/plan"},
-	"agent/identity":      {"agent/secret"},
+	"agent/identity":      {"agent/audit", "agent/csr", "agent/plan", "agent/secret"},
 	"agent/units":         {"agent/plan"},
 	"agent/watch":         {"agent/plan", "agent/pki"},
 	"agent/state":         {"agent/plan"},
