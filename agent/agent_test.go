@@ -113,8 +113,28 @@ func (h *host) publish(entries ...plan.Entry) report.Status {
 	for _, e := range entries {
 		d.Listed[e.Row] = true
 	}
-	h.source <- agent.Reading{State: "following", Desired: d}
-	return h.pass()
+	for {
+		select {
+		case h.source <- agent.Reading{State: "following", Desired: d}:
+			return h.pass()
+		case h.last = <-h.report.Statuses: // a pass that a timer brought
+		}
+	}
+}
+
+// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop.
+func (h *host) elapse(d time.Duration) {
+	h.t.Helper()
+	h.clock.Move(d)
+	for {
+		select {
+		case h.drift <- struct{}{}:
+			h.pass()
+			h.settled()
+			return
+		case h.last = <-h.report.Statuses:
+		}
+	}
 }
 
 // wait lets time pass until the loop turns by itself.

@@ -141,13 +141,15 @@ type Systemd struct {
 	runs  int
 	// Fail is asked with the operation, state or the verb, and the unit.
 	Fail func(operation, unit string) error
+	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
+	Load func(unit string)
 	// Jobs lists the actions that were done, as "verb unit".
 	Jobs []string
 }
 
 // NewSystemd has no units.
 func NewSystemd(c *Clock) *Systemd {
-	return &Systemd{clock: c, units: make(map[string]*plan.UnitState), Fail: func(string, string) error { return nil }}
+	return &Systemd{clock: c, units: make(map[string]*plan.UnitState), Fail: func(string, string) error { return nil }, Load: func(string) {}}
 }
 
 // Start starts a unit, or restarts it: a new invocation, from now.
@@ -160,6 +162,7 @@ func (s *Systemd) Start(unit string) {
 func (s *Systemd) start(unit string) {
 	s.runs++
 	s.units[unit] = &plan.UnitState{Active: true, Boot: "boot", Invocation: fmt.Sprint("run", s.runs), Since: s.clock.Now()}
+	s.Load(unit)
 }
 
 // Done is a copy of Jobs.
@@ -195,6 +198,8 @@ func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 	s.clock.Move(time.Millisecond)
 	if u.Verb == plan.TryRestart {
 		s.start(u.Name)
+	} else {
+		s.Load(u.Name)
 	}
 	s.Jobs = append(s.Jobs, fmt.Sprintf("%s %s", u.Verb, u.Name))
 	return *s.units[u.Name], nil

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // Directory is a directory of our own, such as the state directory: relative names, files of mode
@@ -60,4 +62,21 @@ func (d *Directory) List(subdirectory string) ([]string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	return f.Readdirnames(-1)
+}
+
+// Sweep removes the temporary files that a killed process left in the directory and the named
+// subdirectories; "." is the directory itself.
+func (d *Directory) Sweep(subdirectories ...string) error {
+	v := d.tree.visit()
+	defer v.close()
+	var errs []error
+	for _, s := range subdirectories {
+		dir, err := v.open(path.Join(d.path, s))
+		if err != nil {
+			continue
+		}
+		_, err = nest{dir, func(string) bool { return true }}.sweep(plan.Row{UID: os.Geteuid()})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -75,7 +75,7 @@ func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s c
 	files := w.watch()
 	defer func() { _ = files.Close() }()
 	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.writer(s), Units: w.units(s), Store: w.store, Trail: w.trail,
-		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: s.Policy, Times: w.times(s), Node: w.node(s), Version: version,
+		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack}
 	if err := a.Run(ctx); err != nil {
 		return s, err

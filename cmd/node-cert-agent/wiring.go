@@ -172,9 +172,18 @@ func (w *wiring) writer(s config.Settings) agent.Writer {
 	return w.client
 }
 
+// policy is what is configured; in plain mode there is no systemd, and so no allowlist.
+func (w *wiring) policy(s config.Settings) plan.Policy {
+	p := s.Policy
+	if w.plain {
+		p.Units = nil
+	}
+	return p
+}
+
 // units is nil where there is nothing to ask systemd for.
 func (w *wiring) units(s config.Settings) agent.Units {
-	if w.plain || len(s.Policy.Units) == 0 {
+	if len(w.policy(s).Units) == 0 {
 		return nil
 	}
 	return w.bus

@@ -5,6 +5,9 @@
 package e2e
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,4 +102,49 @@ func TestADirectoryReplacedBehindTheWriterIsFoundAgain(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
 	n.awaitFile(certsD("r"), b)
+}
+
+func TestAFullDiskIsAStateAndHeals(t *testing.T) {
+	n, a := started(t, cluster.Options{})
+	n.run("systemctl", "stop", "node-cert-agent-writer.service")
+	n.run("sh", "-c", "cp -a /etc/kubernetes /etc/copy && mount -t tmpfs -o size=64k,mode=755 tmpfs /etc/kubernetes && cp -a /etc/copy/. /etc/kubernetes")
+	n.run("sh", "-c", "dd if=/dev/zero of=/etc/kubernetes/ballast bs=4k 2>/dev/null || true")
+	b := testpki.NewCA("b")
+	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
+	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "no space left on device") })
+	n.awaitFile(certsD("r"), b)
+	n.wantFile(cluster.KubeletCA, a)
+	if left := n.run("ls", "-A", "/etc/kubernetes"); strings.Contains(left, "."+"kubelet-ca.crt") {
+		t.Errorf("something half written was left: %s", left)
+	}
+	n.run("rm", "/etc/kubernetes/ballast")
+	n.awaitFile(cluster.KubeletCA, b)
+	n.await("no trouble", func() bool { return n.status().Trouble == "" })
+}
+
+func TestAStrangerIsRefusedByTheWriterEvenInTheRightGroup(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	peer := filepath.Join(t.TempDir(), "peer")
+	cmd := exec.CommandContext(n.ctx, "go", "build", "-o", peer, "./testdata/peer")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	data, err := os.ReadFile(peer)
+	n.must(err)
+	n.must(n.Host.PutFile("/usr/bin/peer", host.File{Data: data, Mode: 0o755}))
+	n.run("useradd", "--groups", "node-cert-agent", "mallory")
+
+	said, err := n.Host.RunAs(n.ctx, "mallory", "/usr/bin/peer", "/run/node-cert-agent-writer.sock")
+	if err != nil || !strings.HasPrefix(said, "0 bytes") {
+		t.Errorf("a stranger was answered: %q, %v", said, err)
+	}
+	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
+	n.must(err)
+	if !strings.Contains(journal, "uid="+n.run("id", "-u", "mallory")) {
+		t.Errorf("the refusal is not on record:\n%s", journal)
+	}
+	if said := n.run("/usr/bin/peer", "/run/node-cert-agent-writer.sock"); strings.HasPrefix(said, "0 bytes") {
+		t.Errorf("root was not answered: %q", said)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
@@ -169,6 +170,15 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 		n.wantFile("/etc/kubernetes/ca.crt", root) // the other rows go on
 		if refused := sentence != "null"; (len(s.Refused) == 1) != refused {
 			t.Errorf("%s: refused is %v", sentence, s.Refused)
+		}
+	}
+	registry := controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: first}}}
+	n.awaitVersion(n.patch(registry))
+	for sentence, empty := range map[string]any{"empty": []any{}, "null": nil} {
+		s := n.awaitVersion(n.patch(map[string]any{"imageRegistryBundleData": empty}))
+		n.wantFile(certsD("r"), first)
+		if !slices.ContainsFunc(s.Kept, func(k plan.Refusal) bool { return k.Name == "r" }) {
+			t.Errorf("a list that is %s: kept is %v", sentence, s.Kept)
 		}
 	}
 	e := n.awaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -108,10 +109,28 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 	}
 }
 
+// kubelet stands in for a kubelet whose static pod is the API server: it must not wait for us. It notes
+// which bundle it found.
+var kubelet = map[string]host.File{"/etc/systemd/system/kubelet.service": {Data: []byte("[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
+	"ExecStart=-/bin/cp " + cluster.KubeletCA + " /run/kubelet.loaded\n[Install]\nWantedBy=multi-user.target\n")}}
+
+func TestAFirstBootDoesNotWaitForTheAPIServer(t *testing.T) {
+	n := start(t, cluster.Options{Plane: controlplane.Options{APIServerOff: true},
+		Host: host.Options{Files: kubelet, Enable: []string{"node-cert-agent.service", "kubelet.service"}}})
+	if state := n.run("systemctl", "is-active", "kubelet.service", "node-cert-agent.service"); state != "active\nactive" {
+		t.Errorf("after the boot the kubelet and the agent are %q", state)
+	}
+	n.awaitState("unreachable")
+	a := testpki.NewCA("a")
+	n.must(n.Plane.StartAPIServer(n.ctx))
+	n.must(n.Prepare(n.ctx))
+	n.create(kubeletCA(a))
+	n.awaitFile(cluster.KubeletCA, a)
+	n.awaitState("following")
+}
+
 func TestAHostBootsWithoutAnAPIServerAndRepairsItself(t *testing.T) {
-	// The stand-in for a kubelet whose static pod is the API server: it must not wait for us.
-	kubelet := host.File{Data: []byte("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/cp " + cluster.KubeletCA + " /run/kubelet.loaded\n[Install]\nWantedBy=multi-user.target\n")}
-	n, a := started(t, cluster.Options{Host: host.Options{Files: map[string]host.File{"/etc/systemd/system/kubelet.service": kubelet}}})
+	n, a := started(t, cluster.Options{Host: host.Options{Files: kubelet}})
 	n.run("systemctl", "enable", "node-cert-agent.service", "kubelet.service")
 	n.run("systemctl", "stop", "node-cert-agent.service")
 	n.run("rm", cluster.KubeletCA)

@@ -32,6 +32,7 @@ var parts = []part{
 	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
 	{name: "host", args: test("-tags", "real", "./tests/host/...")},
 	{name: "crash", args: test("-tags", "real", "./tests/crash/...", "./agent/disk/...", "./agent/writer/...")},
+	{name: "demo", args: test("-tags", "real", "./tests/demo/...")},
 	{name: "end to end", args: test("-tags", "real", "./tests/e2e/...")},
 }
 

@@ -83,11 +83,13 @@ func Typical(registries int) Spec {
 
 // Object is the whole object as JSON. Its status, which OpenShift's kind has, is what the machine
 // config controller says of such bundles; an API server takes it only at the subresource.
-func Object(api API, s Spec) []byte {
+func Object(api API, s Spec) []byte { return object(api, Name, s) }
+
+func object(api API, name string, s Spec) []byte {
 	object := map[string]any{
 		"apiVersion": api.Group + "/" + api.Version,
 		"kind":       "ControllerConfig",
-		"metadata":   map[string]any{"name": Name},
+		"metadata":   map[string]any{"name": name},
 		"spec":       s,
 	}
 	if api == OpenShift {

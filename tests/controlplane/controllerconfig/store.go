@@ -4,6 +4,7 @@ package controllerconfig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,18 +19,20 @@ type Store struct {
 	API API
 	// URL is the API server's, without a path.
 	URL string
+	// Name is the object's; empty stands for the one that agents watch.
+	Name string
 	// Client must be allowed to write the object.
 	Client *http.Client
 }
 
 // Create makes the object, with its status where the kind has one. It is an error if it exists.
 func (s Store) Create(ctx context.Context, spec Spec) (resourceVersion string, err error) {
-	object := Object(s.API, spec)
-	resourceVersion, err = s.do(ctx, http.MethodPost, s.API.Path(), "application/json", object)
+	body := object(s.API, s.name(), spec)
+	resourceVersion, err = s.do(ctx, http.MethodPost, s.API.Path(), "application/json", body)
 	if err != nil || s.API != OpenShift {
 		return resourceVersion, err
 	}
-	return s.do(ctx, http.MethodPatch, s.API.Path()+"/"+Name+"/status", mergePatch, object)
+	return s.do(ctx, http.MethodPatch, s.path()+"/status", mergePatch, body)
 }
 
 // Patch changes the spec by a JSON merge patch (RFC 7396): a Spec sets those of its fields that are
@@ -45,14 +48,18 @@ func (s Store) Annotate(ctx context.Context, key, value string) (resourceVersion
 
 // Delete removes the object.
 func (s Store) Delete(ctx context.Context) error {
-	_, err := s.do(ctx, http.MethodDelete, s.API.Path()+"/"+Name, "", nil)
+	_, err := s.do(ctx, http.MethodDelete, s.path(), "", nil)
 	return err
 }
+
+func (s Store) name() string { return cmp.Or(s.Name, Name) }
+
+func (s Store) path() string { return s.API.Path() + "/" + s.name() }
 
 const mergePatch = "application/merge-patch+json"
 
 func (s Store) patch(ctx context.Context, patch any) (string, error) {
-	return s.do(ctx, http.MethodPatch, s.API.Path()+"/"+Name, mergePatch, mustEncode(patch))
+	return s.do(ctx, http.MethodPatch, s.path(), mergePatch, mustEncode(patch))
 }
 
 func (s Store) do(ctx context.Context, method, path, contentType string, body []byte) (resourceVersion string, err error) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// settling is how long both halves may take to come to rest, memory given back included.
+const settling = 5 * time.Second
+
+const changesBefore = 60
+
+// memory is what processes that started before 60 changes hold after them.
+func memory(ctx context.Context, b *bed, _ plan, t *table) error {
+	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, floorUnit); err != nil {
+		return err
+	}
+	if _, err := b.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+		return err
+	}
+	pause(ctx, settling)
+	use, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	at := fmt.Sprintf("after %d changes: ", changesBefore)
+	t.judge(at+"agent, resident", use[agentUnit].resident, 16, "MiB")
+	t.judge(at+"agent, anonymous", use[agentUnit].anonymous, 5, "MiB")
+	t.judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
+	t.note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
+	t.note(at+"floor, resident / anonymous", "%.2f / %.2f MiB", use[floorUnit].resident, use[floorUnit].anonymous)
+	t.note(at+"threads of agent, writer, floor", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads, use[floorUnit].threads)
+	return nil
+}
+
+func (b *bed) uses(ctx context.Context) (map[string]use, error) {
+	out := map[string]use{}
+	for _, unit := range []string{agentUnit, writerUnit, floorUnit} {
+		u, err := b.use(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		out[unit] = u
+	}
+	return out, nil
+}
+
+// idle is what each process spends in a minute in which nothing happens.
+func idle(ctx context.Context, b *bed, p plan, t *table) error {
+	pause(ctx, settling)
+	before, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	pause(ctx, p.idle)
+	after, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	minutes := p.idle.Minutes()
+	for _, unit := range []string{agentUnit, writerUnit, floorUnit} {
+		cpu := milliseconds(after[unit].cpu-before[unit].cpu) / minutes
+		switches := float64(after[unit].switches-before[unit].switches) / minutes
+		name := map[string]string{agentUnit: "agent", writerUnit: "writer", floorUnit: "floor"}[unit]
+		if unit == floorUnit {
+			t.note("idle, a minute: floor", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
+			continue
+		}
+		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
+		t.judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
+	}
+	return nil
+}
+
+// size is the binary's, static and stripped.
+func size(_ context.Context, b *bed, _ plan, t *table) error {
+	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "floor": floorBinary} {
+		info, err := os.Stat(b.Host.Path(file))
+		if err != nil {
+			return err
+		}
+		if mib := float64(info.Size()) / (1 << 20); name == "floor" {
+			t.note("binary: floor", "%.2f MiB", mib)
+		} else {
+			t.judge("binary: agent", mib, 14, "MiB")
+		}
+	}
+	return nil
+}

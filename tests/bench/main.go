@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures the product on real parts, once through, and prints each figure beside its
+// budget: how long a change takes to the disk, what both halves cost at rest and at work, how large
+// the binary is, how soon a started agent has written, and what it leaves alone.
+//
+// Times mean nothing across machines and little across hours of one machine, so they are ratios to a
+// floor measured in the same run: the least program that does the job without any of the care (see
+// the command floor beside this one). The comparison is made fair as follows.
+//
+// Agent and floor run on the same host, as services, each in a process of its own: the agent as it is
+// shipped, unprivileged with its root writer behind the socket, the floor as root. Both reach the API
+// server through the same port of the host and write to directories of the same overlay on the same
+// disk. Each follows an object of its own with content of the same size and shape, by a watch with a
+// field selector, so that an API server sends a change to one of them only and the other sleeps:
+// neither competes with the other or is stopped and woken. A round changes both objects, in random
+// order, with a pause before each change that lets all work after the last one end. So whatever the
+// machine does in the meantime hits both alike.
+//
+// A time begins when the answer to the update is read and ends when the kernel reports the rename
+// into place; the bytes are compared afterwards. The pause means that both are measured awake, with
+// warm caches; a short series with longer rests is printed beside it, without a budget.
+//
+// It needs root, and about a quarter of an hour. With -check it exits 1 if a budget is broken.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// plan says what is measured, and how often.
+type plan struct {
+	parts                                   []string
+	rounds, filesRounds, restRounds, starts int
+	idle                                    time.Duration
+}
+
+// part is one kind of measurement.
+type part struct {
+	name string
+	run  func(context.Context, *bed, plan, *table) error
+}
+
+// parts in the order in which they run: the memory part starts the agent anew, and the idle part
+// follows it.
+var parts = []part{
+	{"latency", latency},
+	{"files", lastFile},
+	{"rest", afterRest},
+	{"memory", memory},
+	{"idle", idle},
+	{"size", size},
+	{"start", start},
+	{"steady", steady},
+}
+
+func main() {
+	var p plan
+	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start steady")
+	flag.IntVar(&p.rounds, "n", 1000, "`ROUNDS` of one changed file")
+	flag.IntVar(&p.filesRounds, "n-files", 200, "`ROUNDS` of 25 changed files")
+	flag.IntVar(&p.restRounds, "n-rest", 30, "`ROUNDS` of one changed file after a rest")
+	flag.IntVar(&p.starts, "n-starts", 30, "`STARTS` of each program")
+	flag.DurationVar(&p.idle, "idle", time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute")
+	check := flag.Bool("check", false, "exit with 1 if a budget is broken")
+	flag.Parse()
+	if *only != "" {
+		p.parts = strings.Split(*only, ",")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	t := &table{}
+	if err := measure(ctx, p, t); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	if err := t.print(os.Stdout); err != nil || (*check && t.over) {
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context, p plan, t *table) (err error) {
+	for _, name := range p.parts {
+		if !slices.ContainsFunc(parts, func(k part) bool { return k.name == name }) {
+			return fmt.Errorf("there is no part %q", name)
+		}
+	}
+	b, err := newBed(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if failure := b.stop(); err == nil {
+			err = failure
+		}
+	}()
+	for _, k := range parts {
+		if len(p.parts) > 0 && !slices.Contains(p.parts, k.name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s %s, load %s\n", time.Now().Format(time.TimeOnly), k.name, load())
+		if err := k.run(ctx, b, p, t); err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
+		}
+	}
+	t.note("load average at the end", "%s", load())
+	return nil
+}
+
+// load is what else the machine does.
+func load() string {
+	data, _ := os.ReadFile("/proc/loadavg")
+	return strings.Join(strings.Fields(string(data))[:3], " ")
+}

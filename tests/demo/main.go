@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo does the agent's main job on real parts and tells it as it happens: first bundle,
+// rotation, reload, refusal, broken bundles, drift, status and audit trail.
+//
+// As root the parts are a Kubernetes control plane and a host with systemd in a container. As an
+// ordinary user, or with -plain, they are the same control plane and a folder, and the demo says
+// what is then left out. Every line that begins with "$ " is a command that was really run, on that
+// host or in that folder, and is followed by what it printed.
+//
+// It promises to leave nothing behind, whether it succeeds, fails or is interrupted. A step that does
+// not come about within a bound is named, and the exit code is 1; after Ctrl-C it is 130. With -keep
+// everything stays up until Ctrl-C, which is then the proper end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const exitInterrupted = 130
+
+func main() {
+	keep := flag.Bool("keep", false, "leave everything running until Ctrl-C, and say how to use it")
+	plain := flag.Bool("plain", os.Geteuid() != 0, "use a folder instead of a host, as for ordinary users")
+	agent := flag.String("agent", "", "with -plain: use this `binary` of the agent instead of building one")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	err := play(ctx, newTeller(os.Stdout), options{keep: *keep, plain: *plain, agent: *agent})
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case err == nil:
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "demo: interrupted; everything was removed")
+		os.Exit(exitInterrupted)
+	default:
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	keep, plain bool
+	agent       string
+}
+
+// play sets the stage, tells the story and clears the stage, whatever happened.
+func play(ctx context.Context, t *teller, o options) (err error) {
+	set := setHost
+	if o.plain {
+		set = func(ctx context.Context, t *teller) (stage, error) { return setFolder(ctx, t, o.agent) }
+	}
+	s, err := set(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := newStory(t, s).tell(ctx); err != nil || !o.keep {
+		return err
+	}
+	if err := keep(ctx, t, s); err != nil {
+		return err
+	}
+	t.say("Stopping and removing everything.")
+	return nil
+}

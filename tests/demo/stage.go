@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+)
+
+// stage is where the story plays: a control plane, and a host or a folder in its place.
+type stage interface {
+	plane() *controlplane.Plane
+	store() controllerconfig.Store
+	// units tells whether there is a systemd.
+	units() bool
+	// startAgent is printed as the command line that it returns.
+	startAgent(ctx context.Context) (command string, err error)
+	// name is how commands of the stage name a file of the host, and path how this process does.
+	name(file string) string
+	path(file string) string
+	// sh runs a shell command of the host and returns what it printed, to either output.
+	sh(ctx context.Context, command string) (string, error)
+	// sync returns when every record sent so far can be read.
+	sync(ctx context.Context) error
+	// status, records and record are shell commands: the agent's status; all audit records, a line
+	// each; the newest of one kind.
+	status() string
+	records() string
+	record(k audit.Kind, detailed bool) string
+	// visit says how a person gets there while the stage is kept.
+	visit() string
+	stop() error
+}
+
+// site is the configuration of the host: what differs from the profile on a Debian with one service
+// on the allowlist.
+const site = `apiVersion: config.node-cert-agent.io/v1alpha1
+rows:
+  kubeAPIServerServingCAData:
+    onChange: [` + cluster.Reader + `]
+  additionalTrustBundle:
+    file: /usr/local/share/ca-certificates/{sha256}.crt
+units:
+  ` + cluster.Reader + `:
+    verb: reload
+`
+
+// onHost is a stage with a real systemd.
+type onHost struct{ *cluster.Cluster }
+
+func setHost(ctx context.Context, t *teller) (stage, error) {
+	t.say("This is the main job of node-cert-agent on real parts: a Kubernetes control plane, and a host with")
+	t.say("systemd in a container. Lines that begin with \"$ \" are commands, run on that host.")
+	t.say("It takes less than a minute, once etcd, Kubernetes and the host's root file system have been made.")
+	t.chapter("A cluster and a host")
+	c, err := cluster.Start(ctx, cluster.Options{Config: site, Progress: t})
+	if err != nil {
+		return nil, fmt.Errorf("setting the stage: %w\n(go run ./tests/demo -plain needs neither root nor a host)", err)
+	}
+	return onHost{c}, nil
+}
+
+func (h onHost) plane() *controlplane.Plane    { return h.Plane }
+func (h onHost) store() controllerconfig.Store { return h.Store }
+func (h onHost) units() bool                   { return true }
+func (h onHost) name(file string) string       { return file }
+func (h onHost) path(file string) string       { return h.Host.Path(file) }
+func (h onHost) stop() error                   { return h.Stop() }
+
+func (h onHost) startAgent(ctx context.Context) (string, error) {
+	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Stranger, "node-cert-agent.service"}, " "), h.StartAgent(ctx)
+}
+
+func (h onHost) sh(ctx context.Context, command string) (string, error) {
+	out, err := h.Host.Run(ctx, "sh", "-c", command)
+	var failed *host.ExitError
+	if errors.As(err, &failed) {
+		return out + failed.Stderr, err
+	}
+	return out, err
+}
+
+func (h onHost) sync(ctx context.Context) error {
+	_, err := h.sh(ctx, "journalctl --sync")
+	return err
+}
+
+func (h onHost) status() string { return "node-cert-agent status" }
+
+func (h onHost) records() string { return "journalctl -t " + audit.Identifier + " -o cat" }
+
+func (h onHost) record(k audit.Kind, detailed bool) string {
+	command := fmt.Sprintf("journalctl -t %s MESSAGE_ID=%s -n 1 -q ", audit.Identifier, k.ID)
+	if detailed {
+		return command + "-o verbose | grep -E 'MESSAGE|NODECERT|_UID' | sort"
+	}
+	return command + "-o cat"
+}
+
+func (h onHost) visit() string {
+	var pid int
+	_, _ = fmt.Sscanf(h.Host.Path("/"), "/proc/%d/root", &pid) // a booted host has one
+	return fmt.Sprintf(`A shell on the host:
+
+    nsenter --target %d --all -- env -i HOME=/root TERM=$TERM PATH=/usr/sbin:/usr/bin bash
+
+What to look at there:
+
+    node-cert-agent status
+    journalctl -f -t node-cert-agent
+    systemctl status node-cert-agent node-cert-agent-writer`, pid)
+}

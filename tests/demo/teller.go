@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// patience bounds every wait. It is far beyond what a step takes on an idle machine.
+const patience = 60 * time.Second
+
+// teller prints the story: headings, sentences, and commands with what they printed, with an empty
+// line wherever one kind follows another.
+type teller struct {
+	w        io.Writer
+	terminal bool
+	chapters int
+	last     kind
+}
+
+// kind is what was printed last.
+type kind int
+
+const (
+	nothing kind = iota
+	sentence
+	quotation
+)
+
+func newTeller(f *os.File) *teller {
+	info, err := f.Stat()
+	return &teller{w: f, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
+}
+
+// chapter begins a numbered part of the story.
+func (t *teller) chapter(title string) {
+	t.chapters++
+	line := fmt.Sprintf("%d. %s", t.chapters, title)
+	if t.terminal {
+		line = "\x1b[1m" + line + "\x1b[0m"
+	}
+	fmt.Fprintf(t.w, "\n%s\n\n", line)
+	t.last = nothing
+}
+
+func (t *teller) say(format string, args ...any) {
+	t.turn(sentence)
+	fmt.Fprintf(t.w, format+"\n", args...)
+}
+
+// quote prints what is not the demo's own word, indented.
+func (t *teller) quote(text string) {
+	t.turn(quotation)
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		fmt.Fprint(t.w, strings.TrimRight("    "+line, " \n")+"\n")
+	}
+}
+
+func (t *teller) turn(next kind) {
+	if t.last != nothing && t.last != next {
+		fmt.Fprintln(t.w)
+	}
+	t.last = next
+}
+
+// Write passes on what builders tell about their progress.
+func (t *teller) Write(b []byte) (int, error) { return t.w.Write(b) }
+
+// await polls until done, because what is waited for has no event of its own. It fails after
+// patience with a sentence that says what did not come about.
+func await(ctx context.Context, what string, done func() bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(patience)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			return fmt.Errorf("waited %v for %s, which did not come about", patience, what)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// elapsed is a duration as a reader wants it.
+func elapsed(d time.Duration) string {
+	switch {
+	case d < 100*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// witness sees when a file gets a content, by inotify(7), so that looking does not take the time
+// that is measured.
+type witness struct {
+	file  string
+	want  []byte
+	watch *fsnotify.Watcher
+	seen  chan time.Time
+}
+
+// watchFor looks at the file from now on.
+func watchFor(file string, want []byte) (*witness, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Add(filepath.Dir(file)); err != nil {
+		_ = w.Close()
+		return nil, err
+	}
+	out := &witness{file: file, want: want, watch: w, seen: make(chan time.Time, 1)}
+	go out.look()
+	return out, nil
+}
+
+func (w *witness) look() {
+	for range w.watch.Events { // ends with when
+		if b, err := os.ReadFile(w.file); err == nil && bytes.Equal(b, w.want) {
+			w.seen <- time.Now()
+			return
+		}
+	}
+}
+
+// when is the moment at which the content was visible.
+func (w *witness) when(ctx context.Context) (time.Time, error) {
+	defer func() { _ = w.watch.Close() }()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case t := <-w.seen:
+		return t, nil
+	case <-limit.C:
+		return time.Time{}, fmt.Errorf("waited %v for the new bytes in %s, which did not come", patience, w.file)
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+}
