@@ -39,7 +39,7 @@ var house = map[string][]string{
 	"agent/watch":         {"agent/plan", "agent/pki"},
 	"agent/state":         {"agent/plan"},
 	"agent/report":        {"agent/plan"},
-	"agent/writer":        {"agent/plan", "agent/disk"},
+	"agent/writer":        {"agent/plan", "agent/disk", "agent/secret"},
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/plan", "agent/report"},
 	"packaging/profiles":  {},
