@@ -43,7 +43,7 @@ var house = map[string][]string{
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/plan", "agent/report"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

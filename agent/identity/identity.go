@@ -24,7 +24,9 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 
@@ -56,6 +58,43 @@ func FromKubeconfig(path string) (*Identity, error) {
 	}
 	return &Identity{server: c.server, client: &http.Client{Transport: rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed
+// nor changed. The error matches fs.ErrNotExist if there is none.
+func Stored(dir Dir, node string) (*Identity, error) {
+	data, err := dir.ReadFile(currentFile)
+	if err != nil {
+		return nil, err
+	}
+	g, err := decodeGeneration(data, node)
+	if err != nil {
+		return nil, fmt.Errorf("%s %v", currentFile, err)
+	}
+	c, err := g.config()
+	if err != nil {
+		return nil, fmt.Errorf("%s %v", currentFile, err)
+	}
+	l, err := newLink(c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %v", currentFile, err)
+	}
+	return &Identity{client: newClient(l.rt), server: l.server}, nil
+}
+
+// Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
+// with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
+// Reset had set aside.
+func Reset(dir Dir) (aside []string, err error) {
+	for _, name := range []string{pendingFile, previousFile, currentFile} {
+		switch err := dir.Rename(name, name+".reset"); {
+		case err == nil:
+			aside = append(aside, name+".reset")
+		case !errors.Is(err, fs.ErrNotExist):
+			return aside, fmt.Errorf("setting %s aside: %v", name, err)
+		}
+	}
+	return aside, nil
 }
 
 // HTTPClient authenticates, verifies the server, does not follow redirects and has no overall

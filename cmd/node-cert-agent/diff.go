@@ -25,9 +25,6 @@ func diffCommand(f *flags) *cobra.Command {
 there is nothing to do and with 3 if changes are pending.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if kubeconfig == "" {
-				return usage(errNoKubeconfig)
-			}
 			s, err := f.load()
 			if err != nil {
 				return err
@@ -37,7 +34,7 @@ there is nothing to do and with 3 if changes are pending.`,
 			return diff(ctx, f, s, kubeconfig, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE`")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE`, not from the service")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
 	return cmd
 }
@@ -48,7 +45,14 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 		return err
 	}
 	defer w.close()
-	desired, err := await(ctx, newSource(w, s, kubeconfig))
+	src := newSource(w, s, kubeconfig)
+	follow := src.run
+	if kubeconfig == "" {
+		if follow, err = src.stored(); err != nil {
+			return err
+		}
+	}
+	desired, err := await(ctx, src, follow)
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.writer(s), desired, st.Memory, s.Policy)
+	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, s.Policy)
 	if err != nil {
 		return err
 	}
@@ -68,10 +72,10 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 }
 
 // await runs the source until it has read the object.
-func await(ctx context.Context, src *source) (plan.Desired, error) {
+func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go src.run(ctx)
+	go follow(ctx)
 	var last agent.Reading
 	for {
 		select {

@@ -4,8 +4,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -14,8 +14,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 )
 
-var errNoKubeconfig = errors.New("--kubeconfig is missing: this version needs an identity that something else maintains")
-
 func runCommand(f *flags) *cobra.Command {
 	var kubeconfig string
 	cmd := &cobra.Command{
@@ -23,12 +21,10 @@ func runCommand(f *flags) *cobra.Command {
 		Short: "Follow the controllerconfig until stopped",
 		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and asks
 systemd for the allowlisted actions. It works without privileges and never exits because the world is
-bad. With --root it does the same on a tree of your own, in one process and without units.`,
+bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
+/var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if kubeconfig == "" {
-				return usage(errNoKubeconfig)
-			}
 			settings, err := f.load()
 			if err != nil {
 				return err
@@ -36,7 +32,7 @@ bad. With --root it does the same on a tree of your own, in one process and with
 			return service(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE` that something else maintains")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
@@ -62,6 +58,8 @@ func service(ctx context.Context, f *flags, kubeconfig string, s config.Settings
 // it returns. Invalid configuration found on the way is reported, and the last valid settings stay.
 func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s config.Settings) (config.Settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait() // two at a time would both write to the state directory
 	defer cancel()
 	next := make(chan config.Settings, 1)
 	go func() {
@@ -71,10 +69,10 @@ func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s c
 		}
 	}()
 	src := newSource(w, s, kubeconfig)
-	go src.run(ctx)
+	following.Go(func() { src.run(ctx) })
 	files := w.watch()
 	defer func() { _ = files.Close() }()
-	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.writer(s), Units: w.units(s), Store: w.store, Trail: w.trail,
+	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.half(s), Units: w.units(s), Store: w.store, Trail: w.trail,
 		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack}
 	if err := a.Run(ctx); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
-// stateNoIdentity is the state of a host whose kubeconfig is missing or refused.
+// stateNoIdentity is the state of a host as which nobody can speak to the API server yet.
 const stateNoIdentity = "no identity"
 
 // identityRetry is how often a missing kubeconfig is looked for when no event announced it.
@@ -41,8 +41,12 @@ func newSource(w *wiring, s config.Settings, kubeconfig string) *source {
 func (s *source) Readings() <-chan agent.Reading { return s.readings }
 
 // run follows the object with the identity that the kubeconfig gives, and starts over whenever the
-// file changes.
+// file changes; without a kubeconfig, with an identity of our own.
 func (s *source) run(ctx context.Context) {
+	if s.kubeconfig == "" {
+		s.runOwn(ctx)
+		return
+	}
 	drift := s.wiring.watch(filepath.Dir(s.kubeconfig))
 	defer func() { _ = drift.Close() }()
 	for ctx.Err() == nil {
@@ -74,9 +78,9 @@ func (s *source) digest() plan.Digest {
 func (s *source) follow(ctx context.Context, id *identity.Identity, stale func() bool, changes <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o, t := s.settings.Object, s.settings.Follow
-	w := watch.New(watch.Options{Client: id.HTTPClient(), Server: id.Server(), Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
-		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax})
+	o := s.watching()
+	o.Client, o.Server = id.HTTPClient(), id.Server()
+	w := watch.New(o)
 	go w.Run(ctx)
 	for {
 		select {
@@ -91,6 +95,13 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, stale func()
 			}
 		}
 	}
+}
+
+// watching is what the configuration says of the watch; as whom and whom to ask is missing.
+func (s *source) watching() watch.Options {
+	o, t := s.settings.Object, s.settings.Follow
+	return watch.Options{Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
+		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax}
 }
 
 // translate projects an object onto the host's rows, if it is a new one.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -38,6 +39,8 @@ const (
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
+	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
+	credentialsTimeout = 30 * time.Second
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.
@@ -64,14 +67,16 @@ func (f *flags) load() (config.Settings, error) {
 
 // wiring is what lives longer than one configuration.
 type wiring struct {
-	plain  bool
-	tree   *disk.Tree
-	log    *zap.Logger
-	trail  *audit.Trail
-	store  *state.Store
-	report *report.Reporter
-	client *writer.Client
-	bus    *units.Conn
+	plain   bool
+	options config.Options
+	own     *disk.Directory
+	tree    *disk.Tree
+	log     *zap.Logger
+	trail   *audit.Trail
+	store   *state.Store
+	report  *report.Reporter
+	client  *writer.Client
+	bus     *units.Conn
 }
 
 func wire(f *flags, stderr io.Writer) (*wiring, error) {
@@ -79,7 +84,7 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wiring{plain: f.plain(), tree: tree, log: newLog(stderr, f.plain()), trail: audit.Journal(stderr)}
+	w := &wiring{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(stderr, f.plain()), trail: audit.Journal(stderr)}
 	if w.plain {
 		w.trail = audit.Text(stderr)
 		for _, d := range []string{stateDir, runtimeDir} {
@@ -92,7 +97,7 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	w.store = state.Open(own)
+	w.own, w.store = own, state.Open(own)
 	w.report = report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
 	}, !w.plain)
@@ -164,10 +169,17 @@ func (b below) Set(directories []string) error {
 	return b.drift.Set(real)
 }
 
-// writer is the privileged half, or in plain mode the same code in this process.
-func (w *wiring) writer(s config.Settings) agent.Writer {
+// half is the privileged one, as both loops of the agent see it.
+type half interface {
+	agent.Writer
+	Bootstrap(context.Context) ([]writer.Credential, error)
+	Consume(context.Context, plan.Digest) (string, error)
+}
+
+// half is the privileged half, or in plain mode the same code in this process.
+func (w *wiring) half(s config.Settings) half {
 	if w.plain {
-		return writer.New(s.Policy.Rows, w.tree, validate)
+		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume))
 	}
 	return w.client
 }
