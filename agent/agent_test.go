@@ -204,7 +204,7 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	h.wantJobs("reload reader.service")
 	h.wait(time.Hour + 6*time.Minute)
 	h.wantJobs("reload reader.service")
-	want := []string{"started", "memory-lost", "unit-adopted", "source-state", "intent", "written", "unit-dispatched", "unit-paid"}
+	want := []string{"started", "no-memory", "unit-adopted", "source-state", "intent", "written", "unit-dispatched", "unit-paid"}
 	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n == "unit-adopted" }); !slices.Equal(got, slices.Delete(want, 2, 3)) {
 		t.Errorf("the trail reads %q", got)
 	}
@@ -314,7 +314,7 @@ func TestWithoutMemoryNothingIsRemovedAndNothingRestarted(t *testing.T) {
 	h.publish(kubelet(caA), registry("new", caB))
 	h.wantFile(certsD+"old/ca.crt", caA)
 	h.wantJobs()
-	if !slices.Contains(h.trail.Names(), "memory-lost") {
+	if !slices.Contains(h.trail.Names(), "no-memory") {
 		t.Error("the loss is not on record")
 	}
 }

@@ -151,12 +151,12 @@ func intent(p plan.Plan) audit.Record {
 	for _, r := range p.Removes {
 		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
 	}
-	return about(p.Object, audit.Intent, fmt.Sprintf("about to write %d files and remove %d", len(p.Writes), len(p.Removes))).
+	return about(p.Object, audit.Intent, fmt.Sprintf("about to write %s and remove %d", count(len(p.Writes), "file"), len(p.Removes))).
 		With(audit.Files, strings.TrimSuffix(files.String(), "\n"))
 }
 
 func written(o plan.Object, w plan.Write) audit.Record {
-	return about(o, audit.Written, fmt.Sprintf("wrote %s: %s, %d certificates added, %d removed", w.Path, w.Cause, len(w.Added), len(w.Removed))).
+	return about(o, audit.Written, fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause, count(len(w.Added), "certificate"), len(w.Removed))).
 		With(audit.Row, string(w.Row)).With(audit.Entry, w.Name).With(audit.Path, w.Path).With(audit.Cause, string(w.Cause)).
 		With(audit.Before, w.Before.String()).With(audit.After, w.Digest.String()).
 		With(audit.CertsAdded, certLines(w.Added)).With(audit.CertsRemoved, certLines(w.Removed))
@@ -169,6 +169,14 @@ func certLines(certs []pki.Cert) string {
 		lines[i] = c.Fingerprint.String() + " " + plan.Printable(c.Subject)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// count is a number of things as a person says it.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func orNone(d plan.Digest) string {

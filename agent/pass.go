@@ -65,9 +65,12 @@ func (l *loop) restore(ctx context.Context) error {
 		l.memory.Units = make(map[string]plan.Loaded)
 	}
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
-	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %d rows and %d units on the allowlist", len(l.Policy.Rows), len(l.Policy.Units))}.
+	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", count(len(l.Policy.Rows), "row"), count(len(l.Policy.Units), "unit"))}.
 		With(audit.Version, l.Version))
-	if lost != "" {
+	switch {
+	case lost == state.NoFile:
+		l.Trail.Record(audit.Record{Kind: audit.NoMemory, Message: "nothing is remembered yet: " + lost})
+	case lost != "":
 		l.Trail.Record(audit.Record{Kind: audit.MemoryLost, Message: "starting without memory: " + lost})
 	}
 	swept, err := l.sweep(ctx)

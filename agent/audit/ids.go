@@ -30,7 +30,8 @@ var (
 	UnitFailed         = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-failed", 3, "the action did not succeed; it stays owed and is retried"}
 	UnitAdopted        = Kind{"5c5e6225a5bb45799460bf2bcfcd62bc", "unit-adopted", 6, "no action: the unit started after its files last changed"}
 	SourceState        = Kind{"09b4f47462de47039c8133b9aca239e4", "source-state", 5, "the state of following the object changed"}
-	MemoryLost         = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4, "remembered state was missing or unreadable and was set aside"}
+	NoMemory           = Kind{"b3e31498a0dc43eb98357e48a221c5ab", "no-memory", 6, "there is no remembered state: this is the first start, or the state directory was emptied"}
+	MemoryLost         = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4, "the remembered state was unreadable and was set aside"}
 	ConfigRejected     = Kind{"abc9ff5be3ac401d87f605b1326f09d6", "config-rejected", 3, "changed configuration is invalid; the last valid settings stay in force"}
 	RequestCreated     = Kind{"eda016a07ad4b90fad4b92c02851c4e7", "request-created", 5, "a certificate was asked for: a CertificateSigningRequest was made or found again"}
 	RequestDenied      = Kind{"d8b3129a9d286d778929724ab0ff4f2e", "request-denied", 3, "a request was denied or failed, or what was issued is not what was asked for; another follows after a pause"}
@@ -46,6 +47,6 @@ var (
 
 // Kinds lists every kind of record, in the order of a change's life.
 func Kinds() []Kind {
-	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, MemoryLost, ConfigRejected,
+	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, NoMemory, MemoryLost, ConfigRejected,
 		RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect, IdentityLost, CredentialRefused, CredentialConsumed, Trouble}
 }

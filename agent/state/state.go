@@ -42,7 +42,8 @@ const (
 	version = 1
 )
 
-const noFile = "there is no " + file
+// NoFile is what Load says of a first start.
+const NoFile = "there is no " + file
 
 // State is everything that is remembered.
 type State struct {
@@ -89,7 +90,7 @@ type owned struct {
 // lost; err is set only when the directory itself cannot be read.
 func (s *Store) Load() (st State, lost string, err error) {
 	st, lost, err = s.Peek()
-	if lost == "" || lost == noFile || err != nil {
+	if lost == "" || lost == NoFile || err != nil {
 		return st, lost, err
 	}
 	if err := s.dir.Rename(file, aside); err != nil {
@@ -103,7 +104,7 @@ func (s *Store) Peek() (st State, lost string, err error) {
 	data, err := s.dir.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return State{}, noFile, nil
+		return State{}, NoFile, nil
 	case err != nil:
 		return State{}, "", fmt.Errorf("reading state: %v", err)
 	}

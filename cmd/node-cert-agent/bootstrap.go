@@ -39,9 +39,13 @@ both would write to its state directory.`,
 				return err
 			}
 			defer w.close()
+			own, err := w.directory()
+			if err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			k := identity.New(w.identity(s))
+			k := identity.New(w.identity(s, own))
 			go k.Run(ctx)
 			for last := ""; ; {
 				select {

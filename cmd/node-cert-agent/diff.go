@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -22,11 +23,14 @@ func diffCommand(f *flags) *cobra.Command {
 		Use:   "diff",
 		Short: "Show what the agent would change on this host, and change nothing",
 		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. It exits with 0 if
-there is nothing to do and with 3 if changes are pending.`,
+there is nothing to do, with 3 if changes are pending, and with 4 if there is no identity.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
+				return err
+			}
+			if kubeconfig, err = absolute(kubeconfig); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
@@ -56,11 +60,11 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	if err != nil {
 		return err
 	}
-	st, _, err := w.store.Peek()
+	memory, err := w.memory()
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, s.Policy)
+	p, err := agent.Preview(ctx, w.half(s), desired, memory, s.Policy)
 	if err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	return nil
 }
 
-// await runs the source until it has read the object.
+// await runs the source until it has read the object. Without an identity it does not wait for one.
 func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -82,6 +86,9 @@ func await(ctx context.Context, src *source, follow func(context.Context)) (plan
 		case last = <-src.Readings():
 			if last.Desired != nil {
 				return *last.Desired, nil
+			}
+			if last.State == stateNoIdentity {
+				return plan.Desired{}, exit{exitNoID, errors.New(last.Reason)}
 			}
 		case <-ctx.Done():
 			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)

@@ -15,7 +15,7 @@ func hints(err error) []string {
 	var bad *config.Error
 	switch {
 	case errors.As(err, &bad):
-		return []string{"nothing was changed; correct the file and start again. /usr/share/doc/node-cert-agent shows every key with its default"}
+		return []string{"nothing was changed; correct the file and start again. /usr/share/node-cert-agent/profiles/standalone.yaml lists every key with its default"}
 	case errors.Is(err, errNoStatus):
 		return []string{"is it running? systemctl status node-cert-agent", "for a tree in plain mode: node-cert-agent status --root DIR"}
 	case errors.Is(err, errNoIdentity):

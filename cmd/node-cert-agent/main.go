@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,7 @@ func usage(err error) error { return exit{exitUsage, err} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -94,6 +96,10 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 
 				return usage(fmt.Errorf("there is no command %q", args[0]))
 			}
 			return nil
+		},
+		PersistentPreRunE: func(*cobra.Command, []string) (err error) {
+			f.root, err = filepath.Abs(f.root)
+			return err
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

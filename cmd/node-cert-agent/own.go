@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -25,7 +26,7 @@ import (
 // runOwn follows the object with an identity of our own: got from a bootstrap credential, kept in the
 // state directory, exchanged under way.
 func (s *source) runOwn(ctx context.Context) {
-	k := identity.New(s.wiring.identity(s.settings))
+	k := identity.New(s.wiring.identity(s.settings, s.own))
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { k.Run(ctx) })
@@ -69,8 +70,12 @@ var errNoIdentity = errors.New("this host has no identity yet")
 
 // stored follows the object with the identity that the service keeps, without changing anything.
 func (s *source) stored() (follow func(context.Context), err error) {
-	o := s.wiring.identity(s.settings)
-	id, err := identity.Stored(o.Dir, o.Node)
+	own, err := s.wiring.tree.Directory(stateDir)
+	var id *identity.Identity
+	if err == nil {
+		o := s.wiring.identity(s.settings, own)
+		id, err = identity.Stored(own, o.Node)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, exit{exitNoID, errNoIdentity}
 	}
@@ -93,13 +98,13 @@ func join(state, reason string) string {
 }
 
 // identity is how this host's identity is got and kept.
-func (w *wiring) identity(s config.Settings) identity.Options {
+func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Options {
 	name, err := config.NodeName(w.options, s)
 	if err != nil {
 		w.log.Warn("looking for the name of this node", zap.Error(err))
 	}
 	i := s.Identity
-	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: w.own, Bootstrap: credentials{w.half(s)}, Credential: handedOver(), Trail: w.trail,
+	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)}, Credential: handedOver(), Trail: w.trail,
 		Times: identity.Times{Look: i.Look, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 func runCommand(f *flags) *cobra.Command {
@@ -29,50 +31,66 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			if err != nil {
 				return err
 			}
-			return service(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
+			if kubeconfig, err = absolute(kubeconfig); err != nil {
+				return err
+			}
+			return follow(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
-// service runs agents one after the other, each with the configuration then in force, until ctx
-// ends.
-func service(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
+// follow is the service, from its start until ctx ends.
+func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
 	w, err := wire(f, stderr)
 	if err != nil {
 		return err
 	}
 	defer w.close()
+	own, err := w.directory()
+	if err != nil {
+		return err
+	}
+	v := &service{flags: f, wiring: w, own: own, store: state.Open(own), kubeconfig: kubeconfig}
 	for ctx.Err() == nil {
-		next, err := generation(ctx, f, w, kubeconfig, s)
-		if err != nil {
+		if s, err = v.generation(ctx, s); err != nil {
 			return err
 		}
-		s = next
 	}
 	return nil
 }
 
+// service runs agents one after the other, each with the configuration then in force.
+type service struct {
+	flags      *flags
+	wiring     *wiring
+	own        *disk.Directory
+	store      *state.Store
+	kubeconfig string
+}
+
 // generation runs one agent until ctx ends or the configuration changed to another valid one, which
 // it returns. Invalid configuration found on the way is reported, and the last valid settings stay.
-func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s config.Settings) (config.Settings, error) {
+func (v *service) generation(ctx context.Context, s config.Settings) (config.Settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	defer following.Wait() // two at a time would both write to the state directory
 	defer cancel()
 	next := make(chan config.Settings, 1)
 	go func() {
-		if changed, ok := awaitConfig(ctx, f, w, s); ok {
+		if changed, ok := v.awaitConfig(ctx, s); ok {
 			next <- changed
 			cancel()
 		}
 	}()
-	src := newSource(w, s, kubeconfig)
+	w := v.wiring
+	src := newSource(w, s, v.kubeconfig)
+	src.own = v.own
 	following.Go(func() { src.run(ctx) })
 	files := w.watch()
 	defer func() { _ = files.Close() }()
-	a := &agent.Agent{Source: src, Drift: below{files, f.root}, Writer: w.half(s), Units: w.units(s), Store: w.store, Trail: w.trail,
+	a := &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Trail: w.trail,
 		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack}
 	if err := a.Run(ctx); err != nil {
@@ -85,28 +103,29 @@ func generation(ctx context.Context, f *flags, w *wiring, kubeconfig string, s c
 	return s, nil
 }
 
-// awaitConfig waits until the configuration is another valid one.
-func awaitConfig(ctx context.Context, f *flags, w *wiring, s config.Settings) (config.Settings, bool) {
-	drift := w.watch(f.configOptions().Watch()...)
+// awaitConfig waits until the configuration is another valid one. It looks before it waits: the
+// configuration may have changed between its reading and the watch.
+func (v *service) awaitConfig(ctx context.Context, s config.Settings) (config.Settings, bool) {
+	drift := v.wiring.watch(v.flags.configOptions().Watch()...)
 	defer func() { _ = drift.Close() }()
 	last := ""
 	for {
-		select {
-		case <-ctx.Done():
-			return s, false
-		case <-drift.Changed():
-		}
-		changed, err := f.load()
+		changed, err := v.flags.load()
 		switch {
 		case err == nil && changed.Digest != s.Digest:
-			w.log.Info("the configuration changed")
+			v.wiring.log.Info("the configuration changed")
 			return changed, true
 		case err == nil:
 			last = ""
 		case err.Error() != last:
 			last = err.Error()
-			w.trail.Record(audit.Record{Kind: audit.ConfigRejected, Message: "changed configuration is invalid; the last valid settings stay in force"}.
+			v.wiring.trail.Record(audit.Record{Kind: audit.ConfigRejected, Message: "changed configuration is invalid; the last valid settings stay in force"}.
 				With(audit.Reason, last))
+		}
+		select {
+		case <-ctx.Done():
+			return s, false
+		case <-drift.Changed():
 		}
 	}
 }

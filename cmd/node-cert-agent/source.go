@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -28,6 +29,7 @@ type source struct {
 	wiring     *wiring
 	settings   config.Settings
 	kubeconfig string
+	own        *disk.Directory // the state directory, unless there is a kubeconfig
 	readings   chan agent.Reading
 	projector  watch.Projector
 	projected  *watch.Object
@@ -100,6 +102,7 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, stale func()
 // watching is what the configuration says of the watch; as whom and whom to ask is missing.
 func (s *source) watching() watch.Options {
 	o, t := s.settings.Object, s.settings.Follow
+	t.RetrySpread = max(t.RetrySpread, time.Millisecond) // 0 is a first try at once; to the watcher it would be its default
 	return watch.Options{Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
 		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax}
 }

@@ -3,12 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -44,12 +44,9 @@ func showStatus(f *flags, output string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data, err := tree.ReadFile(filepath.Join(runtimeDir, report.StatusFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return errNoStatus
-	}
+	data, err := readStatus(tree)
 	if err != nil {
-		return fmt.Errorf("reading the status: %v", err)
+		return err
 	}
 	var s report.Status
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -66,9 +63,26 @@ func showStatus(f *flags, output string, w io.Writer) error {
 	return err
 }
 
+// readStatus follows no links, since the directory belongs to the unprivileged half.
+func readStatus(tree *disk.Tree) ([]byte, error) {
+	dir, err := tree.Directory(runtimeDir)
+	var data []byte
+	if err == nil {
+		data, err = dir.ReadFile(report.StatusFile)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoStatus
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the status: %w", err)
+	}
+	return data, nil
+}
+
 // printStatus is the table for people. Everything in it was made printable where it came in.
 func printStatus(w io.Writer, s report.Status, now time.Time) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var table bytes.Buffer
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(t, "%s:\t%s\n", name, value)
@@ -102,7 +116,16 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	}
 	exceptions(t, "REFUSED", s.Refused)
 	exceptions(t, "KEPT", s.Kept)
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(table.String()) {
+		// An empty last cell leaves blanks.
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func exceptions(w io.Writer, title string, list []plan.Refusal) {

@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -44,10 +46,18 @@ const (
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.
-func (f *flags) plain() bool { return filepath.Clean(f.root) != "/" }
+func (f *flags) plain() bool { return f.root != "/" }
 
 func (f *flags) configOptions() config.Options {
 	return config.Options{Root: f.root, Dirs: f.configDirs}
+}
+
+// absolute leaves no path as it is.
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	return filepath.Abs(path)
 }
 
 // load reads the configuration. On a tree of one's own files belong to oneself: only root can give
@@ -69,11 +79,9 @@ func (f *flags) load() (config.Settings, error) {
 type wiring struct {
 	plain   bool
 	options config.Options
-	own     *disk.Directory
 	tree    *disk.Tree
 	log     *zap.Logger
 	trail   *audit.Trail
-	store   *state.Store
 	report  *report.Reporter
 	client  *writer.Client
 	bus     *units.Conn
@@ -85,27 +93,49 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 		return nil, err
 	}
 	w := &wiring{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(stderr, f.plain()), trail: audit.Journal(stderr)}
-	if w.plain {
-		w.trail = audit.Text(stderr)
-		for _, d := range []string{stateDir, runtimeDir} {
-			if err := os.MkdirAll(filepath.Join(f.root, d), 0o700); err != nil {
-				return nil, fmt.Errorf("making our own directories: %w", err)
-			}
-		}
-	}
-	own, err := tree.Directory(stateDir)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
-	}
-	w.own, w.store = own, state.Open(own)
 	w.report = report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
 	}, !w.plain)
-	if !w.plain {
+	if w.plain {
+		w.trail = audit.Text(stderr)
+	} else {
 		w.client = writer.Dial(writerSocket)
 		w.bus = units.New(units.SystemBus, bootID())
 	}
 	return w, nil
+}
+
+// directory opens the state directory. The directories that systemd makes for the service are made
+// here in plain mode.
+func (w *wiring) directory() (*disk.Directory, error) {
+	if w.plain {
+		for _, d := range []string{stateDir, runtimeDir} {
+			if err := os.MkdirAll(filepath.Join(w.options.Root, d), 0o700); err != nil {
+				return nil, fmt.Errorf("making our own directories: %w", err)
+			}
+		}
+	}
+	own, err := w.tree.Directory(stateDir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory: %w", err)
+	}
+	if err := own.Sweep(".", "blobs", "pending"); err != nil {
+		w.log.Warn("sweeping the state directory", zap.Error(err))
+	}
+	return own, nil
+}
+
+// memory is what an agent has remembered on this host, without touching it; nothing if there was none.
+func (w *wiring) memory() (plan.Memory, error) {
+	own, err := w.tree.Directory(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return plan.Memory{}, nil
+	}
+	if err != nil {
+		return plan.Memory{}, fmt.Errorf("opening the state directory: %w", err)
+	}
+	st, _, err := state.Open(own).Peek()
+	return st.Memory, err
 }
 
 func (w *wiring) close() {
@@ -209,14 +239,12 @@ func (w *wiring) times(s config.Settings) agent.Times {
 	return t
 }
 
-// node is the name that seeds what must differ between the hosts of a fleet.
+// node is the name of this node in the cluster, or empty as long as it cannot be known. It seeds what
+// must differ between the hosts of a fleet.
 func (w *wiring) node(s config.Settings) string {
-	if s.NodeName != "" {
-		return s.NodeName
-	}
-	name, err := os.Hostname()
-	if err != nil || name == "localhost" || strings.HasPrefix(name, "localhost.") {
-		return ""
+	name, err := config.NodeName(w.options, s)
+	if err != nil {
+		w.log.Warn("the node's name may be another one", zap.String("name", name), zap.Error(err))
 	}
 	return name
 }

@@ -192,6 +192,13 @@ func TestCtrlCInTheMiddleLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func TestAReaderThatGoesAwayLeavesNothingBehind(t *testing.T) {
+	cmd, _ := demo(t, "sh", "-c", `"$1" -plain | head -n 12 >/dev/null`, "sh", binary(t))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestWhatItSaysAboutUsingTheKeptPartsWorks(t *testing.T) {
 	cmd, _ := demo(t, binary(t), "-plain", "-keep")
 	stdout, err := cmd.StdoutPipe()
@@ -221,4 +228,38 @@ func TestWhatItSaysAboutUsingTheKeptPartsWorks(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("Ctrl-C as the proper end: %v", err)
 	}
+}
+
+// TestTryingByHandWorksAsDescribed runs the blocks of the page as one script, against a control plane
+// whose administrator the shell is.
+func TestTryingByHandWorksAsDescribed(t *testing.T) {
+	page, err := os.ReadFile(repo + "/docs/usage/try.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -e\n"
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllSubmatch(page, -1) {
+		script += string(m[1])
+	}
+	plane, err := controlplane.Start(t.Context(), controlplane.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	servers, err := controlplane.Build(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, _ := demo(t, "sh", "-c", script)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+filepath.Join(plane.Dir(), "admin.kubeconfig"), "PATH="+servers.Dir+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Error(err)
+	}
+	wantSentences(t, out, `(?m)^write +/etc/kubernetes/kubelet-ca.crt \(kubeAPIServerServingCAData: missing\)$`,
+		`(?m)^/etc/kubernetes/kubelet-ca.crt +kubeAPIServerServingCAData +in place`, `(?m)^wrote /etc/kubernetes/kubelet-ca.crt: different`)
 }

@@ -34,14 +34,15 @@ func main() {
 		fmt.Fprintf(os.Stderr, "demo: unexpected argument %q\n", flag.Arg(0))
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// SIGPIPE too: whoever reads us may be head(1).
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := play(ctx, newTeller(os.Stdout), options{keep: *keep, plain: *plain, agent: *agent})
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
 	case err == nil:
 	case interrupted:
-		fmt.Fprintln(os.Stderr, "demo: interrupted; everything was removed")
+		fmt.Fprintf(os.Stderr, "demo: interrupted (%v)\n", err)
 		os.Exit(exitInterrupted)
 	default:
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
@@ -64,13 +65,14 @@ func play(ctx context.Context, t *teller, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() {
+		t.say("Stopping and removing everything.")
+		if left := s.stop(); left != nil {
+			err = errors.Join(err, fmt.Errorf("clearing up: %w", left))
+		}
+	}()
 	if err := newStory(t, s).tell(ctx); err != nil || !o.keep {
 		return err
 	}
-	if err := keep(ctx, t, s); err != nil {
-		return err
-	}
-	t.say("Stopping and removing everything.")
-	return nil
+	return keep(ctx, t, s)
 }

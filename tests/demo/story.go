@@ -50,16 +50,24 @@ func (s *story) tell(ctx context.Context) error {
 	}
 	for _, chapter := range chapters {
 		if err := chapter(ctx); err != nil {
-			if ctx.Err() == nil {
-				out, _ := s.sh(ctx, s.status()+"; "+s.records()+" | tail -n 20") // the error says more than their failure
-				s.say("This is what the agent said last.")
-				s.quote(out)
-			}
+			s.lastWords(ctx)
 			return err
 		}
 	}
 	s.say("That was the main job, in %s.", elapsed(time.Since(s.begin)))
 	return nil
+}
+
+// lastWords prints what there is to understand a failure; an interruption is none.
+func (s *story) lastWords(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, _ := s.sh(ctx, s.status()+"; "+s.records()+" | tail -n 20") // the error of the chapter says more than theirs
+	s.say("This is what the agent said last:")
+	s.quote(out)
 }
 
 // show runs a command of the stage and prints both it and what it printed.
@@ -127,6 +135,9 @@ func (s *story) rotation(ctx context.Context) error {
 	if err := s.rotate(ctx, slices.Concat(s.first, s.second)); err != nil {
 		return err
 	}
+	if s.units() {
+		s.say("(The agent waits two seconds for changes that belong together, so that they cost one reload.)")
+	}
 	s.say("")
 	s.say("When all nodes have the second, the cluster takes the first away.")
 	if err := s.rotate(ctx, s.second); err != nil {
@@ -163,7 +174,7 @@ func (s *story) rotate(ctx context.Context, bundle []byte) error {
 	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads(ctx) == s.reloads }); err != nil {
 		return err
 	}
-	s.say("systemd had reloaded %s %s after the change. The agent waits 2 s for changes that belong together.", cluster.Reader, elapsed(time.Since(accepted)))
+	s.say("systemd had reloaded %s %s after the change.", cluster.Reader, elapsed(time.Since(accepted)))
 	return s.awaitStatus(ctx, "the reload to be on record", s.loaded)
 }
 

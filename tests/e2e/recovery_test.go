@@ -104,7 +104,7 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.wantFile(certsD("old"), a)
 	n.wantLoads("start", starts)
-	if n.records(audit.MemoryLost) == 0 {
+	if n.records(audit.NoMemory) == 0 {
 		t.Error("the loss is not on record")
 	}
 }
