@@ -128,6 +128,16 @@ func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 	wantOne(t, "requests", w.made, 2)
 }
 
+func TestTheSameCredentialAgainIsThereToBeUsed(t *testing.T) {
+	w, _ := active(t)
+	w.files = []File{w.file("10-token.kubeconfig", "good")}
+	k := w.keeper()
+	w.pass(k, 2*time.Hour)
+	if len(w.files) == 0 {
+		t.Error("it was consumed without having served")
+	}
+}
+
 func TestARenewalHappensBetween70And90Percent(t *testing.T) {
 	w, k := active(t)
 	first := w.dir[currentFile]

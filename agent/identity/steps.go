@@ -89,9 +89,17 @@ func (k *Keeper) consume(ctx context.Context) {
 		k.leftover = "the bootstrap credential that has served is still there: " + err.Error()
 		return
 	}
-	if k.consumed = true; done != "" {
+	if done != "" {
 		k.tell(audit.CredentialConsumed, "the bootstrap credential has served: "+done, audit.Field{Name: audit.Credential, Value: k.current.Credential})
 	}
+	// The same content may come again, and then it is there to be used.
+	settled := *k.current
+	settled.Credential = ""
+	if err := k.store.write(currentFile, &settled); err != nil {
+		k.leftover = err.Error()
+		return
+	}
+	k.current, k.consumed = &settled, true
 }
 
 // noCredential waits for somebody as whom to ask.
