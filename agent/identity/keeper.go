@@ -212,7 +212,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 	}
 	k.use(ctx, current, l)
 	// Nothing is needed from there now, and asking may have to start the writer first.
-	k.looked = k.opt.Clock.Now().Add(k.opt.Times.Look - k.opt.Times.Glance)
+	k.looked = k.opt.Clock.Now().Add(k.opt.Times.Look - k.every())
 	if k.pending != nil && current.answers(k.pending) {
 		// Killed between keeping the certificate and forgetting that its key was pending.
 		k.pending = nil

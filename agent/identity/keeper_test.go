@@ -5,6 +5,7 @@ package identity
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -359,3 +360,47 @@ func TestTheDoorLeadsToTheServer(t *testing.T) {
 }
 
 func testFile(s string) secret.Bytes { return secret.New([]byte(s)) }
+
+func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
+	w, k := active(t)
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	w.revoked = k.current.leaf.SerialNumber.Text(16)
+	w.files = []File{w.file("token", "good")}
+	k.probe = w.now
+	w.until(k, Requesting, time.Hour)
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || len(w.files) == 0 {
+		t.Errorf("known as %q, and the token was used: %v", got, len(w.files) == 0)
+	}
+}
+
+func TestAReplacedFileIsAskedWithWhileARequestWaits(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	k := w.keeper()
+	w.until(k, Pending, time.Minute)
+	other := newWorld(t)
+	other.tokens["other"] = true
+	w.files = []File{other.file("token", "other")}
+	w.until(k, Active, time.Minute)
+	if k.current.Cluster.Server != other.server.URL {
+		t.Error("the old cluster is still asked")
+	}
+}
+
+func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
+	w, _ := active(t)
+	w.broken = errors.New("no writer")
+	k := w.keeper()
+	w.until(k, Active, time.Second)
+	if looks := w.looks; w.pass(k, time.Hour).State != Active || w.looks-looks > 361 {
+		t.Errorf("%d looks in an hour", w.looks-looks)
+	}
+	w = newWorld(t)
+	w.broken = errors.New("no writer")
+	k = w.keeper()
+	if s := w.pass(k, time.Hour); s.State != NoCredential || !strings.Contains(s.Reason, "no writer") || w.looks > 361 {
+		t.Errorf("%d looks in an hour, state %s: %s", w.looks, s.State, s.Reason)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -18,16 +19,14 @@ import (
 // look asks for bootstrap files, if it is time to. A file that was not there before ends the pause
 // after a denial: somebody did something about it.
 func (k *Keeper) look(ctx context.Context) {
-	now, every := k.opt.Clock.Now(), k.opt.Times.Look
-	if k.state == Active || k.renewing {
-		every = k.opt.Times.Glance
-	}
+	now, every := k.opt.Clock.Now(), k.every()
 	if k.opt.Node == "" || !k.looked.IsZero() && now.Sub(k.looked) < every {
 		return
 	}
 	files, err := k.files(ctx)
 	if err != nil {
 		k.ladder.faults = []string{"asking for bootstrap files: " + err.Error()}
+		k.looked = now.Add(k.opt.Times.Look - every)
 		return
 	}
 	k.looked = now
@@ -43,6 +42,14 @@ func (k *Keeper) look(ctx context.Context) {
 		}
 	}
 	k.consume(ctx)
+}
+
+// every is how often the files are looked at: seldom while there is nothing to do about them.
+func (k *Keeper) every() time.Duration {
+	if k.consumed && (k.state == Active || k.renewing) {
+		return k.opt.Times.Glance
+	}
+	return k.opt.Times.Look
 }
 
 func (k *Keeper) files(ctx context.Context) (files []File, err error) {
@@ -185,6 +192,9 @@ func (k *Keeper) waiting(ctx context.Context) move {
 		if m, h := k.prober(ctx); h == holds {
 			return m // it was an API server that was behind
 		}
+	}
+	if !k.renewing && !slices.Contains(k.ladder.rungs, k.asker) {
+		return move{Requesting, "the bootstrap file " + k.asker.name + " is gone", 0}
 	}
 	a := k.api.get(ctx, k.link(), k.request.name)
 	switch a.verdict() {

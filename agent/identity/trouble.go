@@ -80,9 +80,11 @@ func (k *Keeper) rejected(why string) move {
 		k.doubt = k.opt.Clock.Now()
 		return move{Suspect, why, 0}
 	}
+	if k.asker.why != why {
+		k.tell(audit.CredentialRefused, "the API server does not know a bootstrap credential", audit.Field{Name: audit.Credential, Value: k.asker.name},
+			audit.Field{Name: audit.Reason, Value: why})
+	}
 	k.asker.refused, k.asker.why = k.opt.Clock.Now().Add(k.opt.Times.Refused), why
-	k.tell(audit.CredentialRefused, "the API server does not know a bootstrap credential", audit.Field{Name: audit.Credential, Value: k.asker.name},
-		audit.Field{Name: audit.Reason, Value: why})
 	return move{Requesting, why, 0}
 }
 
@@ -110,7 +112,7 @@ func (k *Keeper) active(ctx context.Context) move {
 
 // untilNext is when an identity that nobody complains about needs attention.
 func (k *Keeper) untilNext() time.Duration {
-	next := k.looked.Add(k.opt.Times.Glance)
+	next := k.looked.Add(k.every())
 	for _, t := range []time.Time{k.renew, k.probe} {
 		if t.Before(next) {
 			next = t

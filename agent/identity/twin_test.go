@@ -43,6 +43,7 @@ type world struct {
 	ca       *testpki.Authority
 	tokens   map[string]bool // those that work
 	rolled   bool            // no client certificate is known any more
+	revoked  string          // a serial number that is not
 	requests map[string]*twin
 	made     int // requests ever made
 	life     time.Duration
@@ -53,6 +54,8 @@ type world struct {
 	dir      map[string][]byte
 	files    []File
 	consumed []string
+	looks    int
+	broken   error // of the bootstrap directory
 	trail    []audit.Record
 
 	// contact is called before each contact with the outside. It may panic.
@@ -116,7 +119,7 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 // who is the user behind a request, "" if the server knows none.
 func (w *world) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
-		if w.rolled || w.now.After(certs[0].NotAfter) || certs[0].CheckSignatureFrom(w.ca.Cert) != nil {
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || certs[0].CheckSignatureFrom(w.ca.Cert) != nil {
 			return ""
 		}
 		return certs[0].Subject.CommonName
@@ -207,7 +210,8 @@ func (w *world) Remove(name string) error {
 
 func (w *world) Bootstrap(context.Context) ([]File, error) {
 	w.contact("bootstrap")
-	return w.files, nil
+	w.looks++
+	return w.files, w.broken
 }
 
 func (w *world) Consume(_ context.Context, digest string) (string, error) {
