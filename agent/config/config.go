@@ -23,8 +23,10 @@ type Settings struct {
 	Actions Actions
 	Follow  Follow
 	// Consume says what happens to a bootstrap credential that has served: delete, tombstone or keep.
-	Consume  string
-	Identity Identity
+	Consume string
+	// KubeletIdentity lets the kubelet's client certificate ask for a lost identity.
+	KubeletIdentity bool
+	Identity        Identity
 	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
 	// is nothing to do after a change was announced.
 	Digest plan.Digest

@@ -162,7 +162,7 @@ units:
   c.service: {verb: reload, enabled: false}
 actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
 follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
-bootstrap: {consume: tombstone}
+bootstrap: {consume: tombstone, kubeletIdentity: true}
 identity: {lifetime: 10m, look: 1s, pendingMax: 2s, probe: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
@@ -184,7 +184,8 @@ identity: {lifetime: 10m, look: 1s, pendingMax: 2s, probe: 3s, suspectAfter: 4s,
 		Actions: Actions{Timeout: 90 * time.Second},
 		Follow: Follow{Resync: time.Second, RetrySpread: time.Millisecond, RetryMax: 100 * time.Millisecond,
 			Silence: time.Second, WatchTimeout: 24 * time.Hour},
-		Consume: "tombstone",
+		Consume:         "tombstone",
+		KubeletIdentity: true,
 		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, PendingMax: 2 * time.Second, Probe: 3 * time.Second,
 			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
 		Digest: s.Digest,

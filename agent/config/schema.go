@@ -42,7 +42,8 @@ var profileRules = branch{
 		"timeout":  span(time.Second, time.Hour),
 	},
 	"bootstrap": branch{
-		"consume": oneOf("delete", "tombstone", "keep"),
+		"consume":         oneOf("delete", "tombstone", "keep"),
+		"kubeletIdentity": leaf(flag),
 	},
 	"identity": branch{
 		"lifetime":     span(10*time.Minute, 366*24*time.Hour),

@@ -36,7 +36,8 @@ func (in inputs) settings() (Settings, []error) {
 			Spread:   value[time.Duration](in, "actions.spread"),
 			Timeout:  value[time.Duration](in, "actions.timeout"),
 		},
-		Consume: value[string](in, "bootstrap.consume"),
+		Consume:         value[string](in, "bootstrap.consume"),
+		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
 		Identity: Identity{
 			Lifetime:     value[time.Duration](in, "identity.lifetime"),
 			Look:         value[time.Duration](in, "identity.look"),

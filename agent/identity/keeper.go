@@ -125,7 +125,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	if l := k.door.link.Swap(nil); l != nil {
 		l.close()
 	}
-	k.ladder.climb(nil, nil)
+	k.ladder.climb(nil, nil, nil)
 }
 
 // move is the outcome of one step: the state that follows, the fact behind it, and when to go on.

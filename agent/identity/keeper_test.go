@@ -404,3 +404,37 @@ func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
 		t.Errorf("%d looks in an hour, state %s: %s", w.looks, s.State, s.Reason)
 	}
 }
+
+func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
+	w, _ := active(t)
+	pair := w.ca.Client("system:node:worker-1", "system:nodes")
+	w.files = []File{w.file("ended", "ended"), {Name: "the kubelet", Digest: "pair", Content: secret.New(slices.Concat(pair.Cert, pair.Key)), Pair: true}}
+	w.now = w.now.Add(8 * time.Hour) // within the life of the test's kubelet, past that of ours
+	w.revoked = serial(t, w)
+	delete(w.dir, previousFile)
+	k := w.keeper()
+	k.step(t.Context())
+	<-k.readings
+	k.probe = w.now
+	w.until(k, Requesting, time.Hour)
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || len(w.files) != 2 {
+		t.Errorf("known as %q with %d files left", got, len(w.files))
+	}
+
+	fresh := newWorld(t)
+	fresh.files = w.files[1:]
+	if s := fresh.pass(fresh.keeper(), time.Minute); s.State != NoCredential || !strings.Contains(s.Reason, "none is known") {
+		t.Errorf("without a known cluster: state %s: %s", s.State, s.Reason)
+	}
+}
+
+// serial is that of the identity on disk.
+func serial(t *testing.T, w *world) string {
+	t.Helper()
+	g, err := decodeGeneration(w.dir[currentFile], "worker-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.leaf.SerialNumber.Text(16)
+}

@@ -32,9 +32,9 @@ type ladder struct {
 // bootstrapDir is where relative paths in a bootstrap file start.
 const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 
-// climb replaces the rungs: first is the first one unless it is nil, then the files follow. It reports
-// the files that are new. What is known of a file stays known while its content is the same.
-func (l *ladder) climb(first *credential, files []File) (fresh []*credential, refused []File) {
+// climb replaces the rungs: first is the first one unless it is nil, then the files follow. known is the
+// cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of a file stays known while its content is the same.
+func (l *ladder) climb(first *credential, files []File, known *cluster) (fresh []*credential, refused []File) {
 	var rungs []*credential
 	if first != nil {
 		rungs = append(rungs, first)
@@ -44,7 +44,7 @@ func (l *ladder) climb(first *credential, files []File) (fresh []*credential, re
 		c := l.find(f.Name, f.Digest)
 		if c == nil {
 			var err error
-			if c, err = newCredential(f); err != nil {
+			if c, err = newCredential(f, known); err != nil {
 				f.Refused = err.Error()
 				refused = append(refused, f)
 				l.faults = append(l.faults, f.Name+": "+f.Refused)
@@ -73,16 +73,32 @@ func (l *ladder) find(name, content string) *credential {
 	return l.rungs[i]
 }
 
-func newCredential(f File) (*credential, error) {
+func newCredential(f File, known *cluster) (*credential, error) {
 	if f.Refused != "" {
 		return nil, errors.New(f.Refused)
 	}
 	c := &credential{name: f.Name, content: f.Digest, digest: f.Digest}
 	var err error
-	if c.config, err = parse(f.Content.Reveal(), bootstrapDir); err != nil {
+	if f.Pair {
+		c.digest = ""
+		c.config, err = asPair(f, known)
+	} else {
+		c.config, err = parse(f.Content.Reveal(), bootstrapDir)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.link, err = newLink(c.config)
+	return c, err
+}
+
+// asPair is how to speak to the known cluster with somebody else's certificate.
+func asPair(f File, known *cluster) (config, error) {
+	if known == nil {
+		return config{}, errors.New("says nothing of a cluster, and none is known")
+	}
+	c, err := known.config()
+	c.transport.TLS.CertData, c.transport.TLS.KeyData = f.Content.Reveal(), f.Content.Reveal()
 	return c, err
 }
 

@@ -17,6 +17,9 @@ type File struct {
 	// Digest identifies the content; it is what Consume takes.
 	Digest  string
 	Content secret.Bytes
+	// Pair is set if the content is no kubeconfig but a certificate and its key in PEM, for the cluster
+	// that the lost identity was for. It is never consumed.
+	Pair bool
 	// Refused says why there is no content: the file's owner or mode, or what it is.
 	Refused string
 }

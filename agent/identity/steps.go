@@ -30,7 +30,7 @@ func (k *Keeper) look(ctx context.Context) {
 		return
 	}
 	k.looked = now
-	fresh, refused := k.ladder.climb(k.before(), files)
+	fresh, refused := k.ladder.climb(k.before(), files, k.known())
 	if len(fresh) > 0 && !k.penalty.IsZero() {
 		k.penalty, k.denials = now, 0
 	}
@@ -62,6 +62,16 @@ func (k *Keeper) files(ctx context.Context) (files []File, err error) {
 		files = append(files, File{Name: "systemd credential", Content: k.opt.Credential})
 	}
 	return files, nil
+}
+
+// known is the cluster of the identity that we have or had.
+func (k *Keeper) known() *cluster {
+	for _, g := range []*generation{k.current, k.previous} {
+		if g != nil {
+			return &g.Cluster
+		}
+	}
+	return nil
 }
 
 // before is the previous identity, as somebody who may ask for the next one.

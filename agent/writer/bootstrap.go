@@ -5,6 +5,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 
@@ -18,6 +19,13 @@ const (
 	bootstrapDir    = "/etc/node-cert-agent/bootstrap.d"
 	bootstrapSuffix = ".kubeconfig"
 	tombstoneSuffix = ".consumed"
+)
+
+// The kubelet's own client certificate and key, in one file: what the link in its directory leads to
+// (k8s.io/client-go/util/certificate, certificate_store.go). KubeletName is its name as a credential.
+const (
+	kubeletPair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	KubeletName = "the kubelet"
 )
 
 // Consume says what happens to a bootstrap credential that has served.
@@ -43,6 +51,14 @@ type Credential struct {
 func (l *Local) WithConsume(c Consume) *Local {
 	other := *l
 	other.consume = c
+	return &other
+}
+
+// WithKubelet is l handing out the kubelet's client certificate and key, too, as the last credential.
+// It is no kubeconfig but the two in PEM, and cannot be consumed.
+func (l *Local) WithKubelet(yes bool) *Local {
+	other := *l
+	other.kubelet = yes
 	return &other
 }
 
@@ -73,7 +89,24 @@ func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) {
 			out = append(out, c)
 		}
 	}
+	if l.kubelet {
+		out = append(out, l.asKubelet()...)
+	}
 	return out, nil
+}
+
+// asKubelet is nothing on a host without a kubelet.
+func (l *Local) asKubelet() (one []Credential) {
+	look := disk.Look{Target: disk.Target{Path: kubeletPair, FollowLink: true}}
+	for f := range l.tree.Observe([]disk.Look{look}) {
+		switch {
+		case f.Kind == plan.Regular && f.UID == os.Geteuid() && f.Mode&0o077 == 0:
+			one = append(one, Credential{Name: KubeletName, Digest: f.Digest, Content: secret.New(f.Data)})
+		case f.Kind != plan.Absent:
+			one = append(one, Credential{Name: KubeletName, Refused: "its client certificate is not a private file of root's: " + f.Reason})
+		}
+	}
+	return one
 }
 
 // Consume takes the credential with this digest out of use, and says what was done; nothing if there
@@ -84,7 +117,7 @@ func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, e
 		return "", err
 	}
 	for _, c := range all {
-		if c.Refused != "" || c.Digest != digest {
+		if c.Refused != "" || c.Digest != digest || c.Name == KubeletName {
 			continue
 		}
 		target := disk.Target{Path: path.Join(bootstrapDir, c.Name), Mode: 0o600, UID: -1, GID: -1}

@@ -117,3 +117,31 @@ func TestAHostWithoutABootstrapDirectoryHasNoCredentials(t *testing.T) {
 		t.Errorf("got %v, %v", all, err)
 	}
 }
+
+func TestTheKubeletsPairIsHandedOutOnlyIfAllowed(t *testing.T) {
+	local, root := newLocal(t)
+	dir := filepath.Join(root, filepath.Dir(kubeletPair))
+	dated := filepath.Join(dir, "kubelet-client-2026-11-21-12-00-00.pem")
+	for _, err := range []error{os.MkdirAll(dir, 0o755), os.WriteFile(dated, []byte("content of the kubelet"), 0o600),
+		os.Symlink(filepath.Base(dated), filepath.Join(root, kubeletPair))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := names(t, local); got != "" {
+		t.Errorf("handed out without being asked: %s", got)
+	}
+	local = local.WithKubelet(true).WithConsume(Delete)
+	if got := names(t, local); got != KubeletName {
+		t.Errorf("handed out: %s", got)
+	}
+	if done, err := local.Consume(t.Context(), plan.DigestOf([]byte("content of the kubelet"))); err != nil || done != "" {
+		t.Errorf("consumed: %q, %v", done, err)
+	}
+	if err := os.Chmod(dated, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, local); !strings.HasPrefix(got, KubeletName+" its client certificate is not a private file") {
+		t.Errorf("readable by all: %s", got)
+	}
+}

@@ -19,6 +19,7 @@ type Local struct {
 	tree     *disk.Tree
 	validate func(plan.Row, []byte) error
 	consume  Consume
+	kubelet  bool
 }
 
 // New serves these rows in this tree. What validate returns an error for is not staged; the error

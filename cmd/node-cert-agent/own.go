@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
 // runOwn follows the object with an identity of our own: got from a bootstrap credential, kept in the
@@ -121,7 +122,7 @@ func (c credentials) Bootstrap(ctx context.Context) ([]identity.File, error) {
 	}
 	files := make([]identity.File, len(all))
 	for i, f := range all {
-		files[i] = identity.File{Name: f.Name, Digest: f.Digest.String(), Content: f.Content, Refused: f.Refused}
+		files[i] = identity.File{Name: f.Name, Digest: f.Digest.String(), Content: f.Content, Refused: f.Refused, Pair: f.Name == writer.KubeletName}
 	}
 	return files, nil
 }

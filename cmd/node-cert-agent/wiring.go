@@ -209,7 +209,7 @@ type half interface {
 // half is the privileged half, or in plain mode the same code in this process.
 func (w *wiring) half(s config.Settings) half {
 	if w.plain {
-		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume))
+		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	}
 	return w.client
 }

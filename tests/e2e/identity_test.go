@@ -298,3 +298,24 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 	n.awaitApproved()
 	n.follows()
 }
+
+func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig + "bootstrap: {kubeletIdentity: true}\n"})
+	n.create(kubeletCA(testpki.NewCA("first")))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.must(n.RevokeToken(n.ctx, "token1"))
+	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.replaceIdentity(forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)))
+	pair := n.Plane.CA().Client("system:node:node", "system:nodes")
+	const pki = "/var/lib/kubelet/pki/"
+	n.must(n.Host.PutFile(pki+"kubelet-client-now.pem", host.File{Data: slices.Concat(pair.Cert, pair.Key), Mode: 0o600}))
+	n.run("ln", "-s", "kubelet-client-now.pem", pki+"kubelet-client-current.pem")
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+	n.noSecrets()
+}
