@@ -67,6 +67,8 @@ type Identity struct {
 	Lifetime time.Duration
 	// Look is how often bootstrap files are looked for while there is no identity.
 	Look time.Duration
+	// Glance is the same while there is one.
+	Glance time.Duration
 	// PendingMax is the longest pause between two looks at a request that nobody has approved.
 	PendingMax time.Duration
 	// Probe is how often the API server is asked whether it still knows the identity.

@@ -48,6 +48,7 @@ var profileRules = branch{
 	"identity": branch{
 		"lifetime":     span(10*time.Minute, 366*24*time.Hour),
 		"look":         span(100*time.Millisecond, time.Hour),
+		"glance":       span(time.Second, 24*time.Hour),
 		"pendingMax":   span(time.Second, time.Hour),
 		"probe":        span(time.Second, 24*time.Hour),
 		"suspectAfter": span(0, 24*time.Hour),

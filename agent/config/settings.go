@@ -41,6 +41,7 @@ func (in inputs) settings() (Settings, []error) {
 		Identity: Identity{
 			Lifetime:     value[time.Duration](in, "identity.lifetime"),
 			Look:         value[time.Duration](in, "identity.look"),
+			Glance:       value[time.Duration](in, "identity.glance"),
 			PendingMax:   value[time.Duration](in, "identity.pendingMax"),
 			Probe:        value[time.Duration](in, "identity.probe"),
 			SuspectAfter: value[time.Duration](in, "identity.suspectAfter"),

@@ -40,6 +40,14 @@ type generationNotes struct {
 	Received time.Time `json:"received"`
 	// Credential is the digest of the bootstrap file that it was got with, until that is consumed.
 	Credential string `json:"credential,omitempty"`
+	// Origin is the last bootstrap file that led here, consumed or not.
+	Origin origin `json:"origin,omitzero"`
+}
+
+// origin identifies a bootstrap file.
+type origin struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
 }
 
 // cluster is where an API server is and how it is verified.
@@ -54,6 +62,11 @@ type cluster struct {
 func (c config) cluster() cluster {
 	t := c.transport.TLS
 	return cluster{Server: c.server.String(), CA: t.CAData, CAFile: t.CAFile, ServerName: t.ServerName, Proxy: c.proxy}
+}
+
+// same reports whether both lead to one API server and trust the same.
+func (c cluster) same(other cluster) bool {
+	return c.Server == other.Server && bytes.Equal(c.CA, other.CA) && c.CAFile == other.CAFile
 }
 
 // config is the cluster without credentials.

@@ -50,6 +50,7 @@ type Keeper struct {
 	state    State
 	reason   string
 	renewing bool
+	moving   bool // to another cluster, from one where the identity works
 	current  *generation
 	previous *generation
 	pending  *pending
@@ -143,6 +144,10 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		}
 	}
 	k.look(ctx)
+	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
+		// What works comes first; the move begins again after it.
+		k.moving, k.state, k.penalty = false, Active, time.Time{}
+	}
 	act := map[State]func(context.Context) move{NoCredential: k.noCredential, Requesting: k.requesting, Pending: k.waiting,
 		Proving: k.proving, Active: k.active, Suspect: k.suspect}
 	return k.enter(act[k.state](ctx))
@@ -163,7 +168,7 @@ func (k *Keeper) enter(m move) time.Duration {
 
 func (k *Keeper) publish() {
 	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}
-	if k.renewing && s.State != Active && s.State != Suspect {
+	if (k.renewing || k.moving) && s.State != Active && s.State != Suspect {
 		s.State = Renewing
 	}
 	if k.current != nil {
@@ -234,6 +239,7 @@ func (k *Keeper) open(g *generation) (*link, error) {
 func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	old := k.door.link.Swap(l)
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
+	k.moving = false
 	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
 	if k.expired() {
 		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast

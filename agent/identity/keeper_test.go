@@ -438,3 +438,56 @@ func serial(t *testing.T, w *world) string {
 	}
 	return g.leaf.SerialNumber.Text(16)
 }
+
+func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
+	w.files = []File{moved.file("20-moved", "there")}
+	w.until(k, Renewing, 2*time.Hour)
+	moved.now = w.now
+	if s := w.pass(k, 3*time.Hour); s.State != Renewing || w.whoGoesThrough(k) != us || moved.made != 1 || w.made != 1 {
+		t.Errorf("state %s: %s, %d requests there, %d here", s.State, s.Reason, moved.made, w.made)
+	}
+	moved.approve = func(r *twin) { moved.now = w.now; moved.sign(r) }
+	w.until(k, Active, 2*time.Minute)
+	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us || len(w.files) > 0 {
+		t.Errorf("the server is %s, known as %s, %d files left", k.current.Cluster.Server, w.whoGoesThrough(k), len(w.files))
+	}
+	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil || previous.Cluster.Server != w.server.URL {
+		t.Errorf("the old identity is not kept: %v", err)
+	}
+}
+
+func TestOfTwoKeptFilesTheLaterOneWinsAndThatIsThat(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.now = map[string]bool{"there": true}, w.now.Add(time.Hour)
+	w.files = []File{w.file("10-token.kubeconfig", "good"), moved.file("20-moved", "there")}
+	w.keep = true
+	w.pass(k, 3*time.Hour)
+	if k.current.Cluster.Server != moved.server.URL || moved.made != 1 || w.made != 1 {
+		t.Errorf("the server is %s after %d requests here and %d there", k.current.Cluster.Server, w.made, moved.made)
+	}
+}
+
+func TestARenewalComesBeforeAMove(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
+	w.files = []File{moved.file("20-moved", "there")}
+	w.pass(k, w.life)
+	if w.made != 2 || w.records(audit.IdentityRenewed) != 1 || w.whoGoesThrough(k) != us {
+		t.Errorf("%d requests, known as %s", w.made, w.whoGoesThrough(k))
+	}
+}
+
+func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	w.files = []File{moved.file("20-moved", "ended")}
+	s := w.pass(k, 3*time.Hour)
+	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.whoGoesThrough(k) != us {
+		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
+	}
+}

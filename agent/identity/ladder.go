@@ -33,7 +33,8 @@ type ladder struct {
 const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 
 // climb replaces the rungs: first is the first one unless it is nil, then the files follow. known is the
-// cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of a file stays known while its content is the same.
+// cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of
+// a file stays known while its content is the same.
 func (l *ladder) climb(first *credential, files []File, known *cluster) (fresh []*credential, refused []File) {
 	var rungs []*credential
 	if first != nil {

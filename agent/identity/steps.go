@@ -119,6 +119,20 @@ func (k *Keeper) consume(ctx context.Context) {
 	k.current, k.consumed = &settled, true
 }
 
+// elsewhere is a bootstrap file that leads to another cluster than the one where the identity works:
+// the cluster has moved. Only a file later in name than the one that led here counts, or that one with
+// other content: of two files that are kept, we would else go from one to the other for ever.
+func (k *Keeper) elsewhere() *credential {
+	now, from := k.opt.Clock.Now(), k.current.Origin
+	for _, c := range k.ladder.rungs {
+		later := c.name > from.Name || c.name == from.Name && c.digest != from.Digest
+		if there := c.config.cluster(); c.digest != "" && later && !now.Before(c.refused) && !there.same(k.current.Cluster) {
+			return c
+		}
+	}
+	return nil
+}
+
 // noCredential waits for somebody as whom to ask.
 func (k *Keeper) noCredential(ctx context.Context) move {
 	if k.current != nil {
@@ -143,7 +157,16 @@ func (k *Keeper) requesting(ctx context.Context) move {
 			return move{Requesting, err.Error(), k.pause()}
 		}
 	}
-	if k.asker = nil; !k.renewing {
+	switch k.asker = nil; {
+	case k.moving:
+		if k.asker = k.elsewhere(); k.asker == nil {
+			k.moving = false
+			if err := k.forget(); err != nil {
+				return move{Active, err.Error(), 0} // and the key serves for an early renewal
+			}
+			return move{Active, k.reason, 0}
+		}
+	case !k.renewing:
 		if k.asker = k.ladder.next(now); k.asker == nil {
 			return move{NoCredential, k.ladder.why(), 0}
 		}
@@ -198,7 +221,7 @@ func (k *Keeper) forget() error {
 
 // waiting looks at the request. However long the approver stays away, it is the same object.
 func (k *Keeper) waiting(ctx context.Context) move {
-	if k.current != nil && !k.renewing && !k.opt.Clock.Now().Before(k.probe) {
+	if k.current != nil && !k.renewing && !k.moving && !k.opt.Clock.Now().Before(k.probe) {
 		if m, h := k.prober(ctx); h == holds {
 			return m // it was an API server that was behind
 		}
@@ -248,6 +271,12 @@ func (k *Keeper) take(certificate []byte) move {
 		}
 	} else {
 		g.Cluster, g.Credential = k.asker.config.cluster(), k.asker.digest
+	}
+	if k.current != nil {
+		g.Origin = k.current.Origin
+	}
+	if g.Credential != "" && !k.renewing {
+		g.Origin = origin{k.asker.name, k.asker.digest}
 	}
 	key, err := k.pending.encode()
 	if err == nil {

@@ -67,7 +67,7 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 		}
 	}
 	wait := max(k.pause(), a.after)
-	if !k.renewing && (in == Requesting || k.failures >= manyFailures) {
+	if !k.renewing && !k.moving && (in == Requesting || k.failures >= manyFailures) {
 		k.ladder.pass(k.asker)
 		in = Requesting
 	}
@@ -106,6 +106,10 @@ func (k *Keeper) active(ctx context.Context) move {
 	if k.pending != nil || !now.Before(k.renew) {
 		k.renewing = true
 		return move{Requesting, "", 0}
+	}
+	if k.elsewhere() != nil {
+		k.moving = true
+		return move{Requesting, "the cluster has moved", 0}
 	}
 	return move{Active, reason, k.untilNext()}
 }

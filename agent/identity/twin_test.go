@@ -54,6 +54,7 @@ type world struct {
 	dir      map[string][]byte
 	files    []File
 	consumed []string
+	keep     bool
 	looks    int
 	broken   error // of the bootstrap directory
 	trail    []audit.Record
@@ -216,6 +217,9 @@ func (w *world) Bootstrap(context.Context) ([]File, error) {
 
 func (w *world) Consume(_ context.Context, digest string) (string, error) {
 	w.contact("before consume")
+	if w.keep {
+		return "", nil
+	}
 	for i, f := range w.files {
 		if f.Digest == digest {
 			w.files = append(w.files[:i:i], w.files[i+1:]...)

@@ -106,7 +106,7 @@ func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Optio
 	}
 	i := s.Identity
 	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)}, Credential: handedOver(), Trail: w.trail,
-		Times: identity.Times{Look: i.Look, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
+		Times: identity.Times{Look: i.Look, Glance: i.Glance, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 
 // credentials are the bootstrap files as package identity wants them.

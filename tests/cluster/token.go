@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
 )
 
@@ -32,8 +33,11 @@ subjects:
 
 // MakeToken makes a bootstrap token with this id (six letters or digits) that may ask for
 // certificates.
-func (c *Cluster) MakeToken(ctx context.Context, id string) error {
-	return c.Plane.Apply(ctx, []byte(rights+fmt.Sprintf(`---
+func (c *Cluster) MakeToken(ctx context.Context, id string) error { return MakeToken(ctx, c.Plane, id) }
+
+// MakeToken is the same for any control plane.
+func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
+	return p.Apply(ctx, []byte(rights+fmt.Sprintf(`---
 apiVersion: v1
 kind: Secret
 metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
@@ -56,7 +60,10 @@ func (c *Cluster) RevokeToken(ctx context.Context, id string) error {
 }
 
 // PutToken puts a kubeconfig with the token into the host's bootstrap directory, under this name.
-func (c *Cluster) PutToken(name, id string) error {
+func (c *Cluster) PutToken(name, id string) error { return c.PutTokenFor(c.Plane, Server, name, id) }
+
+// PutTokenFor is the same for a control plane that the host finds at this address.
+func (c *Cluster) PutTokenFor(p *controlplane.Plane, server, name, id string) error {
 	return c.Host.PutFile(BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters:
@@ -66,12 +73,16 @@ users:
 contexts:
 - {name: x, context: {cluster: c, user: u}}
 current-context: x
-`, Server, base64.StdEncoding.EncodeToString(c.Plane.CA().PEM()), id, TokenSecret)})
+`, server, base64.StdEncoding.EncodeToString(p.CA().PEM()), id, TokenSecret)})
 }
 
 // Requests lists the agents' requests: name, and the conditions' types joined by commas.
 func (c *Cluster) Requests(ctx context.Context) (map[string]string, error) {
-	out, err := c.Plane.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+	return requests(ctx, c.Plane)
+}
+
+func requests(ctx context.Context, p *controlplane.Plane) (map[string]string, error) {
+	out, err := p.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +96,20 @@ func (c *Cluster) Requests(ctx context.Context) (map[string]string, error) {
 }
 
 // Approve approves every request that nobody has decided about.
-func (c *Cluster) Approve(ctx context.Context) error { return c.decide(ctx, "approve") }
+func (c *Cluster) Approve(ctx context.Context) error { return Decide(ctx, c.Plane, "approve") }
 
 // Deny denies every request that nobody has decided about.
-func (c *Cluster) Deny(ctx context.Context) error { return c.decide(ctx, "deny") }
+func (c *Cluster) Deny(ctx context.Context) error { return Decide(ctx, c.Plane, "deny") }
 
-func (c *Cluster) decide(ctx context.Context, verb string) error {
-	all, err := c.Requests(ctx)
+// Decide approves or denies every request that nobody has decided about, in any control plane.
+func Decide(ctx context.Context, p *controlplane.Plane, verb string) error {
+	all, err := requests(ctx, p)
 	if err != nil {
 		return err
 	}
 	for name, conditions := range all {
 		if conditions == "" {
-			if _, err := c.Plane.Kubectl(ctx, "certificate", verb, name); err != nil {
+			if _, err := p.Kubectl(ctx, "certificate", verb, name); err != nil {
 				return err
 			}
 		}

@@ -8,16 +8,19 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -25,7 +28,7 @@ import (
 const (
 	// patientConfig has the identity's times in seconds.
 	patientConfig = cluster.Config + `node: {name: node}
-identity: {look: 200ms, pendingMax: 1s, probe: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}
+identity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}
 `
 	stateDir     = "/var/lib/node-cert-agent/"
 	identityFile = stateDir + "identity.pem"
@@ -318,4 +321,32 @@ func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *test
 	n.awaitApproved()
 	n.follows()
 	n.noSecrets()
+}
+
+func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
+	n := identified(t)
+	moved, err := controlplane.Start(n.ctx, controlplane.Options{})
+	n.must(err)
+	t.Cleanup(func() { n.must(moved.Stop()) })
+	n.must(moved.InstallCRD(n.ctx))
+	n.must(moved.AllowAgents(n.ctx))
+	n.must(cluster.MakeToken(n.ctx, moved, "token2"))
+	there := testpki.NewCA("there")
+	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(), Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
+	n.must(err)
+	u, err := url.Parse(moved.URL())
+	n.must(err)
+	port, err := n.Host.Listen(n.ctx, "127.0.0.1:7443", u.Host)
+	n.must(err)
+	t.Cleanup(port.Close)
+	n.must(n.PutTokenFor(moved, "https://127.0.0.1:7443", "20-moved", "token2"))
+
+	n.awaitIdentity("renewing")
+	n.follows() // the old cluster, meanwhile
+	n.must(cluster.Decide(n.ctx, moved, "approve"))
+	n.awaitFile(cluster.KubeletCA, there)
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.awaitState("following")
+	n.wantFile(cluster.KubeletCA, there)
 }
