@@ -8,9 +8,10 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev
 
 .PHONY: build demo test bench fuzz lint controlplane host-root packages clean
 
-## build: the static binary, bin/node-cert-agent
+## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
 build:
 	$(GOBUILD) -o bin/node-cert-agent ./cmd/node-cert-agent
+	$(GOBUILD) -o bin/node-cert-approver ./cmd/node-cert-approver
 
 ## demo: the main job on real parts, told as it happens (KEEP=1 leaves it running)
 demo: build packages

@@ -44,11 +44,18 @@ var house = map[string][]string{
 	"agent/agenttest":     {"agent", "agent/audit", "agent/plan", "agent/report"},
 	"packaging/profiles":  {},
 	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+
+	"approver/verdict":       {"agent/csr"},
+	"approver":               {"agent/csr", "approver/verdict"},
+	"cmd/node-cert-approver": {"approver", "approver/verdict"},
 }
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/":                                  {"agent/identity"},
+	"k8s.io/":                                  {"agent/identity", "approver", "approver/verdict", "cmd/node-cert-approver"},
+	"k8s.io/api/":                              {"approver", "approver/verdict"},
+	"k8s.io/client-go/kubernetes":              {"approver", "cmd/node-cert-approver"},
+	"k8s.io/client-go/dynamic":                 {"approver", "cmd/node-cert-approver"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
@@ -70,7 +77,9 @@ var only = map[string][]string{
 var pure = map[string][]string{
 	"agent/plan": {"os", "net", "net/http", "context", "syscall", "log"},
 	"agent/pki":  {"os", "net", "net/http", "context", "syscall", "log"},
-	"agent/csr":  {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
+
+	"approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
+	"agent/csr":        {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }
 
 // file is one parsed source file of the module.

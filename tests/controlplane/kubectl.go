@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,8 +39,51 @@ func (p *Plane) InstallCRD(ctx context.Context) error {
 	return p.install(ctx, p.manifest("crd/controllerconfigs.node-cert-agent.io.yaml"), "node-cert-agent.io/v1alpha1")
 }
 
+// InstallShipped installs what the project ships for a cluster, all of packaging/kubernetes but the
+// component single-use, and waits as InstallOpenShiftCRD does. Nothing of it runs here: there is no node.
+func (p *Plane) InstallShipped(ctx context.Context) error {
+	if _, err := p.kubectl(ctx, nil, "apply", "--server-side", "-k", p.manifest("")); err != nil {
+		return err
+	}
+	err := p.served(ctx, "node-cert-agent.io/v1alpha1/controllerconfigs", "node-cert-agent.io/v1alpha1/nodecertificatestates")
+	if err != nil {
+		return err
+	}
+	return p.policed(ctx)
+}
+
+// policed waits until the API server, which reads policies with a delay and says nothing about it,
+// refuses an agent what the policies forbid: to report on another node.
+func (p *Plane) policed(ctx context.Context) error {
+	ctx, cancel := limit(ctx)
+	defer cancel()
+	agent := p.Client("node-cert-agent:node:nobody", "node-cert-agent:nodes")
+	defer agent.CloseIdleConnections()
+	return poll(ctx, 20*time.Millisecond, func() error {
+		resp, err := agent.Post(p.URL()+"/apis/node-cert-agent.io/v1alpha1/nodecertificatestates?dryRun=All", "application/json", strings.NewReader(
+			`{"apiVersion":"node-cert-agent.io/v1alpha1","kind":"NodeCertificateState","metadata":{"name":"another"}}`))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(answer), "'node-cert-agent-states'") {
+			err = fmt.Errorf("waiting for the policies: an agent's report on another node was answered %s", resp.Status)
+		}
+		return err
+	})
+}
+
+// InstallSingleUse adds the component single-use to what InstallShipped installs.
+func (p *Plane) InstallSingleUse(ctx context.Context) error {
+	_, err := p.kubectl(ctx, nil, "apply", "--server-side", "-f", p.manifest("components/single-use/rbac.yaml"),
+		"-f", p.manifest("components/single-use/fence.yaml"))
+	return err
+}
+
 // AllowAgents grants the group node-cert-agent:nodes what the shipped manifest grants it: to get,
-// list and watch the one object, in both kinds. The kinds need not be installed.
+// list and watch the one object, in both kinds, and what an agent needs beside that. The kinds need not
+// be installed. The policies that narrow it come with InstallShipped only.
 func (p *Plane) AllowAgents(ctx context.Context) error {
 	return p.applyFile(ctx, p.manifest("rbac/agent.yaml"))
 }
@@ -62,13 +106,17 @@ func (p *Plane) install(ctx context.Context, file, version string) error {
 	if err := p.applyFile(ctx, file); err != nil {
 		return err
 	}
+	return p.served(ctx, version+"/controllerconfigs")
+}
+
+func (p *Plane) served(ctx context.Context, kinds ...string) error {
 	ctx, cancel := limit(ctx)
 	defer cancel()
-	err := poll(ctx, 20*time.Millisecond, func() error {
-		return get200(ctx, p.admin, p.URL()+"/apis/"+version+"/controllerconfigs")
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the kind in %s to be served: %v", file, err)
+	for _, kind := range kinds {
+		err := poll(ctx, 20*time.Millisecond, func() error { return get200(ctx, p.admin, p.URL()+"/apis/"+kind) })
+		if err != nil {
+			return fmt.Errorf("waiting for %s to be served: %v", kind, err)
+		}
 	}
 	return nil
 }

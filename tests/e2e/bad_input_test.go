@@ -114,12 +114,12 @@ func TestAFullDiskIsAStateAndHeals(t *testing.T) {
 	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "no space left on device") })
 	n.awaitFile(certsD("r"), b)
 	n.wantFile(cluster.KubeletCA, a)
-	if left := n.run("ls", "-A", "/etc/kubernetes"); strings.Contains(left, "."+"kubelet-ca.crt") {
-		t.Errorf("something half written was left: %s", left)
-	}
 	n.run("rm", "/etc/kubernetes/ballast")
 	n.awaitFile(cluster.KubeletCA, b)
 	n.await("no trouble", func() bool { return n.status().Trouble == "" })
+	if left := n.run("ls", "-A", "/etc/kubernetes"); strings.Contains(left, ".kubelet-ca.crt") {
+		t.Errorf("something half written was left: %s", left)
+	}
 }
 
 func TestAStrangerIsRefusedByTheWriterEvenInTheRightGroup(t *testing.T) {

@@ -30,6 +30,7 @@ var parts = []part{
 	{name: "unit", args: test("./...")},
 	{name: "race", args: test("-race", "./agent/...", "./cmd/...")},
 	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
+	{name: "permissions", args: test("-tags", "real", "./tests/permissions/...")},
 	{name: "host", args: test("-tags", "real", "./tests/host/...")},
 	{name: "crash", args: test("-tags", "real", "./tests/crash/...", "./agent/disk/...", "./agent/writer/...")},
 	{name: "demo", args: test("-tags", "real", "./tests/demo/...")},

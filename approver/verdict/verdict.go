@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verdict decides whether a CertificateSigningRequest for a node's identity is approved, denied
+// or left alone. It is pure: the object, what others say about it, and the time come in; a word and the
+// fact behind it come out.
+//
+// It owns the checks of the approver and their order. It promises that what it approves gives one node
+// its own identity and nothing else, that it denies only requests which carry our user prefix or our
+// group and can never become right, and that whatever may change (a right, the inventory, a heartbeat)
+// leaves the request pending, because a denial cannot be taken back. It accepts any input.
+//
+// It does not look at names in DNS or at addresses: they fail for reasons that are not the requester's.
+//
+// Sources: the pages "Certificates and Certificate Signing Requests" and "Authenticating with Bootstrap
+// Tokens" of the Kubernetes documentation; package csr for the form of a request.
+package verdict
+
+import (
+	"fmt"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+)
+
+// Word is what is to be done with a request.
+type Word int
+
+// The words. Ignore is for what is not ours, or is decided: not even an event is due.
+const (
+	Ignore Word = iota
+	Leave
+	Deny
+	Approve
+)
+
+// String is the word in lower case.
+func (w Word) String() string { return [...]string{"ignore", "leave", "deny", "approve"}[w] }
+
+// Check names the check that decided, for events and conditions.
+type Check string
+
+// The checks, in the order in which they are made.
+const (
+	// Ours: our signer and our user prefix or group, undecided.
+	Ours Check = "ours"
+	// Age: younger than a day, the time after which Kubernetes removes a pending request.
+	Age Check = "age"
+	// Form: the PKCS#10, as package csr wants it.
+	Form Check = "form"
+	// Usages: digital signature and client auth, nothing else.
+	Usages Check = "usages"
+	// Lifetime: expirationSeconds is set and no longer than allowed.
+	Lifetime Check = "lifetime"
+	// Name: the object's name is the digest of its content.
+	Name Check = "name"
+	// Requester: nobody asks for a node that it is known not to be.
+	Requester Check = "requester"
+	// Access: the requester holds the right to bootstrap or to renew.
+	Access Check = "access"
+	// Inventory: the node is known.
+	Inventory Check = "inventory"
+	// Live: no identity in use is taken over.
+	Live Check = "live identity"
+)
+
+// Verdict is the outcome for one request.
+type Verdict struct {
+	Word
+	// Check is the one that decided; for an approval it is empty.
+	Check Check
+	// Fact is one line for people, without control characters.
+	Fact string
+	// Again is when a request that is left may fare better without anybody doing anything, or zero.
+	Again time.Time
+}
+
+// Message is check and fact, as events and conditions show them.
+func (v Verdict) Message() string {
+	if v.Check == "" {
+		return v.Fact
+	}
+	return string(v.Check) + ": " + v.Fact
+}
+
+// Policy is what the administrator may choose.
+type Policy struct {
+	// MaxLifetime is the longest lifetime that may be asked for.
+	MaxLifetime time.Duration
+	// StaleAfter is how long after its last heartbeat an identity no longer counts as in use.
+	StaleAfter time.Duration
+}
+
+// Facts are what others say about a claim. The zero value is what is known about nobody.
+type Facts struct {
+	// Access is the answer to the SubjectAccessReview for Claim.Right.
+	Access bool
+	// Known is set if there is a Node of the name, or the administrator's list holds it.
+	Known bool
+	// Identity is what the node last reported, nil if it never did.
+	Identity *Identity
+	// Admitted is when the approver last approved a first certificate for the node, or zero, and Last
+	// the name of that request.
+	Admitted time.Time
+	Last     string
+	// TokenCreated is when the requester's bootstrap token was made, zero if that is unknown.
+	TokenCreated time.Time
+	// Allowed is the name of a request that an administrator lets replace a live identity.
+	Allowed string
+}
+
+// Identity is a certificate of a node, by its own report; times may be zero.
+type Identity struct {
+	Issued, Expires time.Time
+	// Heartbeat is when the node last wrote, by the API server's clock.
+	Heartbeat time.Time
+}
+
+// Decide is Read and Judge in one, for facts that are known beforehand.
+func Decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now time.Time) Verdict {
+	c, v := Read(o, p, now)
+	if c == nil {
+		return v
+	}
+	return Judge(*c, f, p, now)
+}
+
+// Judge decides about a claim once the facts are known.
+func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
+	if !f.Access {
+		return leave(Access, time.Time{}, "%s may not create %s.%s", quoted(c.User), c.Right(), certificates.GroupName)
+	}
+	if c.Class == Agent {
+		// A node that was admitted with a credential of its own need not be a Node, such as a firewall.
+		if !f.Known && f.Admitted.IsZero() {
+			return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list", c.Node)
+		}
+		return Verdict{Word: Approve, Fact: fmt.Sprintf("the agent of %s renews its certificate", c.Node)}
+	}
+	if !f.Known && !c.Bound {
+		return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list, and the credential is not bound to it", c.Node)
+	}
+	if v, taken := live(c, f, p, now); taken {
+		return v
+	}
+	return Verdict{Word: Approve, Fact: fmt.Sprintf("%s asks for the first certificate of %s", quoted(c.User), c.Node)}
+}
+
+// backdate is what the signer of Kubernetes takes off NotBefore.
+const backdate = 5 * time.Minute
+
+// live tells whether the claim would replace an identity in use, and what would help then.
+func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
+	if f.Identity == nil {
+		return Verdict{}, false
+	}
+	until := f.Identity.Heartbeat.Add(p.StaleAfter)
+	if e := f.Identity.Expires; !e.IsZero() && e.Before(until) {
+		until = e
+	}
+	// The same request as last is the same key: a second try of ours or of the node's, and no takeover.
+	if !now.Before(until) || f.Allowed == c.Request || f.Last == c.Request || c.Class == Kubelet {
+		return Verdict{}, false
+	}
+	since := f.Identity.Issued.Add(backdate)
+	if f.Admitted.After(since) {
+		since = f.Admitted
+	}
+	if c.Bound && f.TokenCreated.After(since) {
+		return Verdict{}, false
+	}
+	return leave(Live, until, "the identity of %s is in use, last seen %s; what helps: a token for this node made after %s, "+
+		"the annotation %s=%s on its state object, or to wait until %s",
+		c.Node, stamp(f.Identity.Heartbeat), stamp(since), AllowAnnotation, c.Request, stamp(until)), true
+}
+
+// AllowAnnotation on a node's state object names the one request that may replace its live identity.
+const AllowAnnotation = "node-cert-agent.io/allow-rebootstrap"
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func leave(c Check, again time.Time, format string, args ...any) Verdict {
+	return Verdict{Word: Leave, Check: c, Fact: fmt.Sprintf(format, args...), Again: again}
+}
+
+func deny(c Check, format string, args ...any) Verdict {
+	return Verdict{Word: Deny, Check: c, Fact: fmt.Sprintf(format, args...)}
+}
+
+func quoted(user string) string { return fmt.Sprintf("%.128q", user) }

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package permissions
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+)
+
+const (
+	states   = "/apis/node-cert-agent.io/v1alpha1/nodecertificatestates"
+	requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+)
+
+// bearer is a client with a token and no certificate.
+func bearer(p *controlplane.Plane, token string) *http.Client {
+	transport := p.AdminClient().Transport.(*http.Transport).Clone()
+	transport.TLSClientConfig.Certificates = nil
+	return &http.Client{Transport: with{transport, token}}
+}
+
+type with struct {
+	http.RoundTripper
+	token string
+}
+
+func (w with) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+w.token)
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// token makes a bootstrap token with an extra group.
+func token(t *testing.T, p *controlplane.Plane, id, group string, labels string) string {
+	t.Helper()
+	must(t, p.Apply(t.Context(), fmt.Appendf(nil, `
+apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-%[1]s, namespace: kube-system, labels: {%[3]s}}
+type: bootstrap.kubernetes.io/token
+stringData: {token-id: %[1]s, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", auth-extra-groups: "%[2]s"}
+`, id, group, labels)))
+	return id + ".0123456789abcdef"
+}
+
+// request is an object that asks for a client certificate.
+func request(t *testing.T, name, cn, o string) map[string]any {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: []string{o}}}, key)
+	must(t, err)
+	return map[string]any{
+		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			"signerName": csr.Signer, "usages": csr.Usages(), "expirationSeconds": 604800},
+	}
+}
+
+func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
+	p := plane(t)
+	name := func(c string) string { return csr.NamePrefix + strings.Repeat(c, 32) }
+	spec := func(field string, value any) func(map[string]any) {
+		return func(r map[string]any) { r["spec"].(map[string]any)[field] = value }
+	}
+	renamed := func(n string) func(map[string]any) {
+		return func(r map[string]any) { r["metadata"] = map[string]any{"name": n} }
+	}
+	for who, client := range map[string]*http.Client{
+		"an agent":          p.Client(csr.User("a"), csr.Group),
+		"a bootstrap token": bearer(p, token(t, p, "abcdef", csr.BootstrapGroup, "")),
+	} {
+		good := name("a")
+		if who == "an agent" {
+			good = name("b")
+		}
+		if code, answer := ask(t, client, http.MethodPost, p.URL()+requests, request(t, good, csr.User("a"), csr.Group)); code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", who, code, answer)
+		}
+		if code, _ := ask(t, client, http.MethodGet, p.URL()+requests+"/"+good, nil); code != http.StatusOK {
+			t.Errorf("%s cannot read its request: %d", who, code)
+		}
+		for sentence, change := range map[string]func(map[string]any){
+			"the kubelet's signer":      spec("signerName", "kubernetes.io/kube-apiserver-client-kubelet"),
+			"a serving signer":          spec("signerName", "kubernetes.io/kubelet-serving"),
+			"a stranger's signer":       spec("signerName", "example.com/signer"),
+			"a further usage":           spec("usages", []string{"digital signature", "client auth", "server auth"}),
+			"another usage":             spec("usages", []string{"key encipherment", "client auth"}),
+			"one usage":                 spec("usages", []string{"client auth"}),
+			"no lifetime":               spec("expirationSeconds", nil),
+			"ten years":                 spec("expirationSeconds", 10*365*24*3600),
+			"a name of its own":         renamed("mine"),
+			"a name of another's":       renamed("csr-abcde"),
+			"a name that is too long":   renamed(name("a") + "a"),
+			"a name made by the server": func(r map[string]any) { r["metadata"] = map[string]any{"generateName": csr.NamePrefix} },
+			"system:masters": func(r map[string]any) {
+				spec("request", request(t, "", csr.User("a"), "system:masters")["spec"].(map[string]any)["request"])(r)
+			},
+		} {
+			r := request(t, name("c"), csr.User("a"), csr.Group)
+			change(r)
+			if code, answer := ask(t, client, http.MethodPost, p.URL()+requests, r); code < 400 || code >= 500 || code == http.StatusConflict {
+				t.Errorf("%s asks for %s: %d %s", who, sentence, code, answer)
+			} else if !strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-agent-requests'") && sentence != "system:masters" {
+				t.Errorf("%s asks for %s and is refused by somebody else: %s", who, sentence, answer)
+			}
+		}
+	}
+}
+
+func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
+	p := plane(t)
+	agent := p.Client(csr.User("a"), csr.Group)
+	state := func(name string, more map[string]any) map[string]any {
+		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"state": "synced", "synced": map[string]any{"resourceVersion": "7"}, "counts": map[string]any{"held": 0, "owed": 1},
+				"earliestExpiry": "2027-01-01T00:00:00Z", "identity": map[string]any{"expires": "2026-12-24T00:00:00Z"}}}
+		for k, v := range more {
+			s["metadata"].(map[string]any)[k] = v
+		}
+		return s
+	}
+	apply := func(name string) string {
+		return p.URL() + states + "/" + name + "?fieldManager=node-cert-agent&force=true"
+	}
+	for _, want := range []int{http.StatusCreated, http.StatusOK} {
+		if code, answer := ask(t, agent, http.MethodPatch, apply("a"), state("a", nil)); code != want {
+			t.Fatalf("its own: %d %s, want %d", code, answer, want)
+		}
+	}
+	if code, answer := ask(t, p.AdminClient(), http.MethodPatch, apply("b"), state("b", nil)); code != http.StatusCreated {
+		t.Fatalf("the administrator: %d %s", code, answer)
+	}
+	for sentence, refused := range map[string]struct {
+		method, url string
+		body        any
+	}{
+		"another's, there":         {http.MethodPatch, apply("b"), state("b", nil)},
+		"another's, new":           {http.MethodPatch, apply("c"), state("c", nil)},
+		"another's, by POST":       {http.MethodPost, p.URL() + states, state("c", nil)},
+		"an annotation":            {http.MethodPatch, apply("a"), state("a", map[string]any{"annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}})},
+		"a label":                  {http.MethodPatch, apply("a"), state("a", map[string]any{"labels": map[string]string{"x": "y"}})},
+		"a finalizer":              {http.MethodPatch, apply("a"), state("a", map[string]any{"finalizers": []string{"example.com/x"}})},
+		"status":                   {http.MethodPatch, p.URL() + states + "/a/status?fieldManager=x", state("a", nil)},
+		"update":                   {http.MethodPut, p.URL() + states + "/a", state("a", nil)},
+		"delete":                   {http.MethodDelete, p.URL() + states + "/a", nil},
+		"reading its own":          {http.MethodGet, p.URL() + states + "/a", nil},
+		"reading all":              {http.MethodGet, p.URL() + states, nil},
+		"secrets":                  {http.MethodGet, p.URL() + "/api/v1/secrets", nil},
+		"a secret":                 {http.MethodGet, p.URL() + "/api/v1/namespaces/kube-system/secrets/x", nil},
+		"nodes":                    {http.MethodGet, p.URL() + "/api/v1/nodes", nil},
+		"its node":                 {http.MethodGet, p.URL() + "/api/v1/nodes/a", nil},
+		"all requests":             {http.MethodGet, p.URL() + requests, nil},
+		"approval":                 {http.MethodPut, p.URL() + requests + "/x/approval", request(t, "x", csr.User("a"), csr.Group)},
+		"a controllerconfig":       {http.MethodGet, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/other", nil},
+		"writing what it watches":  {http.MethodPatch, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/machine-config-controller?fieldManager=x", map[string]any{}},
+		"binding a role to itself": {http.MethodPost, p.URL() + "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", map[string]any{}},
+	} {
+		if code, answer := ask(t, agent, refused.method, refused.url, refused.body); code != http.StatusForbidden && code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s", sentence, code, answer)
+		}
+	}
+	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
+	must(t, err)
+	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced"} {
+		if !strings.Contains(out, want) || strings.Count(out, "\n") != 3 {
+			t.Errorf("not one readable line for each node, with %s:\n%s", want, out)
+		}
+	}
+	t.Logf("\n%s", out)
+}
+
+func TestAKubeletStillJoins(t *testing.T) {
+	p := plane(t)
+	const group = "system:bootstrappers:kubeadm:default-node-token"
+	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+		_, err := p.Kubectl(t.Context(), "create", "clusterrolebinding", strings.ReplaceAll(role, ":", "-"), "--clusterrole="+role, "--group="+group)
+		must(t, err)
+	}
+	kubelet := bearer(p, token(t, p, "kubele", group, ""))
+	r := request(t, "csr-kubelet", "system:node:a", "system:nodes")
+	r["spec"].(map[string]any)["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
+	delete(r["spec"].(map[string]any), "expirationSeconds")
+	poll(t, func() bool { // the bindings reach the authoriser with a delay
+		code, answer := ask(t, kubelet, http.MethodPost, p.URL()+requests, r)
+		if code != http.StatusCreated && code != http.StatusForbidden {
+			t.Fatalf("the kubelet's request: %d %s", code, answer)
+		}
+		return code == http.StatusCreated
+	})
+	_, err := p.Kubectl(t.Context(), "wait", "csr/csr-kubelet", "--for=jsonpath={.status.certificate}", "--timeout=30s")
+	must(t, err)
+	node := p.Client("system:node:a", "system:nodes")
+	code, answer := ask(t, node, http.MethodPost, p.URL()+"/api/v1/nodes", map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "a"}})
+	if code != http.StatusCreated {
+		t.Errorf("the kubelet registers its node: %d %s", code, answer)
+	}
+}
+
+func TestTheApproverIsFenced(t *testing.T) {
+	p := plane(t)
+	client := p.Client(approver, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
+	approve := func(name string, change func(spec map[string]any)) (int, string) {
+		r := request(t, name, csr.User("a"), csr.Group)
+		change(r["spec"].(map[string]any))
+		if code, answer := ask(t, p.AdminClient(), http.MethodPost, p.URL()+requests, r); code != http.StatusCreated {
+			t.Fatalf("%s: %d %s", name, code, answer)
+		}
+		r["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Test"}}}
+		return ask(t, client, http.MethodPut, p.URL()+requests+"/"+name+"/approval", r)
+	}
+	good := csr.NamePrefix + strings.Repeat("v", 32)
+	if code, answer := approve(good, func(map[string]any) {}); code != http.StatusOK {
+		t.Errorf("a good request: %d %s", code, answer)
+	}
+	for name, change := range map[string]func(map[string]any){
+		"by-name":                                func(map[string]any) {},
+		csr.NamePrefix + strings.Repeat("1", 32): func(s map[string]any) { s["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet" },
+		csr.NamePrefix + strings.Repeat("2", 32): func(s map[string]any) { s["usages"] = []string{"client auth"} },
+		csr.NamePrefix + strings.Repeat("3", 32): func(s map[string]any) { s["expirationSeconds"] = 10 * 365 * 24 * 3600 },
+	} {
+		if code, answer := approve(name, change); code != http.StatusForbidden && code != http.StatusUnprocessableEntity {
+			t.Errorf("%s could be approved: %d %s", name, code, answer)
+		}
+	}
+	secrets := p.URL() + "/api/v1/namespaces/kube-system/secrets/"
+	token(t, p, "shared", csr.BootstrapGroup, "")
+	token(t, p, "single", csr.BootstrapGroup, `node-cert-agent.io/single-use: "true"`)
+	poll(t, func() bool { // the policy reaches the server with a delay
+		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared", map[string]any{"dryRun": []string{"All"}})
+		return code == http.StatusForbidden || code == http.StatusUnprocessableEntity
+	})
+	if code, answer := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-single", nil); code != http.StatusOK {
+		t.Errorf("a token for single use: %d %s", code, answer)
+	}
+	if code, _ := ask(t, client, http.MethodGet, p.URL()+"/api/v1/secrets", nil); code != http.StatusForbidden {
+		t.Errorf("all secrets: %d", code)
+	}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package permissions
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+)
+
+const (
+	agent     = "node-cert-agent:nodes"
+	bootstrap = "system:bootstrappers:node-cert-agent"
+	approver  = "system:serviceaccount:node-cert-agent:node-cert-approver"
+)
+
+// plane starts a control plane with everything that is shipped.
+func plane(t *testing.T) *controlplane.Plane {
+	t.Helper()
+	p, err := controlplane.Start(t.Context(), controlplane.Options{Progress: t.Output()})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, p.InstallShipped(t.Context()))
+	must(t, p.InstallSingleUse(t.Context()))
+	return p
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask sends one request and returns the status and the body.
+func ask(t *testing.T, c *http.Client, method, url string, body any) (int, string) {
+	t.Helper()
+	b, err := json.Marshal(body)
+	must(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(b))
+	must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
+	resp, err := c.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp.StatusCode, string(answer)
+}
+
+func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
+	p := plane(t)
+	must(t, p.InstallOpenShiftCRD(t.Context()))
+	table, err := Read(manifests)
+	must(t, err)
+	subjects := map[string]map[string]any{
+		agent:     {"user": "node-cert-agent:node:a", "groups": []string{agent, "system:authenticated"}},
+		bootstrap: {"user": "system:bootstrap:abcdef", "groups": []string{"system:bootstrappers", bootstrap, "system:authenticated"}},
+		approver:  {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent", "system:authenticated"}},
+	}
+	if len(table) != len(subjects) {
+		t.Fatalf("the manifests know %d roles, the test %d", len(table), len(subjects))
+	}
+	questions := universe(t, p, table)
+	for role, subject := range subjects {
+		t.Run(role, func(t *testing.T) {
+			granted := 0
+			for q, yes := range answers(t, p, subject, questions) {
+				if yes {
+					granted++
+				}
+				if want := table.Allows(role, q) || everybody(q); yes != want {
+					t.Errorf("%+v is granted: %v, want %v", q, yes, want)
+				}
+			}
+			t.Logf("%d questions, %d granted", len(questions), granted)
+		})
+	}
+}
+
+// everybody is what Kubernetes grants all authenticated users: to ask about themselves.
+func everybody(q Request) bool {
+	return q.Verb == "create" && (q.Group == "authorization.k8s.io" && (q.Resource == "selfsubjectaccessreviews" || q.Resource == "selfsubjectrulesreviews") ||
+		q.Group == "authentication.k8s.io" && q.Resource == "selfsubjectreviews")
+}
+
+// universe is every verb on every kind that is served and on what only authorisers know, cluster-wide
+// and in the namespaces that matter, for no name, another's and each that the table names.
+func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) {
+	t.Helper()
+	list, err := p.Kubectl(t.Context(), "api-resources", "-o", "name")
+	must(t, err)
+	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status", "pods/exec",
+		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io")
+	for _, sub := range []string{"approval", "status", "nodeclient", "selfnodeclient", "nodecertbootstrap", "nodecertrenew"} {
+		resources = append(resources, "certificatesigningrequests/"+sub+".certificates.k8s.io")
+	}
+	names := []string{"", "another"}
+	for _, rules := range table {
+		for _, r := range rules {
+			names = append(names, r.Names...)
+		}
+	}
+	slices.Sort(names)
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "approve", "sign", "impersonate", "bind", "escalate"}
+	for _, resource := range resources {
+		name, group, _ := strings.Cut(resource, ".")
+		for _, verb := range verbs {
+			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent"} {
+				for _, object := range slices.Compact(slices.Clone(names)) {
+					out = append(out, Request{verb, group, name, namespace, object})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// answers asks the server for each question whether the subject may.
+func answers(t *testing.T, p *controlplane.Plane, subject map[string]any, questions []Request) map[Request]bool {
+	t.Helper()
+	var lock sync.Mutex
+	out := make(map[Request]bool, len(questions))
+	var workers sync.WaitGroup
+	for part := range slices.Chunk(questions, len(questions)/8+1) {
+		workers.Go(func() {
+			for _, q := range part {
+				resource, sub, _ := strings.Cut(q.Resource, "/")
+				code, answer := ask(t, p.AdminClient(), http.MethodPost, p.URL()+"/apis/authorization.k8s.io/v1/subjectaccessreviews", map[string]any{
+					"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+					"spec": map[string]any{"user": subject["user"], "groups": subject["groups"], "resourceAttributes": map[string]string{
+						"verb": q.Verb, "group": q.Group, "version": "*", "resource": resource, "subresource": sub, "namespace": q.Namespace, "name": q.Name}},
+				})
+				if code != http.StatusCreated {
+					t.Errorf("%+v: %d %s", q, code, answer)
+				}
+				lock.Lock()
+				out[q] = strings.Contains(answer, `"allowed":true`)
+				lock.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	return out
+}
+
+func TestTheComponentsFitTogether(t *testing.T) {
+	p := plane(t)
+	root, err := filepath.Abs(manifests)
+	must(t, err)
+	dir := t.TempDir()
+	rel, err := filepath.Rel(dir, root)
+	must(t, err)
+	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" + rel + "/components/single-use]\n"
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
+	out, err := p.Kubectl(t.Context(), "kustomize", dir)
+	must(t, err)
+	found, err := documents([]byte(out))
+	must(t, err)
+	got, err := bind(found)
+	must(t, err)
+	want, err := Read(manifests)
+	must(t, err)
+	if got.Markdown() != want.Markdown() {
+		t.Errorf("kustomize makes another table:\n%s", got.Markdown())
+	}
+}
+
+// poll tries until it succeeds, for what the API server does without saying when.
+func poll(t *testing.T, try func() bool) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(20 * time.Second)
+	for !try() {
+		select {
+		case <-limit:
+			t.Fatal("not within 20 seconds")
+		case <-tick.C:
+		}
+	}
+}
