@@ -32,6 +32,8 @@ type Reading struct {
 	State, Reason string
 	// Desired is nil unless the object was read just now.
 	Desired *plan.Desired
+	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
+	Identity *report.Identity
 }
 
 // Source follows the object. The channel carries the newest reading; older ones may be dropped.

@@ -124,7 +124,7 @@ func (l *loop) take(r Reading) {
 		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: strings.TrimSuffix("the source is "+r.State+": "+r.Reason, ": ")}.
 			With(audit.State, r.State).With(audit.Reason, r.Reason))
 	}
-	l.reading = Reading{State: r.State, Reason: r.Reason}
+	l.reading = Reading{State: r.State, Reason: r.Reason, Identity: r.Identity}
 	if r.Desired != nil {
 		d := *r.Desired
 		if l.desired != nil {

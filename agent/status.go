@@ -11,7 +11,7 @@ import (
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
 	s := report.Status{Version: l.Version, Node: l.Node, State: l.reading.State, Reason: l.reading.Reason, Since: l.since.UTC(),
-		Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes, Actions: l.actions}
+		Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes, Actions: l.actions}
 	if l.desired != nil {
 		s.Object = l.desired.Object
 		for _, e := range l.desired.Entries {

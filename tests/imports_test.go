@@ -38,16 +38,16 @@ var house = map[string][]string{
 	"agent/config":        {"agent/plan", "packaging/profiles"},
 	"agent/csr":           {},
 	"agent/disk":          {"agent/plan"},
-	"agent/identity":      {"agent/secret"},
+	"agent/identity":      {"agent/audit", "agent/csr", "agent/plan", "agent/secret"},
 	"agent/units":         {"agent/plan"},
 	"agent/watch":         {"agent/plan", "agent/pki"},
 	"agent/state":         {"agent/plan"},
 	"agent/report":        {"agent/plan"},
-	"agent/writer":        {"agent/plan", "agent/disk"},
+	"agent/writer":        {"agent/plan", "agent/disk", "agent/secret"},
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/plan", "agent/report"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/config", "agent/disk", "agent/identity", "agent/plan", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

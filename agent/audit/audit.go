@@ -57,12 +57,16 @@ const (
 	State           FieldName = "NODECERT_STATE"
 	Reason          FieldName = "NODECERT_REASON"
 	Version         FieldName = "NODECERT_VERSION"
+	Request         FieldName = "NODECERT_REQUEST"
+	Serial          FieldName = "NODECERT_SERIAL"
+	Expires         FieldName = "NODECERT_EXPIRES"
+	Credential      FieldName = "NODECERT_CREDENTIAL"
 )
 
 // FieldNames lists every field.
 func FieldNames() []FieldName {
 	return []FieldName{UID, ResourceVersion, Row, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
-		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Version}
+		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Version, Request, Serial, Expires, Credential}
 }
 
 // Record is one line of the trail.

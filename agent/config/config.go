@@ -22,6 +22,11 @@ type Settings struct {
 	Policy  plan.Policy
 	Actions Actions
 	Follow  Follow
+	// Consume says what happens to a bootstrap credential that has served: delete, tombstone or keep.
+	Consume string
+	// KubeletIdentity lets the kubelet's client certificate ask for a lost identity.
+	KubeletIdentity bool
+	Identity        Identity
 	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
 	// is nothing to do after a change was announced.
 	Digest plan.Digest
@@ -54,6 +59,24 @@ type Follow struct {
 	Silence time.Duration
 	// WatchTimeout is how long the API server is asked to keep a watch open.
 	WatchTimeout time.Duration
+}
+
+// Identity says how the agent's own certificate is got and kept.
+type Identity struct {
+	// Lifetime is what is asked for.
+	Lifetime time.Duration
+	// Look is how often bootstrap files are looked for while there is no identity.
+	Look time.Duration
+	// Glance is the same while there is one.
+	Glance time.Duration
+	// PendingMax is the longest pause between two looks at a request that nobody has approved.
+	PendingMax time.Duration
+	// Probe is how often the API server is asked whether it still knows the identity.
+	Probe time.Duration
+	// SuspectAfter is how long it has to refuse the identity before another one is asked for.
+	SuspectAfter time.Duration
+	// DeniedMin and DeniedMax bound the pause after a denied request.
+	DeniedMin, DeniedMax time.Duration
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

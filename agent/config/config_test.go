@@ -93,6 +93,9 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		Actions: Actions{Coalesce: 2 * time.Second, Spread: 10 * time.Minute, Timeout: 90 * time.Second},
 		Follow: Follow{Resync: 10 * time.Minute, RetrySpread: 3 * time.Second, RetryMax: 30 * time.Second,
 			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
+		Consume: "delete",
+		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute, Probe: 10 * time.Minute,
+			SuspectAfter: 2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
 		Digest: s.Digest,
 	}
 	for id, file := range map[plan.RowID]string{
@@ -159,6 +162,8 @@ units:
   c.service: {verb: reload, enabled: false}
 actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
 follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
+bootstrap: {consume: tombstone, kubeletIdentity: true}
+identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
 		Profile:  "standalone",
@@ -179,6 +184,10 @@ follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeou
 		Actions: Actions{Timeout: 90 * time.Second},
 		Follow: Follow{Resync: time.Second, RetrySpread: time.Millisecond, RetryMax: 100 * time.Millisecond,
 			Silence: time.Second, WatchTimeout: 24 * time.Hour},
+		Consume:         "tombstone",
+		KubeletIdentity: true,
+		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second, Probe: 3 * time.Second,
+			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
 		Digest: s.Digest,
 	}
 	if !reflect.DeepEqual(s, want) {

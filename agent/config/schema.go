@@ -41,6 +41,20 @@ var profileRules = branch{
 		"spread":   span(0, 24*time.Hour),
 		"timeout":  span(time.Second, time.Hour),
 	},
+	"bootstrap": branch{
+		"consume":         oneOf("delete", "tombstone", "keep"),
+		"kubeletIdentity": leaf(flag),
+	},
+	"identity": branch{
+		"lifetime":     span(10*time.Minute, 366*24*time.Hour),
+		"look":         span(100*time.Millisecond, time.Hour),
+		"glance":       span(time.Second, 24*time.Hour),
+		"pendingMax":   span(time.Second, time.Hour),
+		"probe":        span(time.Second, 24*time.Hour),
+		"suspectAfter": span(0, 24*time.Hour),
+		"deniedMin":    span(time.Second, 24*time.Hour),
+		"deniedMax":    span(time.Second, 24*time.Hour),
+	},
 	"follow": branch{
 		"resync":       span(time.Second, 24*time.Hour),
 		"retrySpread":  span(0, 5*time.Minute),

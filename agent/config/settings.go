@@ -36,6 +36,18 @@ func (in inputs) settings() (Settings, []error) {
 			Spread:   value[time.Duration](in, "actions.spread"),
 			Timeout:  value[time.Duration](in, "actions.timeout"),
 		},
+		Consume:         value[string](in, "bootstrap.consume"),
+		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
+		Identity: Identity{
+			Lifetime:     value[time.Duration](in, "identity.lifetime"),
+			Look:         value[time.Duration](in, "identity.look"),
+			Glance:       value[time.Duration](in, "identity.glance"),
+			PendingMax:   value[time.Duration](in, "identity.pendingMax"),
+			Probe:        value[time.Duration](in, "identity.probe"),
+			SuspectAfter: value[time.Duration](in, "identity.suspectAfter"),
+			DeniedMin:    value[time.Duration](in, "identity.deniedMin"),
+			DeniedMax:    value[time.Duration](in, "identity.deniedMax"),
+		},
 		Follow: Follow{
 			Resync:       value[time.Duration](in, "follow.resync"),
 			RetrySpread:  value[time.Duration](in, "follow.retrySpread"),
@@ -50,6 +62,9 @@ func (in inputs) settings() (Settings, []error) {
 	var problems, more []error
 	s.Policy.Units, problems = in.units()
 	s.Policy.Rows, more = in.rows(s.Policy.Units)
+	if s.Identity.DeniedMax < s.Identity.DeniedMin {
+		more = append(more, in["identity.deniedMin"].problem("identity.deniedMin", "more than identity.deniedMax, which is %v", s.Identity.DeniedMax))
+	}
 	return s, append(problems, more...)
 }
 

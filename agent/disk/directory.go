@@ -30,8 +30,11 @@ func (t *Tree) Directory(p string) (*Directory, error) {
 	return &Directory{tree: t, path: p, root: root}, nil
 }
 
-// ReadFile is Tree.ReadFile.
+// ReadFile is Tree.ReadFile. In a subdirectory that does not exist there is no such file either.
 func (d *Directory) ReadFile(name string) ([]byte, error) {
+	if _, err := d.root.Stat(path.Dir(name)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read %s: %w", path.Join(d.path, name), fs.ErrNotExist)
+	}
 	return d.tree.ReadFile(path.Join(d.path, name))
 }
 

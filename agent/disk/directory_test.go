@@ -30,6 +30,9 @@ func own(t *testing.T) (*Directory, string) {
 
 func TestADirectoryOfOurOwn(t *testing.T) {
 	d, where := own(t)
+	if _, err := d.ReadFile("missing/a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a missing subdirectory: %v", err)
+	}
 	if names, err := d.List("blobs"); err != nil || names != nil {
 		t.Errorf("a missing subdirectory lists %q, %v", names, err)
 	}

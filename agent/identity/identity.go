@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity is how the agent authenticates to the API server. It is the only package of the
-// agent that knows client-go, and takes from it what is hard to get right: TLS with certificates,
-// trust and tokens that are read again when their files change, proxies, and the HTTP/2 health check
-// without which a dead connection lingers for a quarter of an hour.
+// Package identity is how the agent authenticates to the API server: from a bootstrap credential to a
+// certificate of its own, its renewal, and back whenever it is lost (Keeper); or a kubeconfig that
+// something else maintains (FromKubeconfig). It owns the one transport through which everybody else
+// speaks, and exchanges what is behind it without a restart.
 //
-// For now an identity is a kubeconfig that something else maintains. It is read by code of our own
-// and refused as a whole if it asks for anything but TLS to a server that is verified against stated
-// CAs: no program is run, no plug-in loaded, no user impersonated, and no library sees the file
-// before it has passed. What it holds never appears in an error.
+// It promises that a working identity stays until its successor has been proven on a fresh connection,
+// that one key waits in one request however long nobody approves it, and that no bootstrap credential
+// is consumed before the identity got with it is durable and proven. What is missing is a state with a
+// reason. It decides nothing about files: credentials come from, and are consumed through, Bootstrap.
 //
-// Only k8s.io/client-go/transport is linked: clientcmd and rest would add 2.8 MB to the binary.
+// Kubeconfigs are read by code of our own and refused as a whole if they ask for anything but TLS to a
+// server that is verified against stated CAs: no program is run, no plug-in loaded, no user
+// impersonated, and no library sees the file before it has passed. What they hold never appears in an
+// error.
 //
-// Sources: Kubernetes "Organizing cluster access using kubeconfig files" and the v1 Config reference;
-// k8s.io/client-go/transport, k8s.io/apimachinery/pkg/util/net SetTransportDefaults.
+// Of client-go only transport and connrotation are linked: clientcmd and rest would add 2.8 MB to the
+// binary, a typed clientset or util/certificate would double it.
+//
+// Sources: Kubernetes "Organizing cluster access using kubeconfig files", the reference of
+// CertificateSigningRequest and SelfSubjectReview; k8s.io/client-go/transport, k8s.io/apimachinery
+// util/net SetTransportDefaults.
 package identity
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 
@@ -49,6 +58,43 @@ func FromKubeconfig(path string) (*Identity, error) {
 	}
 	return &Identity{server: c.server, client: &http.Client{Transport: rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed
+// nor changed. The error matches fs.ErrNotExist if there is none.
+func Stored(dir Dir, node string) (*Identity, error) {
+	data, err := dir.ReadFile(currentFile)
+	if err != nil {
+		return nil, err
+	}
+	g, err := decodeGeneration(data, node)
+	if err != nil {
+		return nil, fmt.Errorf("%s %v", currentFile, err)
+	}
+	c, err := g.config()
+	if err != nil {
+		return nil, fmt.Errorf("%s %v", currentFile, err)
+	}
+	l, err := newLink(c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %v", currentFile, err)
+	}
+	return &Identity{client: newClient(l.rt), server: l.server}, nil
+}
+
+// Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
+// with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
+// Reset had set aside.
+func Reset(dir Dir) (aside []string, err error) {
+	for _, name := range []string{pendingFile, previousFile, currentFile} {
+		switch err := dir.Rename(name, name+".reset"); {
+		case err == nil:
+			aside = append(aside, name+".reset")
+		case !errors.Is(err, fs.ErrNotExist):
+			return aside, fmt.Errorf("setting %s aside: %v", name, err)
+		}
+	}
+	return aside, nil
 }
 
 // HTTPClient authenticates, verifies the server, does not follow redirects and has no overall

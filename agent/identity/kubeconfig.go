@@ -27,6 +27,7 @@ const maxKubeconfig = 1 << 20
 type config struct {
 	transport transport.Config
 	server    url.URL
+	proxy     string
 }
 
 // What is accepted, for the end of an error.
@@ -56,10 +57,24 @@ type section struct {
 	values map[string]*yaml.Node
 }
 
-// read checks the whole file, users and clusters included that the current context does not name:
-// what is refused in one of them was meant to be used by somebody.
+// read is parse for a file.
 func read(path string) (config, error) {
-	top, err := open(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return config{}, cause(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
+	if err != nil {
+		return config{}, cause(err)
+	}
+	return parse(data, filepath.Dir(path))
+}
+
+// parse checks the whole file, users and clusters included that the current context does not name:
+// what is refused in one of them was meant to be used by somebody. Relative paths start at dir.
+func parse(data []byte, dir string) (config, error) {
+	top, err := open(data, dir)
 	if err != nil {
 		return config{}, err
 	}
@@ -97,16 +112,7 @@ func read(path string) (config, error) {
 }
 
 // open parses the file without giving anything in it a meaning.
-func open(path string) (section, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return section{}, cause(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
-	if err != nil {
-		return section{}, cause(err)
-	}
+func open(data []byte, dir string) (section, error) {
 	if len(data) > maxKubeconfig {
 		return section{}, fmt.Errorf("larger than %d bytes", maxKubeconfig)
 	}
@@ -118,7 +124,7 @@ func open(path string) (section, error) {
 	if document.Kind != yaml.DocumentNode {
 		return section{}, errors.New("empty")
 	}
-	s := section{path: "", dir: filepath.Dir(path)}
+	s := section{path: "", dir: dir}
 	return s.child("", document.Content[0], "apiVersion", "kind", "preferences", "clusters", "users", "contexts", "current-context")
 }
 
@@ -248,7 +254,7 @@ func (s section) trust(c *config) error {
 	if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
 		return s.fault(s.values["proxy-url"], "proxy-url", "accepted is http://, https:// or socks5:// with a host")
 	}
-	c.transport.Proxy = http.ProxyURL(u)
+	c.transport.Proxy, c.proxy = http.ProxyURL(u), proxy
 	return nil
 }
 

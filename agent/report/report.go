@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -38,6 +39,8 @@ type Status struct {
 	Reason string      `json:"reason,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 	Object plan.Object `json:"object,omitzero"`
+	// Identity is the agent's own; nil if something else maintains it.
+	Identity *Identity `json:"identity,omitempty"`
 	// Synced is when the host last was as the object wants it, refusals aside.
 	Synced time.Time `json:"synced,omitzero"`
 	// Trouble is why the last pass could not be finished.
@@ -50,6 +53,18 @@ type Status struct {
 	// Writes counts files written since the agent started, Actions unit actions by outcome.
 	Writes  uint64        `json:"writes"`
 	Actions ActionCounter `json:"actions"`
+}
+
+// Identity is as whom the agent speaks to the API server, and how it stands with that.
+type Identity struct {
+	// State is no credential, requesting, pending, proving, active, renewing or suspect.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Serial is the certificate's serial number in hexadecimal; Expires is until when this host may be
+	// off, and Renew when the next certificate is asked for. They are empty without a certificate.
+	Serial  string    `json:"serial,omitempty"`
+	Expires time.Time `json:"expires,omitzero"`
+	Renew   time.Time `json:"renew,omitzero"`
 }
 
 // ActionCounter counts unit actions since the agent started.
@@ -142,6 +157,9 @@ func (s Status) Sentence() string {
 	if s.Reason != "" {
 		line += ": " + s.Reason
 	}
+	if i := s.Identity; i != nil && i.Serial != "" && (i.State != "active" || i.Reason != "") {
+		line += strings.TrimSuffix("; identity "+i.State+": "+i.Reason, ": ")
+	}
 	if v := s.Object.ResourceVersion; v != "" {
 		line += fmt.Sprintf("; %d files from version %s", len(s.Files), plan.Printable(v))
 	}
@@ -174,6 +192,15 @@ func (s Status) writeMetrics(w io.Writer) {
 		following = 1
 	}
 	gauge("node_cert_agent_following", following)
+	if i := s.Identity; i != nil {
+		gauge("node_cert_agent_identity_expiry_timestamp_seconds", seconds(i.Expires))
+		gauge("node_cert_agent_identity_renewal_timestamp_seconds", seconds(i.Renew))
+		healthy := uint64(0)
+		if i.State == "active" || i.State == "renewing" {
+			healthy = 1
+		}
+		gauge("node_cert_agent_identity_healthy", healthy)
+	}
 	gauge("node_cert_agent_synced_timestamp_seconds", seconds(s.Synced))
 	gauge("node_cert_agent_refused", uint64(len(s.Refused)))
 	gauge("node_cert_agent_kept", uint64(len(s.Kept)))

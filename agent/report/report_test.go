@@ -83,6 +83,9 @@ func TestSentences(t *testing.T) {
 		"starting":                                 {State: "starting"},
 		"unreachable: connection refused":          {State: "unreachable", Reason: "connection refused"},
 		"following; 0 files from version 7":        {State: "following", Object: plan.Object{ResourceVersion: "7"}},
+		"following":                                {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
+		"following; identity suspect: it said 401": {State: "following", Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
+		"no identity: pending: patience":           {State: "no identity", Reason: "pending: patience", Identity: &Identity{State: "pending", Reason: "patience"}},
 		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full", Refused: make([]plan.Refusal, 1)},
 	} {
 		if got := s.Sentence(); got != want {

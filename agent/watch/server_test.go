@@ -199,8 +199,9 @@ const (
 type bench struct {
 	*testing.T
 	*server
-	clock *clock
-	w     *Watcher
+	clock  *clock
+	w      *Watcher
+	reopen chan struct{}
 }
 
 func start(t *testing.T) *bench {
@@ -218,14 +219,15 @@ func startWith(t *testing.T, s *server, client *http.Client, base string) *bench
 		t.Fatal(err)
 	}
 	c := newClock()
-	w := New(Options{Client: client, Server: u, Group: "machineconfiguration.openshift.io", Version: "v1",
+	reopen := make(chan struct{})
+	w := New(Options{Reopen: reopen, Client: client, Server: u, Group: "machineconfiguration.openshift.io", Version: "v1",
 		Resource: "controllerconfigs", Name: objectName, Grace: grace, Silence: silence, Lifetime: lifetime,
 		Spread: spread, MaxDelay: maxDelay, Clock: c, Rand: func() float64 { return 0.5 }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); receive(t, ended, "end of Run") })
-	return &bench{T: t, server: s, clock: c, w: w}
+	return &bench{T: t, server: s, clock: c, w: w, reopen: reopen}
 }
 
 // settles takes readings until this one. Without a server that waits for the test, the first reading

@@ -65,6 +65,8 @@ func (w *Watcher) session(parent context.Context) end {
 		select {
 		case <-ctx.Done():
 			return end{}
+		case <-w.opt.Reopen:
+			return end{reopen: true}
 		case sig := <-s.signals:
 			if sig.end != nil {
 				sig.end.held = s.held()

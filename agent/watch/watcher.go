@@ -90,6 +90,10 @@ type Options struct {
 	// MaxDelay bounds the windows (30 s).
 	MaxDelay time.Duration
 
+	// Reopen has the watch opened anew at once, without a word about it: the client goes another way
+	// from now on. It may be nil.
+	Reopen <-chan struct{}
+
 	// Clock and Rand (in [0,1)) are the system's if nil.
 	Clock Clock
 	Rand  func() float64
@@ -141,12 +145,16 @@ func (w *Watcher) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if e.reopen {
+			continue
+		}
 		if e.state != "" {
 			w.publish(e.state, e.reason)
 		}
 		select {
 		case <-ctx.Done():
 		case <-w.opt.Clock.After(w.delay(e)):
+		case <-w.opt.Reopen:
 		}
 	}
 }
@@ -161,6 +169,8 @@ type end struct {
 	soon bool
 	// held is set if the watch worked for a while, so that this is a first failure.
 	held bool
+	// reopen is set if nothing ended but what we ended ourselves.
+	reopen bool
 	// after is the least delay, which the server asked for.
 	after time.Duration
 }

@@ -75,6 +75,22 @@ func TestAWatchThatLastedIsRenewedAtOnceAndSaysNothing(t *testing.T) {
 	b.quiet()
 }
 
+func TestAReopenedWatchLosesNothingAndSaysNothing(t *testing.T) {
+	b := start(t)
+	b.follow(version(t, "1", nil))
+	b.reopen <- struct{}{}
+	q := b.next(t) // at once: the clock stands still
+	q.open(line("ADDED", version(t, "2", nil)))
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "2" {
+		t.Errorf("read %+v", r.Object)
+	}
+	q.close()
+	b.reads(Connecting, early)
+	b.reopen <- struct{}{} // nor does a pause keep it
+	b.next(t).open(line("ADDED", version(t, "2", nil)))
+	b.reads(Following, "")
+}
+
 func TestAnUnchangedObjectAfterAReconnectIsNotNews(t *testing.T) {
 	b := start(t)
 	q := b.follow(object(t, nil))

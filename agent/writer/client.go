@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
 // Client speaks to a writer over its socket. It keeps one connection open and makes a new one when
 // that has ended. Its methods may be called concurrently; requests are sent one at a time.
 //
-// A request whose kept connection turns out to be dead is sent once more. That is safe for all three:
+// A request whose kept connection turns out to be dead is sent once more. That is safe for all of them:
 // a commit that was done already writes the same bytes, and finds its removals done.
 type Client struct {
 	socket string
@@ -59,6 +60,22 @@ func (c *Client) Commit(ctx context.Context, commit plan.Commit) error {
 func (c *Client) Sweep(ctx context.Context) ([]string, error) {
 	r, err := c.ask(ctx, request{Sweep: true})
 	return r.Removed, err
+}
+
+// Bootstrap is Local.Bootstrap on the other side.
+func (c *Client) Bootstrap(ctx context.Context) ([]Credential, error) {
+	r, err := c.ask(ctx, request{Bootstrap: true})
+	var all []Credential
+	for _, f := range r.Credentials {
+		all = append(all, Credential{f.Name, f.Digest, secret.New(f.Content), f.Refused})
+	}
+	return all, err
+}
+
+// Consume is Local.Consume on the other side.
+func (c *Client) Consume(ctx context.Context, digest plan.Digest) (done string, err error) {
+	r, err := c.ask(ctx, request{Consume: digest})
+	return r.Done, err
 }
 
 // Close ends the connection. The client may still be used and connects again.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package writer is the privileged half: the only code of the agent that runs as root. It answers
-// three requests (what is on disk, carry out this commit, sweep what a killed commit left) for two
-// kinds of caller: the unprivileged agent over a unix socket (Serve and Client), and the same process
-// in plain mode (Local).
+// five requests (what is on disk, carry out this commit, sweep what a killed commit left, hand out the
+// bootstrap credentials, take one of them out of use) for two kinds of caller: the unprivileged agent
+// over a unix socket (Serve and Client), and the same process in plain mode (Local).
 //
 // A request names rows and entries, never paths, modes or owners: these come from the host's own file
 // table. Every byte is validated again before it is staged, whatever the caller says of it.
 //
 // It promises to a caller that is fully compromised no more than to publish valid bundles to listed
-// rows and to remove files whose bytes the caller knows. Peers other than root and the agent's
-// user are refused before a byte of theirs is read. It creates no sockets: it accepts on the listener
+// rows, to remove files whose bytes the caller knows, and to learn and use up what is in the bootstrap
+// directory. Peers other than root and the agent's user are refused before a byte of theirs is read. It creates no sockets: it accepts on the listener
 // that systemd made. It imports nothing that could reach the network or the bus.
 //
 // # Protocol

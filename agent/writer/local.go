@@ -18,12 +18,14 @@ type Local struct {
 	table    []plan.Row
 	tree     *disk.Tree
 	validate func(plan.Row, []byte) error
+	consume  Consume
+	kubelet  bool
 }
 
 // New serves these rows in this tree. What validate returns an error for is not staged; the error
 // must not quote the content.
 func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) error) *Local {
-	l := &Local{rows: make(map[plan.RowID]plan.Row, len(rows)), table: rows, tree: tree, validate: validate}
+	l := &Local{rows: make(map[plan.RowID]plan.Row, len(rows)), table: rows, tree: tree, validate: validate, consume: Keep}
 	for _, r := range rows {
 		l.rows[r.ID] = r
 	}

@@ -33,14 +33,27 @@ const (
 	_ = uint(maxFrame - enough - disk.MaxSize - 64*overhead)
 )
 
-// request holds exactly one of its first three fields.
+// request holds exactly one of its first five fields.
 type request struct {
 	Observe []plan.Query `json:"observe,omitempty"`
 	Commit  *plan.Commit `json:"commit,omitempty"`
 	Sweep   bool         `json:"sweep,omitempty"`
+	// Bootstrap asks for the bootstrap credentials, Consume takes one out of use.
+	Bootstrap bool        `json:"bootstrap,omitempty"`
+	Consume   plan.Digest `json:"consume,omitzero"`
 	// Sizes of the contents of Commit's writes, in bytes. The contents follow the JSON, because to
 	// decode them from base64 would take longer than to bring them to the disk.
 	Sizes []int `json:"sizes,omitempty"`
+}
+
+// parts counts what a request asks for.
+func (q request) parts() (n int) {
+	for _, asked := range []bool{q.Observe != nil, q.Commit != nil, q.Sweep, q.Bootstrap, q.Consume != plan.Digest{}} {
+		if asked {
+			n++
+		}
+	}
+	return n
 }
 
 // detach parts a request from its contents.
@@ -72,17 +85,32 @@ func (q *request) attach(content []byte) error {
 type reply struct {
 	Files   []plan.File `json:"files,omitempty"`
 	Removed []string    `json:"removed,omitempty"`
-	Error   *Error      `json:"error,omitempty"`
+	// Credentials answer Bootstrap; their contents come after those of Files, of which there are none.
+	Credentials []credential `json:"credentials,omitempty"`
+	Done        string       `json:"done,omitempty"`
+	Error       *Error       `json:"error,omitempty"`
 	// Sizes of the contents of Files, as in request.
 	Sizes []int `json:"sizes,omitempty"`
 }
 
+// credential is a Credential on its way. The content is not a secret.Bytes: those do not travel.
+type credential struct {
+	Name    string      `json:"name"`
+	Digest  plan.Digest `json:"digest,omitzero"`
+	Refused string      `json:"refused,omitempty"`
+	Content []byte      `json:"content,omitempty"`
+}
+
 func (r reply) detach() (reply, [][]byte) {
-	r.Files = slices.Clone(r.Files)
+	r.Files, r.Credentials = slices.Clone(r.Files), slices.Clone(r.Credentials)
 	var contents [][]byte
 	for i := range r.Files {
 		contents = append(contents, r.Files[i].Data)
 		r.Files[i].Data = nil
+	}
+	for i := range r.Credentials {
+		contents = append(contents, r.Credentials[i].Content)
+		r.Credentials[i].Content = nil
 	}
 	r.Sizes = sizes(contents)
 	return r, contents
@@ -92,6 +120,9 @@ func (r *reply) attach(content []byte) error {
 	var into []*[]byte
 	for i := range r.Files {
 		into = append(into, &r.Files[i].Data)
+	}
+	for i := range r.Credentials {
+		into = append(into, &r.Credentials[i].Content)
 	}
 	return attach(into, r.Sizes, content)
 }

@@ -193,14 +193,22 @@ func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
 	// What has begun is finished: a caller that hears nothing knows nothing.
 	ctx = context.WithoutCancel(ctx)
 	switch {
-	case q.Observe != nil && q.Commit == nil && !q.Sweep:
-		r.Files, err = local.observe(ctx, q.Observe, enough)
-	case q.Commit != nil && q.Observe == nil && !q.Sweep:
-		err = local.Commit(ctx, *q.Commit)
-	case q.Sweep && q.Observe == nil && q.Commit == nil:
-		r.Removed, err = local.Sweep(ctx)
-	default:
+	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")
+	case q.Observe != nil:
+		r.Files, err = local.observe(ctx, q.Observe, enough)
+	case q.Commit != nil:
+		err = local.Commit(ctx, *q.Commit)
+	case q.Sweep:
+		r.Removed, err = local.Sweep(ctx)
+	case q.Bootstrap:
+		var all []Credential
+		all, err = local.Bootstrap(ctx)
+		for _, c := range all {
+			r.Credentials = append(r.Credentials, credential{c.Name, c.Digest, c.Refused, c.Content.Reveal()})
+		}
+	default:
+		r.Done, err = local.Consume(ctx, q.Consume)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Failed, err.Error()}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,17 +23,14 @@ func diffCommand(f *flags) *cobra.Command {
 		Use:   "diff",
 		Short: "Show what the agent would change on this host, and change nothing",
 		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. It exits with 0 if
-there is nothing to do, with 3 if changes are pending, and with 4 if the kubeconfig cannot be used.`,
+there is nothing to do, with 3 if changes are pending, and with 4 if there is no identity.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if kubeconfig == "" {
-				return usage(errNoKubeconfig)
-			}
 			s, err := f.load()
 			if err != nil {
 				return err
 			}
-			if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
+			if kubeconfig, err = absolute(kubeconfig); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
@@ -42,7 +38,7 @@ there is nothing to do, with 3 if changes are pending, and with 4 if the kubecon
 			return diff(ctx, f, s, kubeconfig, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE`")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE`, not from the service")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
 	return cmd
 }
@@ -53,7 +49,14 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 		return err
 	}
 	defer w.close()
-	desired, err := await(ctx, newSource(w, s, kubeconfig))
+	src := newSource(w, s, kubeconfig)
+	follow := src.run
+	if kubeconfig == "" {
+		if follow, err = src.stored(); err != nil {
+			return err
+		}
+	}
+	desired, err := await(ctx, src, follow)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.writer(s), desired, memory, s.Policy)
+	p, err := agent.Preview(ctx, w.half(s), desired, memory, s.Policy)
 	if err != nil {
 		return err
 	}
@@ -73,10 +76,10 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 }
 
 // await runs the source until it has read the object. Without an identity it does not wait for one.
-func await(ctx context.Context, src *source) (plan.Desired, error) {
+func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go src.run(ctx)
+	go follow(ctx)
 	var last agent.Reading
 	for {
 		select {

@@ -116,7 +116,7 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 		}
 		return nil
 	}, false)
-	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Expires: time.Now()}}, Units: []report.Unit{{Name: "x.service"}}}
+	s := report.Status{State: "following", Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Expires: time.Now()}}, Units: []report.Unit{{Name: "x.service"}}}
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ func hints(err error) []string {
 		return []string{"nothing was changed; correct the file and start again. /usr/share/node-cert-agent/profiles/standalone.yaml lists every key with its default"}
 	case errors.Is(err, errNoStatus):
 		return []string{"is it running? systemctl status node-cert-agent", "for a tree in plain mode: node-cert-agent status --root DIR"}
-	case errors.Is(err, errNoKubeconfig):
-		return []string{"node-cert-agent run --kubeconfig FILE, where FILE may read the controllerconfig"}
+	case errors.Is(err, errNoIdentity):
+		return []string{"node-cert-agent status says how far it has come; put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d", "or name one that something else maintains: --kubeconfig FILE"}
 	case errors.Is(err, errNoSocket):
-		return []string{"the writer is started by systemd through node-cert-agent-writer.socket and not by hand", "to try the agent without systemd: node-cert-agent run --root DIR --kubeconfig FILE"}
+		return []string{"the writer is started by systemd through node-cert-agent-writer.socket and not by hand", "to try the agent without systemd: node-cert-agent run --root DIR"}
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return []string{"as an ordinary user, try it on a tree of your own: --root DIR"}
 	}

@@ -262,8 +262,6 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 		"an argument too many":        {[]string{"version", "x"}, `unexpected argument "x"`},
 		"an unknown output":           {[]string{"status", "-o", "xml"}, `output "xml": want table or json`},
 		"a duration that is none":     {[]string{"diff", "--timeout", "soon"}, `invalid argument "soon"`},
-		"run without a kubeconfig":    {[]string{"run", "--root", root}, "hint: node-cert-agent run --kubeconfig FILE"},
-		"diff without a kubeconfig":   {[]string{"diff", "--root", root}, "--kubeconfig is missing"},
 		"a writer in plain mode":      {[]string{"writer", "--root", root}, "in plain mode there is no second process"},
 		"a directory that is missing": {[]string{"polkit-rule", "--config-dir", filepath.Join(root, "none")}, filepath.Join(root, "none")},
 	} {
@@ -308,5 +306,12 @@ func TestTheTokenIsNowhereInEncodedFormEither(t *testing.T) {
 	all := agent.log.String() + r.command("status", "-o", "json").stdout + r.file("/run/node-cert-agent/metrics.prom")
 	if strings.Contains(all, marker) || strings.Contains(all, encoded) {
 		t.Errorf("found in\n%s", all)
+	}
+}
+
+func TestWithoutAnIdentityDiffExitsWith4(t *testing.T) {
+	o := command(t, "diff", "--root", t.TempDir())
+	if o.code != exitNoID || !strings.Contains(o.stderr, "error: this host has no identity yet") || !strings.Contains(o.stderr, "bootstrap.d") {
+		t.Errorf("exits with %d and says\n%s", o.code, o.stderr)
 	}
 }

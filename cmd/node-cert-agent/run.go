@@ -4,19 +4,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
-	"path/filepath"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
-
-var errNoKubeconfig = errors.New("--kubeconfig is missing: this version needs an identity that something else maintains")
 
 func runCommand(f *flags) *cobra.Command {
 	var kubeconfig string
@@ -25,23 +23,21 @@ func runCommand(f *flags) *cobra.Command {
 		Short: "Follow the controllerconfig until stopped",
 		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and asks
 systemd for the allowlisted actions. It works without privileges and never exits because the world is
-bad. With --root it does the same on a tree of your own, in one process and without units.`,
+bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
+/var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if kubeconfig == "" {
-				return usage(errNoKubeconfig)
-			}
 			settings, err := f.load()
 			if err != nil {
 				return err
 			}
-			if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
+			if kubeconfig, err = absolute(kubeconfig); err != nil {
 				return err
 			}
 			return follow(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "identity and address of the API server, a `FILE` that something else maintains")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
@@ -52,11 +48,11 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 		return err
 	}
 	defer w.close()
-	store, err := w.store()
+	own, err := w.directory()
 	if err != nil {
 		return err
 	}
-	v := &service{flags: f, wiring: w, store: store, kubeconfig: kubeconfig}
+	v := &service{flags: f, wiring: w, own: own, store: state.Open(own), kubeconfig: kubeconfig}
 	for ctx.Err() == nil {
 		if s, err = v.generation(ctx, s); err != nil {
 			return err
@@ -69,6 +65,7 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 type service struct {
 	flags      *flags
 	wiring     *wiring
+	own        *disk.Directory
 	store      *state.Store
 	kubeconfig string
 }
@@ -77,6 +74,8 @@ type service struct {
 // it returns. Invalid configuration found on the way is reported, and the last valid settings stay.
 func (v *service) generation(ctx context.Context, s config.Settings) (config.Settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait() // two at a time would both write to the state directory
 	defer cancel()
 	next := make(chan config.Settings, 1)
 	go func() {
@@ -87,10 +86,11 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	}()
 	w := v.wiring
 	src := newSource(w, s, v.kubeconfig)
-	go src.run(ctx)
+	src.own = v.own
+	following.Go(func() { src.run(ctx) })
 	files := w.watch()
 	defer func() { _ = files.Close() }()
-	a := &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.writer(s), Units: w.units(s), Store: v.store, Trail: w.trail,
+	a := &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Trail: w.trail,
 		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack()}
 	if err := a.Run(ctx); err != nil {

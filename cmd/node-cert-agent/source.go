@@ -12,12 +12,13 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
-// stateNoIdentity is the state of a host whose kubeconfig is missing or refused.
+// stateNoIdentity is the state of a host as which nobody can speak to the API server yet.
 const stateNoIdentity = "no identity"
 
 // identityRetry is how often a missing kubeconfig is looked for when no event announced it.
@@ -28,6 +29,7 @@ type source struct {
 	wiring     *wiring
 	settings   config.Settings
 	kubeconfig string
+	own        *disk.Directory // the state directory, unless there is a kubeconfig
 	readings   chan agent.Reading
 	projector  watch.Projector
 	projected  *watch.Object
@@ -41,8 +43,12 @@ func newSource(w *wiring, s config.Settings, kubeconfig string) *source {
 func (s *source) Readings() <-chan agent.Reading { return s.readings }
 
 // run follows the object with the identity that the kubeconfig gives, and starts over whenever the
-// file changes.
+// file changes; without a kubeconfig, with an identity of our own.
 func (s *source) run(ctx context.Context) {
+	if s.kubeconfig == "" {
+		s.runOwn(ctx)
+		return
+	}
 	drift := s.wiring.watch(filepath.Dir(s.kubeconfig))
 	defer func() { _ = drift.Close() }()
 	for ctx.Err() == nil {
@@ -74,10 +80,9 @@ func (s *source) digest() plan.Digest {
 func (s *source) follow(ctx context.Context, id *identity.Identity, stale func() bool, changes <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o, t := s.settings.Object, s.settings.Follow
-	t.RetrySpread = max(t.RetrySpread, time.Millisecond) // 0 is a first try at once; to the watcher it would be its default
-	w := watch.New(watch.Options{Client: id.HTTPClient(), Server: id.Server(), Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
-		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax})
+	o := s.watching()
+	o.Client, o.Server = id.HTTPClient(), id.Server()
+	w := watch.New(o)
 	go w.Run(ctx)
 	for {
 		select {
@@ -92,6 +97,14 @@ func (s *source) follow(ctx context.Context, id *identity.Identity, stale func()
 			}
 		}
 	}
+}
+
+// watching is what the configuration says of the watch; as whom and whom to ask is missing.
+func (s *source) watching() watch.Options {
+	o, t := s.settings.Object, s.settings.Follow
+	t.RetrySpread = max(t.RetrySpread, time.Millisecond) // 0 is a first try at once; to the watcher it would be its default
+	return watch.Options{Group: o.Group, Version: o.Version, Resource: o.Resource, Name: o.Name,
+		Silence: t.Silence, Lifetime: t.WatchTimeout, Spread: t.RetrySpread, MaxDelay: t.RetryMax}
 }
 
 // translate projects an object onto the host's rows, if it is a new one.

@@ -90,6 +90,12 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	}
 	line("State", strings.TrimSuffix(s.State+": "+s.Reason, ": ")+since(s.Since, now))
 	line("Node", s.Node)
+	if i := s.Identity; i != nil {
+		line("Identity", join(i.State, i.Reason))
+		if i.Serial != "" {
+			line("Certificate", fmt.Sprintf("%s until %s, renewed at %s", i.Serial, i.Expires.Format(time.RFC3339), i.Renew.Format(time.RFC3339)))
+		}
+	}
 	line("Object", plan.Printable(s.Object.ResourceVersion))
 	if !s.Synced.IsZero() {
 		line("Synced", s.Synced.Format(time.RFC3339)+since(s.Synced, now))

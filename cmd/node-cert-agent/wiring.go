@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,8 @@ const (
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
+	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
+	credentialsTimeout = 30 * time.Second
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.
@@ -47,6 +50,14 @@ func (f *flags) plain() bool { return f.root != "/" }
 
 func (f *flags) configOptions() config.Options {
 	return config.Options{Root: f.root, Dirs: f.configDirs}
+}
+
+// absolute leaves no path as it is.
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	return filepath.Abs(path)
 }
 
 // load reads the configuration. On a tree of one's own files belong to oneself: only root can give
@@ -94,9 +105,9 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	return w, nil
 }
 
-// store opens the agent's memory. The directories that systemd makes for the service are made here
-// in plain mode.
-func (w *wiring) store() (*state.Store, error) {
+// directory opens the state directory. The directories that systemd makes for the service are made
+// here in plain mode.
+func (w *wiring) directory() (*disk.Directory, error) {
 	if w.plain {
 		for _, d := range []string{stateDir, runtimeDir} {
 			if err := os.MkdirAll(filepath.Join(w.options.Root, d), 0o700); err != nil {
@@ -108,10 +119,10 @@ func (w *wiring) store() (*state.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	if err := own.Sweep(".", "blobs"); err != nil {
+	if err := own.Sweep(".", "blobs", "pending"); err != nil {
 		w.log.Warn("sweeping the state directory", zap.Error(err))
 	}
-	return state.Open(own), nil
+	return own, nil
 }
 
 // memory is what an agent has remembered on this host, without touching it; nothing if there was none.
@@ -188,10 +199,17 @@ func (b below) Set(directories []string) error {
 	return b.drift.Set(real)
 }
 
-// writer is the privileged half, or in plain mode the same code in this process.
-func (w *wiring) writer(s config.Settings) agent.Writer {
+// half is the privileged one, as both loops of the agent see it.
+type half interface {
+	agent.Writer
+	Bootstrap(context.Context) ([]writer.Credential, error)
+	Consume(context.Context, plan.Digest) (string, error)
+}
+
+// half is the privileged half, or in plain mode the same code in this process.
+func (w *wiring) half(s config.Settings) half {
 	if w.plain {
-		return writer.New(s.Policy.Rows, w.tree, validate)
+		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	}
 	return w.client
 }

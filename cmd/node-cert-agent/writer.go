@@ -107,6 +107,6 @@ func (r *rowCache) load() (*writer.Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.seen, r.local = seen, writer.New(s.Policy.Rows, r.tree, validate)
+	r.seen, r.local = seen, writer.New(s.Policy.Rows, r.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	return r.local, nil
 }

@@ -60,6 +60,9 @@ type Options struct {
 	API controllerconfig.API
 	// Config replaces Config.
 	Config string
+	// Bootstrap starts the agent without a kubeconfig: it gets its identity by itself, with a token
+	// that PutToken gives it. Nobody approves its requests but Approve.
+	Bootstrap bool
 	// Plane and Host are passed on.
 	Plane controlplane.Options
 	Host  host.Options
@@ -98,7 +101,7 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, err
 	}
 	c.Store = controllerconfig.Store{API: o.API, URL: c.Plane.URL(), Client: c.Plane.AdminClient()}
-	return c, c.connect(ctx)
+	return c, c.connect(ctx, o.Bootstrap)
 }
 
 func (c *Cluster) startPlane(ctx context.Context, o Options) (err error) {
@@ -140,6 +143,9 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 		"/etc/systemd/system/" + Stranger: {Data: []byte(reader("stranger"))},
 		"/etc/systemd/system/node-cert-agent.service.d/kubeconfig.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent run --kubeconfig " + Kubeconfig + "\nRestartSec=100ms\n")},
 	}
+	if o.Bootstrap {
+		files["/etc/systemd/system/node-cert-agent.service.d/kubeconfig.conf"] = host.File{Data: []byte("[Service]\nRestartSec=100ms\n")}
+	}
 	if o.Config == "" {
 		files[Fragment] = host.File{Data: []byte(Config)}
 	}
@@ -160,13 +166,16 @@ func reader(name string) string {
 }
 
 // connect opens the API server's port on the host and gives it an identity.
-func (c *Cluster) connect(ctx context.Context) error {
+func (c *Cluster) connect(ctx context.Context, bootstrap bool) error {
 	u, err := url.Parse(c.Plane.URL())
 	if err != nil {
 		return err
 	}
 	if c.port, err = c.Host.Listen(ctx, inside, u.Host); err != nil {
 		return err
+	}
+	if bootstrap {
+		return nil
 	}
 	file, err := c.Plane.Kubeconfig(Server, "node-cert-agent:node:node", "node-cert-agent:nodes")
 	if err != nil {

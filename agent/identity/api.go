@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+)
+
+const (
+	// requestTimeout bounds each request of ours; none of them is a stream.
+	requestTimeout = 30 * time.Second
+	// maxAnswer is far above any object that we ask for.
+	maxAnswer = 1 << 20
+	// maxMessage bounds, in bytes, what is quoted of a server's message.
+	maxMessage = 256
+	// maxRetryAfter bounds what a server may ask for: more would look like an agent that is dead.
+	maxRetryAfter = 5 * time.Minute
+)
+
+// answer is what came of one request. Status 0 means that no answer came.
+type answer struct {
+	status int
+	// reason is one line about an answer that is not a success.
+	reason string
+	// after is what the server asked us to wait.
+	after   time.Duration
+	request request
+	user    string
+}
+
+// request is a CertificateSigningRequest as the API has it.
+type request struct {
+	Request           []byte   `json:"request"`
+	SignerName        string   `json:"signerName"`
+	Usages            []string `json:"usages"`
+	ExpirationSeconds int32    `json:"expirationSeconds"`
+
+	name, uid   string
+	conditions  []condition
+	certificate []byte
+}
+
+type condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// api is the part of the Kubernetes API that identity needs. Every call goes over the given link.
+type api struct{ clock Clock }
+
+const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+type metadata struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// object covers what we send and what we read of what comes back, errors included.
+type object struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Metadata   metadata        `json:"metadata"`
+	Spec       json.RawMessage `json:"spec,omitempty"`
+	Status     json.RawMessage `json:"status,omitempty"`
+	Message    string          `json:"message,omitempty"`
+}
+
+// create makes the object, under the name in r.
+func (p api) create(ctx context.Context, l *link, r request) answer {
+	spec, err := json.Marshal(r)
+	if err != nil {
+		return answer{reason: err.Error()}
+	}
+	return p.ask(ctx, l, http.MethodPost, requestsPath, &object{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
+		Metadata: metadata{Name: r.name}, Spec: spec})
+}
+
+// get reads the object.
+func (p api) get(ctx context.Context, l *link, name string) answer {
+	return p.ask(ctx, l, http.MethodGet, requestsPath+"/"+name, nil)
+}
+
+// whoami asks as whom the server knows us. Every authenticated user may: system:basic-user.
+func (p api) whoami(ctx context.Context, l *link) answer {
+	return p.ask(ctx, l, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		&object{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"})
+}
+
+// ask sends one request and reads the whole answer.
+func (p api) ask(ctx context.Context, l *link, method, path string, body *object) answer {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return answer{reason: err.Error()}
+		}
+		content = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, l.server.JoinPath(path).String(), content)
+	if err != nil {
+		return answer{reason: err.Error()}
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	res, err := newClient(l.rt).Do(req)
+	if err != nil {
+		return answer{reason: network(err)}
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return answer{reason: network(err)}
+	}
+	return p.read(res, data)
+}
+
+// read makes an answer of what came.
+func (p api) read(res *http.Response, data []byte) answer {
+	a := answer{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"), p.clock.Now())}
+	var o object
+	malformed := json.Unmarshal(data, &o)
+	if res.StatusCode >= 300 {
+		a.reason = fmt.Sprintf("the server answered %d %s", res.StatusCode, http.StatusText(res.StatusCode))
+		if malformed == nil && o.Message != "" {
+			a.reason += ": " + o.Message[:min(len(o.Message), maxMessage)]
+		}
+		return a
+	}
+	a.request.name, a.request.uid = o.Metadata.Name, o.Metadata.UID
+	var status struct {
+		Conditions  []condition `json:"conditions"`
+		Certificate []byte      `json:"certificate"`
+		UserInfo    struct {
+			Username string `json:"username"`
+		} `json:"userInfo"`
+	}
+	if malformed == nil && len(o.Status) > 0 {
+		malformed = json.Unmarshal(o.Status, &status)
+	}
+	if malformed == nil && len(o.Spec) > 0 {
+		malformed = json.Unmarshal(o.Spec, &a.request)
+	}
+	if malformed != nil {
+		return answer{reason: "the server's answer is not the JSON that was asked for"}
+	}
+	a.request.conditions, a.request.certificate, a.user = status.Conditions, status.Certificate, status.UserInfo.Username
+	return a
+}
+
+// retryAfter reads RFC 9110 section 10.2.3: seconds or a date.
+func retryAfter(s string, now time.Time) time.Duration {
+	var d time.Duration
+	if n, err := strconv.Atoi(s); err == nil {
+		d = time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
+	} else if t, err := http.ParseTime(s); err == nil {
+		d = t.Sub(now)
+	}
+	return min(max(d, 0), maxRetryAfter)
+}
+
+// network is the fact in a network error, without what differs from try to try.
+func network(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		if op.Addr != nil {
+			return op.Op + " " + op.Addr.String() + ": " + op.Err.Error()
+		}
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}
+
+// request is what asks for a certificate for a pending key, under the name that is its digest.
+func (p *pending) request(pem []byte) (request, error) {
+	asked, err := csr.Check(pem)
+	if err != nil {
+		return request{}, err
+	}
+	return request{Request: pem, SignerName: csr.Signer, Usages: csr.Usages(), ExpirationSeconds: p.ExpirationSeconds,
+		name: csr.Name(asked, csr.Signer, csr.Usages(), p.ExpirationSeconds)}, nil
+}
+
+// same reports whether the object found under our name is what we asked for. The name of a foreign
+// one would be its own digest, so this can only fail if somebody took the name on purpose.
+func (r request) same(found request) bool {
+	theirs, err := csr.Check(found.Request)
+	return err == nil && csr.Name(theirs, found.SignerName, found.Usages, found.ExpirationSeconds) == r.name
+}

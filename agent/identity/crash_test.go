@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+)
+
+// killed is what a contact panics with when the process dies there.
+type killed struct{}
+
+// lives runs a keeper until it has an identity and has renewed it once, and reports whether it got
+// there before it was killed at its n-th contact with the outside.
+func lives(w *world, n int) (what string, survived bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, ok := r.(killed); !ok {
+				panic(r)
+			}
+		}
+	}()
+	w.contact = func(at string) {
+		if n--; n == 0 {
+			what = at
+			panic(killed{})
+		}
+	}
+	defer func() { w.contact = func(string) {} }()
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	return "", true
+}
+
+func TestKilledAtEveryContactWithTheOutside(t *testing.T) {
+	for n := 1; ; n++ {
+		w := newWorld(t)
+		w.files = []File{w.file("token", "good")}
+		what, survived := lives(w, n)
+		if survived {
+			t.Logf("%d contacts", n-1)
+			return
+		}
+		k := w.keeper()
+		w.until(k, Active, time.Minute)
+		w.pass(k, time.Minute)
+		if got := w.whoGoesThrough(k); got != us {
+			t.Errorf("killed at %q: known as %q", what, got)
+		}
+		// A renewal may have been due when the second life began, hence at most one request more.
+		if proofs := w.records(audit.IdentityProven) + w.records(audit.IdentityRenewed); w.made > 2 || proofs > 3 {
+			t.Errorf("killed at %q: %d requests, %d proofs", what, w.made, proofs)
+		}
+		if len(w.files) > 0 {
+			t.Errorf("killed at %q: the credential is still there", what)
+		}
+		if _, ok := w.dir[pendingFile]; ok {
+			t.Errorf("killed at %q: a pending key is left", what)
+		}
+		if k.current == nil || w.records(audit.IdentityLost) > 0 {
+			t.Errorf("killed at %q: something was lost", what)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/binary"
+	"net/http"
+	"time"
+)
+
+// State is what is known of the identity. Its text is a word or two, for status and records.
+type State string
+
+// The states of design section 9. Requesting, Pending and Proving are the three parts of getting a
+// certificate; while one that still works is being replaced, they show as Renewing.
+const (
+	NoCredential State = "no credential"
+	Requesting   State = "requesting"
+	Pending      State = "pending"
+	Proving      State = "proving"
+	Active       State = "active"
+	Renewing     State = "renewing"
+	Suspect      State = "suspect"
+)
+
+// verdict is what an answer means for what was asked and for who asked.
+type verdict int
+
+const (
+	silent    verdict = iota // no answer came
+	accepted                 // 2xx
+	exists                   // 409: somebody, most likely we, made it before
+	gone                     // 404
+	unknown                  // 401: the server does not know these credentials
+	forbidden                // 403: RBAC, a server that has just started, or a request without identity
+	busy                     // 429 and 5xx: later
+	invalid                  // any other answer: asking again in the same words will not help
+)
+
+func (a answer) verdict() verdict {
+	switch {
+	case a.status == 0:
+		return silent
+	case a.status < 300:
+		return accepted
+	case a.status == http.StatusConflict:
+		return exists
+	case a.status == http.StatusNotFound:
+		return gone
+	case a.status == http.StatusUnauthorized:
+		return unknown
+	case a.status == http.StatusForbidden:
+		return forbidden
+	case a.status == http.StatusTooManyRequests || a.status >= 500:
+		return busy
+	}
+	return invalid
+}
+
+// stage is how far a request has come.
+type stage int
+
+const (
+	waiting stage = iota
+	issued
+	denied
+)
+
+// stage reads the conditions of the object. A denial counts more than a certificate: both together
+// do not happen, and a person who denied something meant it.
+func (r request) stage() (s stage, why string) {
+	for _, c := range r.conditions {
+		if c.Status == "False" {
+			continue
+		}
+		switch c.Type {
+		case "Denied", "Failed":
+			why = c.Type
+			for _, part := range []string{c.Reason, c.Message} {
+				if part != "" {
+					why += ": " + part[:min(len(part), maxMessage)]
+				}
+			}
+			return denied, why
+		case "Approved":
+			why = "approved, and not yet signed"
+		}
+	}
+	if len(r.certificate) > 0 {
+		return issued, ""
+	}
+	if why == "" {
+		why = "waiting for approval"
+	}
+	return waiting, why
+}
+
+// shortest is the least time between two renewals, however short-lived the certificates are.
+const shortest = 10 * time.Second
+
+// renewal is when a certificate is to be renewed: at 70 to 90 % of its life, counted from its receipt,
+// because it is backdated and the issuer may have shortened it. Where between is a property of the
+// certificate, so that a fleet does not move at once and a restart changes nothing.
+func renewal(c *x509.Certificate, received time.Time) time.Time {
+	life := c.NotAfter.Sub(received)
+	if life <= 0 { // our clock is fast
+		life = c.NotAfter.Sub(c.NotBefore)
+	}
+	h := sha256.Sum256(c.SerialNumber.Bytes())
+	place := float64(binary.BigEndian.Uint32(h[:])) / (1 << 32)
+	after := time.Duration(float64(life) * (0.7 + 0.2*place))
+	return received.Add(max(after, shortest, life/10))
+}
+
+// backoff is the pause after the n-th failure in a row, from 0: it doubles from least to most, less a
+// random share of up to a quarter.
+func backoff(least, most time.Duration, n int, random float64) time.Duration {
+	d := min(least<<min(n, 30), most)
+	if d <= 0 {
+		d = most
+	}
+	return d - time.Duration(random*float64(d)/4)
+}
+
+// doubted reports whether refusals since then, the last one now, are enough to give an identity up
+// for lost. While an API server of several is behind, answers differ; a certificate that is also past
+// its end by our own clock needs no second opinion.
+func doubted(since, now, notAfter time.Time, after time.Duration) bool {
+	return now.After(notAfter) || now.Sub(since) >= after
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Status is what is known of the identity now.
+type Status struct {
+	State State
+	// Reason is the fact behind State, in one line; it quotes the server and has to be escaped.
+	Reason string
+	// Usable is set while there is an identity, doubted or not: requests go through.
+	Usable bool
+	// Certificate is what is in use: its serial number in hexadecimal, its end, and when it will be
+	// renewed. Serial is empty without one.
+	Serial         string
+	Expires, Renew time.Time
+}
+
+// Keeper gets an identity and keeps it: from a bootstrap credential over a request for a certificate
+// to the proof that the API server knows us by it, and back whenever that ends. Make it with New.
+//
+// It never gives up and never exits; what is missing is a state with a reason and a next try. A
+// working identity stays in use until its successor has been proven on a fresh connection, and stays
+// on disk beside it. Whatever it has to remember is durable before it is needed: it may be killed at
+// any moment.
+type Keeper struct {
+	opt      Options
+	api      api
+	store    store
+	door     *door
+	turned   chan int
+	force    chan struct{}
+	swapped  chan struct{}
+	readings chan Status
+	retiring sync.WaitGroup
+
+	loaded   bool
+	state    State
+	reason   string
+	renewing bool
+	moving   bool // to another cluster, from one where the identity works
+	current  *generation
+	previous *generation
+	pending  *pending
+	request  request     // of pending, once it was built
+	asker    *credential // who asks; nil while renewing
+	fresh    *generation // what is to be proven
+
+	ladder   ladder
+	looked   time.Time
+	reported map[string]bool // files whose refusal is on record
+
+	failures, denials int
+	penalty           time.Time // a denial forbids another request until then
+	doubt             time.Time // since when the server has refused the identity
+	renew, probe      time.Time
+	prove             time.Time // until when an unknown new certificate is given time
+	complaint         int       // the status that others met since the last probe
+	vanished          int       // how often a request of ours was gone
+	consumed          bool
+	leftover          string // why the credential is not consumed
+}
+
+// New makes a Keeper; Run makes it work.
+func New(o Options) *Keeper {
+	o = o.withDefaults()
+	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
+		swapped: make(chan struct{}, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
+	k.door = &door{turned: func(status int) {
+		select {
+		case k.turned <- status:
+		default:
+		}
+	}}
+	return k
+}
+
+// HTTPClient goes to the API server that the identity is for, as the identity; it verifies the server,
+// does not follow redirects and has no overall timeout. The certificate may change between two
+// requests. Before there is an identity requests fail.
+func (k *Keeper) HTTPClient() *http.Client { return newClient(k.door) }
+
+// Server is the base URL for requests of HTTPClient. It stands for wherever the API server is.
+func (k *Keeper) Server() *url.URL {
+	u := placeholder
+	return &u
+}
+
+// Readings is where every change appears. It holds the newest only.
+func (k *Keeper) Readings() <-chan Status { return k.readings }
+
+// Swapped announces that requests now go out with another identity. Streams opened before it should be
+// opened anew: they end after Times.Retire.
+func (k *Keeper) Swapped() <-chan struct{} { return k.swapped }
+
+// Run keeps the identity until ctx ends. It must be called once.
+func (k *Keeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := k.step(ctx)
+		turned := k.turned
+		if k.state != Active {
+			turned = nil // the doubt is being looked into, or nobody was trusted to begin with
+		}
+		select {
+		case <-ctx.Done():
+		case <-k.opt.Clock.After(wait):
+		case status := <-turned:
+			k.probe, k.complaint = k.opt.Clock.Now(), status
+		case <-k.force:
+			k.renew = k.opt.Clock.Now()
+		}
+	}
+	k.retiring.Wait()
+	if l := k.door.link.Swap(nil); l != nil {
+		l.close()
+	}
+	k.ladder.climb(nil, nil, nil)
+}
+
+// move is the outcome of one step: the state that follows, the fact behind it, and when to go on.
+type move struct {
+	to     State
+	reason string
+	wait   time.Duration
+}
+
+// step does what the present state asks for and returns how long to wait before the next step.
+func (k *Keeper) step(ctx context.Context) time.Duration {
+	if !k.loaded {
+		if err := k.load(ctx); err != nil {
+			return k.enter(move{NoCredential, err.Error(), k.opt.Times.Look})
+		}
+	}
+	k.look(ctx)
+	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
+		// What works comes first; the move begins again after it.
+		k.moving, k.state, k.penalty = false, Active, time.Time{}
+	}
+	act := map[State]func(context.Context) move{NoCredential: k.noCredential, Requesting: k.requesting, Pending: k.waiting,
+		Proving: k.proving, Active: k.active, Suspect: k.suspect}
+	return k.enter(act[k.state](ctx))
+}
+
+// enter makes the move and publishes what can be seen of it.
+func (k *Keeper) enter(m move) time.Duration {
+	if m.to != k.state && m.to == Suspect {
+		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity", audit.Field{Name: audit.Reason, Value: m.reason})
+	}
+	if m.to != k.state {
+		k.failures = 0
+	}
+	k.state, k.reason = m.to, m.reason
+	k.publish()
+	return max(m.wait, 0)
+}
+
+func (k *Keeper) publish() {
+	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}
+	if (k.renewing || k.moving) && s.State != Active && s.State != Suspect {
+		s.State = Renewing
+	}
+	if k.current != nil {
+		s.Serial, s.Expires, s.Renew = k.current.leaf.SerialNumber.Text(16), k.current.leaf.NotAfter, k.renew
+	}
+	select {
+	case <-k.readings:
+	default:
+	}
+	k.readings <- s // there is room: nobody else sends
+}
+
+// load takes up what an earlier run left.
+func (k *Keeper) load(ctx context.Context) (err error) {
+	if k.opt.Node == "" {
+		return fmt.Errorf("the name of this node is not known")
+	}
+	var current *generation
+	var lost [3]string
+	if current, lost[0], err = k.store.generation(currentFile); err != nil {
+		return err
+	}
+	if k.previous, lost[1], err = k.store.generation(previousFile); err != nil {
+		return err
+	}
+	if k.pending, lost[2], err = k.store.pending(); err != nil {
+		return err
+	}
+	for _, what := range lost {
+		if what != "" {
+			k.tell(audit.IdentityLost, "a file of the identity cannot be used: "+what)
+		}
+	}
+	k.loaded = true
+	if current == nil {
+		current, k.previous = k.previous, nil
+	}
+	if current == nil {
+		return nil
+	}
+	l, err := k.open(current)
+	if err != nil {
+		k.tell(audit.IdentityLost, "the identity cannot be used: "+err.Error())
+		k.previous = current
+		return nil
+	}
+	k.use(ctx, current, l)
+	// Nothing is needed from there now, and asking may have to start the writer first.
+	k.looked = k.opt.Clock.Now().Add(k.opt.Times.Look - k.every())
+	if k.pending != nil && current.answers(k.pending) {
+		// Killed between keeping the certificate and forgetting that its key was pending.
+		k.pending = nil
+		err = k.store.dropPending()
+	}
+	return err
+}
+
+// open makes a link for a generation.
+func (k *Keeper) open(g *generation) (*link, error) {
+	c, err := g.config()
+	if err != nil {
+		return nil, err
+	}
+	return newLink(c)
+}
+
+// use puts a generation behind the door. Who used the one before is told, and may finish.
+func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
+	old := k.door.link.Swap(l)
+	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
+	k.moving = false
+	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	if k.expired() {
+		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast
+	}
+	select {
+	case k.swapped <- struct{}{}:
+	default:
+	}
+	if old == nil {
+		return
+	}
+	old.base.CloseIdleConnections()
+	over := k.opt.Clock.After(k.opt.Times.Retire)
+	k.retiring.Go(func() {
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		old.close()
+	})
+}
+
+// tell leaves an audit record. What others said is escaped and cut.
+func (k *Keeper) tell(kind audit.Kind, message string, fields ...audit.Field) {
+	r := audit.Record{Kind: kind, Message: plan.Printable(message)}
+	for _, f := range fields {
+		r = r.With(f.Name, plan.Printable(f.Value))
+	}
+	k.opt.Trail.Record(r)
+}
+
+// user is who we want to be.
+func (k *Keeper) user() string { return csr.User(k.opt.Node) }

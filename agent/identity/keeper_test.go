@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+const us = "node-cert-agent:node:worker-1"
+
+// active is a world with a keeper that has got its identity from one token.
+func active(t *testing.T) (*world, *Keeper) {
+	t.Helper()
+	w := newWorld(t)
+	w.files = []File{w.file("10-token.kubeconfig", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	return w, k
+}
+
+func wantOne(t *testing.T, what string, got, want int) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %d, want %d", what, got, want)
+	}
+}
+
+func TestFromATokenToAnIdentity(t *testing.T) {
+	w, k := active(t)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("known as %q", got)
+	}
+	wantOne(t, "requests", w.made, 1)
+	wantOne(t, "proofs on record", w.records(audit.IdentityProven), 1)
+	if !slices.Equal(w.consumed, []string{"10-token.kubeconfig"}) || w.records(audit.CredentialConsumed) != 1 {
+		t.Errorf("consumed %v", w.consumed)
+	}
+	if _, ok := w.dir[pendingFile]; ok {
+		t.Error("the pending key stayed")
+	}
+	for _, f := range []string{"CERTIFICATE", "PRIVATE KEY"} {
+		if !bytes.Contains(w.dir[currentFile], []byte("-----BEGIN "+f)) {
+			t.Errorf("%s holds no %s", currentFile, f)
+		}
+	}
+}
+
+func TestTheIdentityOutlivesARestart(t *testing.T) {
+	w, _ := active(t)
+	k := w.keeper()
+	w.until(k, Active, time.Second)
+	if got := w.whoGoesThrough(k); got != us || w.made != 1 {
+		t.Errorf("known as %q after %d requests", got, w.made)
+	}
+}
+
+func TestAnAbsentApproverIsPatience(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	k := w.keeper()
+	w.until(k, Pending, time.Minute)
+	key := bytes.Clone(w.dir[pendingFile])
+	for range 3 { // restarts included
+		s := w.pass(k, 9*time.Hour)
+		if s.State != Pending || !strings.Contains(s.Reason, "waiting for approval") {
+			t.Errorf("state %s: %s", s.State, s.Reason)
+		}
+		k = w.keeper()
+	}
+	wantOne(t, "requests", w.made, 1)
+	if !bytes.Equal(key, w.dir[pendingFile]) {
+		t.Error("the key changed")
+	}
+	w.approve = w.sign
+	w.until(k, Active, 2*time.Minute)
+	wantOne(t, "requests", w.made, 1)
+}
+
+func TestADeniedRequestIsFollowedByAnotherAfterAPause(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("token", "good")}
+	w.approve = func(r *twin) {
+		r.Status.Conditions = []condition{{Type: "Denied", Status: "True", Reason: "NodeUnknown", Message: "no such node"}}
+	}
+	k := w.keeper()
+	s := w.pass(k, 4*time.Minute)
+	if s.State != Requesting || !strings.Contains(s.Reason, "Denied: NodeUnknown: no such node; asking again at ") {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	k = w.keeper() // a restart does not shorten the pause
+	w.pass(k, 4*time.Minute)
+	wantOne(t, "requests in 4 minutes", w.made, 1)
+	w.pass(k, 24*time.Hour)
+	if w.made < 20 || w.made > 32 {
+		t.Errorf("%d requests in a day, want about one an hour", w.made)
+	}
+	made := w.made
+	w.approve = w.sign
+	w.files = append(w.files, w.file("token-2", "good"))
+	w.until(k, Active, time.Minute) // a new file ends the pause
+	wantOne(t, "requests", w.made, made+1)
+}
+
+func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	k := w.keeper()
+	w.until(k, Pending, time.Minute)
+	key := bytes.Clone(w.dir[pendingFile])
+	var name string
+	for name = range w.requests {
+		delete(w.requests, name)
+	}
+	w.pass(k, 5*time.Minute)
+	if w.requests[name] == nil || !bytes.Equal(key, w.dir[pendingFile]) {
+		t.Error("another request was made")
+	}
+	wantOne(t, "requests", w.made, 2)
+}
+
+func TestTheSameCredentialAgainIsThereToBeUsed(t *testing.T) {
+	w, _ := active(t)
+	w.files = []File{w.file("10-token.kubeconfig", "good")}
+	k := w.keeper()
+	w.pass(k, 2*time.Hour)
+	if len(w.files) == 0 {
+		t.Error("it was consumed without having served")
+	}
+}
+
+func TestARenewalHappensBetween70And90Percent(t *testing.T) {
+	w, k := active(t)
+	first := w.dir[currentFile]
+	start := w.now
+	w.until(k, Renewing, w.life)
+	if part := float64(w.now.Sub(start)) / float64(w.life); part < 0.69 || part > 0.91 {
+		t.Errorf("renewed at %.2f of the life", part)
+	}
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || w.made != 2 || bytes.Equal(first, w.dir[currentFile]) {
+		t.Errorf("known as %q after %d requests", got, w.made)
+	}
+	if !bytes.Equal(first, w.dir[previousFile]) {
+		t.Error("the previous generation is not kept")
+	}
+	wantOne(t, "renewals on record", w.records(audit.IdentityRenewed), 1)
+}
+
+func TestWhileARenewalIsPendingTheIdentityWorks(t *testing.T) {
+	w, k := active(t)
+	w.approve = nil
+	w.until(k, Renewing, w.life)
+	if s := w.pass(k, time.Hour); s.State != Renewing || !s.Usable || w.whoGoesThrough(k) != us {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	wantOne(t, "requests", w.made, 2)
+}
+
+func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
+	w, _ := active(t)
+	w.files = []File{w.file("another", "good")}
+	w.now = w.now.Add(2 * w.life)
+	k := w.keeper()
+	w.until(k, Suspect, time.Second) // it was tried first
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("known as %q", got)
+	}
+}
+
+func TestARolledClientCA(t *testing.T) {
+	w, k := active(t)
+	w.files = []File{w.file("another", "good")}
+	w.rolled = true
+	k.probe = w.now
+	w.until(k, Suspect, time.Minute)
+	before := w.now
+	w.until(k, Requesting, time.Hour)
+	if d := w.now.Sub(before); d < 2*time.Minute {
+		t.Errorf("given up after %v", d)
+	}
+	w.override = func(what string) int { w.rolled = what == "GET request"; return 0 } // the new certificate is known
+	w.until(k, Active, time.Minute)
+	if _, ok := w.dir[previousFile]; !ok {
+		t.Error("the old identity is gone")
+	}
+}
+
+func TestOneRefusalOfSeveralServersIsNoLoss(t *testing.T) {
+	w, k := active(t)
+	w.rolled, k.probe = true, w.now
+	w.until(k, Suspect, time.Minute)
+	w.rolled = false
+	w.until(k, Active, time.Minute)
+	wantOne(t, "requests", w.made, 1)
+}
+
+func TestATokenThatEndedIsReplacedWhileRunning(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("old", "ended")}
+	k := w.keeper()
+	s := w.pass(k, time.Hour)
+	if s.State != NoCredential || !strings.Contains(s.Reason, "old: the server answered 401") {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	w.files = []File{w.file("old", "good")}
+	w.until(k, Active, 15*time.Second)
+}
+
+func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
+	w := newWorld(t)
+	bad := w.file("10-bad", "good")
+	bad.Content = testFile("users: [{name: u, user: {exec: {command: x}}}]")
+	w.files = []File{bad, {Name: "20-mode", Refused: "readable by others"}, w.file("30-ended", "ended"), w.file("40-good", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	var why []string
+	for _, r := range w.trail {
+		if r.Kind == audit.CredentialRefused {
+			why = append(why, r.Message)
+		}
+	}
+	if len(why) != 3 || !slices.Equal(w.consumed, []string{"40-good"}) {
+		t.Errorf("refused %q, consumed %q", why, w.consumed)
+	}
+	if w.pass(k, 3*time.Hour); w.records(audit.CredentialRefused) != 3 {
+		t.Error("a refusal is on record more than once")
+	}
+}
+
+func TestDamagedIdentityFiles(t *testing.T) {
+	w, k := active(t)
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	good, previous := w.dir[currentFile], w.dir[previousFile]
+	other := testpki.New("cluster", testpki.ECDSA).Client(us, "node-cert-agent:nodes")
+	cut := bytes.Index(good, []byte("-----BEGIN PRIVATE"))
+	notes := bytes.Index(good, []byte("-----BEGIN NODE"))
+	for sentence, damaged := range map[string][]byte{
+		"truncated in the certificate": good[:cut/2],
+		"truncated after it":           good[:cut],
+		"without the notes":            good[:notes],
+		"empty":                        {},
+		"zeros":                        make([]byte, 4096),
+		"a key of another certificate": slices.Concat(good[:cut], other.Key, good[notes:]),
+		"another node's":               bytes.Replace(good, good[:cut], []byte("x"), 1),
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w.dir = map[string][]byte{currentFile: damaged, previousFile: previous}
+			w.trail = nil
+			k := w.keeper()
+			k.step(t.Context())
+			<-k.readings
+			if got := w.whoGoesThrough(k); got != us {
+				t.Errorf("known as %q", got)
+			}
+			if !bytes.Equal(w.dir[currentFile+bad], damaged) || w.records(audit.IdentityLost) != 1 {
+				t.Error("the file is not set aside and on record")
+			}
+		})
+	}
+}
+
+func TestWithBothGenerationsDamagedTheTokenServes(t *testing.T) {
+	w, _ := active(t)
+	w.dir = map[string][]byte{currentFile: []byte("x"), previousFile: []byte("y"), pendingFile: []byte("z")}
+	w.files = []File{w.file("another", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	wantOne(t, "losses on record", w.records(audit.IdentityLost), 3)
+}
+
+func TestAStartingServerCostsNoCredential(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
+		w := newWorld(t)
+		w.files = []File{w.file("token", "good")}
+		w.override = func(string) int { return status }
+		k := w.keeper()
+		if s := w.pass(k, 5*time.Minute); s.State != Requesting {
+			t.Errorf("%d: state %s: %s", status, s.State, s.Reason)
+		}
+		w.override = func(string) int { return 0 }
+		w.until(k, Active, time.Minute)
+
+		w.override = func(string) int { return status }
+		if s := w.pass(k, time.Minute); status != http.StatusForbidden && s.State != Active {
+			t.Errorf("%d: state %s: %s", status, s.State, s.Reason)
+		}
+		w.override = func(string) int { return 0 }
+		w.until(k, Active, 5*time.Minute)
+		wantOne(t, "requests", w.made, 1)
+	}
+}
+
+func TestAForbiddenWatchUnderOurOwnNameIsAFaultOfRBAC(t *testing.T) {
+	w, k := active(t)
+	k.probe, k.complaint = w.now, http.StatusForbidden
+	s := w.pass(k, time.Second)
+	if s.State != Active || !strings.Contains(s.Reason, "known as "+us) || !strings.Contains(s.Reason, "RBAC") {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	if s := w.pass(k, 5*time.Minute); s.Reason != "" {
+		t.Errorf("the reason stays: %s", s.Reason)
+	}
+}
+
+func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("token", "good")}
+	w.rolled = true
+	k := w.keeper()
+	if s := w.pass(k, 5*time.Minute); s.State != Proving || len(w.consumed) > 0 {
+		t.Errorf("state %s: %s, consumed %v", s.State, s.Reason, w.consumed)
+	}
+	w.rolled = false
+	w.until(k, Active, time.Minute)
+	wantOne(t, "requests", w.made, 1)
+}
+
+func TestOldConnectionsEndAfterTheSwap(t *testing.T) {
+	w, k := active(t)
+	old := k.door.link.Load()
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	if k.door.link.Load() == old {
+		t.Error("the link is the old one")
+	}
+	select {
+	case <-k.Swapped():
+	default:
+		t.Error("nobody was told")
+	}
+}
+
+func TestTheDoorLeadsToTheServer(t *testing.T) {
+	w, k := active(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, k.Server().JoinPath("apis", "x").String()+"?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := k.HTTPClient().Do(req)
+	if err != nil || res.StatusCode != http.StatusNotFound {
+		t.Fatalf("%v, %v", res, err)
+	}
+	_ = res.Body.Close()
+	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil || !strings.Contains(err.Error(), errNoIdentity.Error()) {
+		t.Errorf("without an identity: %v", err)
+	}
+}
+
+func testFile(s string) secret.Bytes { return secret.New([]byte(s)) }
+
+func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
+	w, k := active(t)
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	w.revoked = k.current.leaf.SerialNumber.Text(16)
+	w.files = []File{w.file("token", "good")}
+	k.probe = w.now
+	w.until(k, Requesting, time.Hour)
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || len(w.files) == 0 {
+		t.Errorf("known as %q, and the token was used: %v", got, len(w.files) == 0)
+	}
+}
+
+func TestAReplacedFileIsAskedWithWhileARequestWaits(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	k := w.keeper()
+	w.until(k, Pending, time.Minute)
+	other := newWorld(t)
+	other.tokens["other"] = true
+	w.files = []File{other.file("token", "other")}
+	w.until(k, Active, time.Minute)
+	if k.current.Cluster.Server != other.server.URL {
+		t.Error("the old cluster is still asked")
+	}
+}
+
+func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
+	w, _ := active(t)
+	w.broken = errors.New("no writer")
+	k := w.keeper()
+	w.until(k, Active, time.Second)
+	if looks := w.looks; w.pass(k, time.Hour).State != Active || w.looks-looks > 361 {
+		t.Errorf("%d looks in an hour", w.looks-looks)
+	}
+	w = newWorld(t)
+	w.broken = errors.New("no writer")
+	k = w.keeper()
+	if s := w.pass(k, time.Hour); s.State != NoCredential || !strings.Contains(s.Reason, "no writer") || w.looks > 361 {
+		t.Errorf("%d looks in an hour, state %s: %s", w.looks, s.State, s.Reason)
+	}
+}
+
+func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
+	w, _ := active(t)
+	pair := w.ca.Client("system:node:worker-1", "system:nodes")
+	w.files = []File{w.file("ended", "ended"), {Name: "the kubelet", Digest: "pair", Content: secret.New(slices.Concat(pair.Cert, pair.Key)), Pair: true}}
+	w.now = w.now.Add(8 * time.Hour) // within the life of the test's kubelet, past that of ours
+	w.revoked = serial(t, w)
+	delete(w.dir, previousFile)
+	k := w.keeper()
+	k.step(t.Context())
+	<-k.readings
+	k.probe = w.now
+	w.until(k, Requesting, time.Hour)
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || len(w.files) != 2 {
+		t.Errorf("known as %q with %d files left", got, len(w.files))
+	}
+
+	fresh := newWorld(t)
+	fresh.files = w.files[1:]
+	if s := fresh.pass(fresh.keeper(), time.Minute); s.State != NoCredential || !strings.Contains(s.Reason, "none is known") {
+		t.Errorf("without a known cluster: state %s: %s", s.State, s.Reason)
+	}
+}
+
+// serial is that of the identity on disk.
+func serial(t *testing.T, w *world) string {
+	t.Helper()
+	g, err := decodeGeneration(w.dir[currentFile], "worker-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.leaf.SerialNumber.Text(16)
+}
+
+func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
+	w.files = []File{moved.file("20-moved", "there")}
+	w.until(k, Renewing, 2*time.Hour)
+	moved.now = w.now
+	if s := w.pass(k, 3*time.Hour); s.State != Renewing || w.whoGoesThrough(k) != us || moved.made != 1 || w.made != 1 {
+		t.Errorf("state %s: %s, %d requests there, %d here", s.State, s.Reason, moved.made, w.made)
+	}
+	moved.approve = func(r *twin) { moved.now = w.now; moved.sign(r) }
+	w.until(k, Active, 2*time.Minute)
+	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us || len(w.files) > 0 {
+		t.Errorf("the server is %s, known as %s, %d files left", k.current.Cluster.Server, w.whoGoesThrough(k), len(w.files))
+	}
+	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil || previous.Cluster.Server != w.server.URL {
+		t.Errorf("the old identity is not kept: %v", err)
+	}
+}
+
+func TestOfTwoKeptFilesTheLaterOneWinsAndThatIsThat(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.now = map[string]bool{"there": true}, w.now.Add(time.Hour)
+	w.files = []File{w.file("10-token.kubeconfig", "good"), moved.file("20-moved", "there")}
+	w.keep = true
+	w.pass(k, 3*time.Hour)
+	if k.current.Cluster.Server != moved.server.URL || moved.made != 1 || w.made != 1 {
+		t.Errorf("the server is %s after %d requests here and %d there", k.current.Cluster.Server, w.made, moved.made)
+	}
+}
+
+func TestARenewalComesBeforeAMove(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
+	w.files = []File{moved.file("20-moved", "there")}
+	w.pass(k, w.life)
+	if w.made != 2 || w.records(audit.IdentityRenewed) != 1 || w.whoGoesThrough(k) != us {
+		t.Errorf("%d requests, known as %s", w.made, w.whoGoesThrough(k))
+	}
+}
+
+func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
+	w, k := active(t)
+	moved := newWorld(t)
+	w.files = []File{moved.file("20-moved", "ended")}
+	s := w.pass(k, 3*time.Hour)
+	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.whoGoesThrough(k) != us {
+		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+)
+
+// File is one bootstrap credential of the host: a kubeconfig with a token or a certificate.
+type File struct {
+	Name string
+	// Digest identifies the content; it is what Consume takes.
+	Digest  string
+	Content secret.Bytes
+	// Pair is set if the content is no kubeconfig but a certificate and its key in PEM, for the cluster
+	// that the lost identity was for. It is never consumed.
+	Pair bool
+	// Refused says why there is no content: the file's owner or mode, or what it is.
+	Refused string
+}
+
+// Bootstrap is where the host keeps bootstrap credentials.
+type Bootstrap interface {
+	// Bootstrap gives the files in the order in which they are to be tried.
+	Bootstrap(context.Context) ([]File, error)
+	// Consume takes a credential out of use after it has served, as the host's configuration wants it,
+	// and says in a word what was done; nothing if there is no such file any more.
+	Consume(ctx context.Context, digest string) (done string, err error)
+}
+
+// Recorder takes audit records.
+type Recorder interface{ Record(audit.Record) }
+
+// Clock is the passing of time.
+type Clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+// Options say how an identity is got and kept.
+type Options struct {
+	// Node is the name of this node in the cluster. Without it there is no identity to ask for.
+	Node string
+	// Lifetime is what is asked for; the issuer may shorten it. At least 10 minutes (Kubernetes).
+	Lifetime time.Duration
+	// Dir is the state directory.
+	Dir Dir
+	// Bootstrap is asked for credentials; nil means that there are none.
+	Bootstrap Bootstrap
+	// Credential is a kubeconfig that systemd handed over; it is tried after the files.
+	Credential secret.Bytes
+	Trail      Recorder
+	Times      Times
+	// Clock and Rand (in [0,1)) are the system's if nil.
+	Clock Clock
+	Rand  func() float64
+
+	// renewal replaces the function of that name in tests.
+	renewal func(*generation) time.Time
+}
+
+// Times are the durations of an identity's life. Zero means the default.
+type Times struct {
+	// Look is how often bootstrap files are looked for while there is no identity (10 s), and Glance
+	// while there is one (1 h).
+	Look, Glance time.Duration
+	// Probe is how often an identity that nobody complains about is proven again (10 min): a watch
+	// that is open says nothing about it.
+	Probe time.Duration
+	// SuspectAfter is how long the server has to refuse an identity before another is asked for (2 min).
+	SuspectAfter time.Duration
+	// DeniedMin and DeniedMax bound the pause after a denial (5 min, 1 h).
+	DeniedMin, DeniedMax time.Duration
+	// RetryMin and RetryMax bound the pause after a failed request (1 s, 30 s).
+	RetryMin, RetryMax time.Duration
+	// PendingMin and PendingMax bound the pause between two looks at a request (100 ms, 1 min).
+	PendingMin, PendingMax time.Duration
+	// Prove is how long a new certificate may be unknown to the server (10 min).
+	Prove time.Duration
+	// Refused is how long a credential that the server does not know is left alone (10 min).
+	Refused time.Duration
+	// Retire is how long the connections of a replaced identity may finish what they do (10 s).
+	Retire time.Duration
+}
+
+func (t Times) withDefaults() Times {
+	for d, otherwise := range map[*time.Duration]time.Duration{
+		&t.Look: 10 * time.Second, &t.Glance: time.Hour, &t.Probe: 10 * time.Minute, &t.SuspectAfter: 2 * time.Minute,
+		&t.DeniedMin: 5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
+		&t.PendingMin: 100 * time.Millisecond, &t.PendingMax: time.Minute, &t.Prove: 10 * time.Minute,
+		&t.Refused: 10 * time.Minute, &t.Retire: 10 * time.Second,
+	} {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	return t
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = system{}
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Float64
+	}
+	if o.Lifetime == 0 {
+		o.Lifetime = 7 * 24 * time.Hour
+	}
+	if o.renewal == nil {
+		o.renewal = func(g *generation) time.Time { return renewal(g.leaf, g.Received) }
+	}
+	o.Times = o.Times.withDefaults()
+	return o
+}
+
+// system is the system's clock.
+type system struct{}
+
+func (system) Now() time.Time                         { return time.Now() }
+func (system) After(d time.Duration) <-chan time.Time { return time.After(d) }

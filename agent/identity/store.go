@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+// Dir is the state directory. Names are relative to it and have at most one element before the last.
+type Dir interface {
+	// ReadFile fails with an error that is fs.ErrNotExist if there is no such file.
+	ReadFile(name string) ([]byte, error)
+	// WriteFile replaces a file atomically and durably, with mode 0600. It makes a missing
+	// subdirectory.
+	WriteFile(name string, data []byte) error
+	Rename(from, to string) error
+	Remove(name string) error
+}
+
+// Names in the state directory.
+const (
+	currentFile  = "identity.pem"
+	previousFile = "identity.previous.pem"
+	pendingFile  = "pending/key.pem"
+	// bad is appended to the name of a file that cannot be used and is set aside.
+	bad = ".bad"
+)
+
+// store keeps generations and the pending key.
+type store struct {
+	dir  Dir
+	node string
+}
+
+// generation reads one. It is nil if there is none; a file that cannot be used is set aside, and lost
+// says what is wrong with it.
+func (s store) generation(name string) (g *generation, lost string, err error) {
+	data, err := s.read(name)
+	if err != nil || data == nil {
+		return nil, "", err
+	}
+	if g, err = decodeGeneration(data, s.node); err == nil {
+		return g, "", nil
+	}
+	lost, err = s.aside(name, err)
+	return nil, lost, err
+}
+
+// read gives nil if there is no such file.
+func (s store) read(name string) ([]byte, error) {
+	data, err := s.dir.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the identity: %v", err)
+	}
+	return append([]byte{}, data...), nil
+}
+
+// aside keeps a file that cannot be used where it does no harm.
+func (s store) aside(name string, why error) (lost string, err error) {
+	if err := s.dir.Rename(name, name+bad); err != nil {
+		return "", fmt.Errorf("setting %s aside: %v", name, err)
+	}
+	return fmt.Sprintf("%s %v; kept as %s%s", name, why, name, bad), nil
+}
+
+// commit makes g durable as the current generation, and the one before it as the previous.
+func (s store) commit(g, before *generation) error {
+	if before != nil {
+		if err := s.write(previousFile, before); err != nil {
+			return err
+		}
+	}
+	return s.write(currentFile, g)
+}
+
+func (s store) write(name string, g *generation) error {
+	data, err := g.encode()
+	if err != nil {
+		return err
+	}
+	if err := s.dir.WriteFile(name, data); err != nil {
+		return fmt.Errorf("keeping the identity: %v", err)
+	}
+	return nil
+}
+
+// pending reads the key that waits for a certificate; one that cannot be used is set aside.
+func (s store) pending() (p *pending, lost string, err error) {
+	data, err := s.read(pendingFile)
+	if err != nil || data == nil {
+		return nil, "", err
+	}
+	if p, err = decodePending(data, s.node); err == nil {
+		return p, "", nil
+	}
+	lost, err = s.aside(pendingFile, err)
+	return nil, lost, err
+}
+
+func (s store) keepPending(p *pending) error {
+	data, err := p.encode()
+	if err != nil {
+		return err
+	}
+	if err := s.dir.WriteFile(pendingFile, data); err != nil {
+		return fmt.Errorf("keeping the pending key: %v", err)
+	}
+	return nil
+}
+
+func (s store) dropPending() error {
+	if err := s.dir.Remove(pendingFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the pending key: %v", err)
+	}
+	return nil
+}

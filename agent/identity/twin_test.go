@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// world is everything around a keeper: a small API server on loopback with an approver and a signer,
+// the state directory, the bootstrap directory, the trail and the clock. It is the keeper's Dir,
+// Bootstrap, Recorder and Clock.
+type world struct {
+	t      *testing.T
+	server *httptest.Server
+	mu     sync.Mutex
+	now    time.Time
+
+	// The cluster. Requests of one cluster are gone when their entry is.
+	ca       *testpki.Authority
+	tokens   map[string]bool // those that work
+	rolled   bool            // no client certificate is known any more
+	revoked  string          // a serial number that is not
+	requests map[string]*twin
+	made     int // requests ever made
+	life     time.Duration
+	approve  func(*twin)
+	override func(what string) int // status; 0: answer as usual
+
+	// The host.
+	dir      map[string][]byte
+	files    []File
+	consumed []string
+	keep     bool
+	looks    int
+	broken   error // of the bootstrap directory
+	trail    []audit.Record
+
+	// contact is called before each contact with the outside. It may panic.
+	contact func(what string)
+}
+
+// twin is a CertificateSigningRequest as the server keeps it.
+type twin struct {
+	Metadata metadata `json:"metadata"`
+	Spec     request  `json:"spec"`
+	Status   struct {
+		Conditions  []condition `json:"conditions"`
+		Certificate []byte      `json:"certificate"`
+	} `json:"status"`
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: time.Now().UTC().Truncate(time.Second), ca: testpki.New("cluster", testpki.ECDSA), tokens: map[string]bool{"good": true},
+		requests: map[string]*twin{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {}, override: func(string) int { return 0 }}
+	w.approve = w.sign
+	w.server = httptest.NewUnstartedServer(w)
+	serving := w.ca.Issue(x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	w.server.EnableHTTP2, w.server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
+	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{serving.TLS()}}
+	w.server.StartTLS()
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+// file is a bootstrap file with a token.
+func (w *world) file(name, token string) File {
+	return File{Name: name, Digest: name + " " + token, Content: secret.New(fmt.Appendf(nil, `clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: u, user: {token: %s}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, w.server.URL, base64.StdEncoding.EncodeToString(w.ca.PEM()), token))}
+}
+
+// sign approves and issues what was asked for.
+func (w *world) sign(r *twin) {
+	block, _ := pem.Decode(r.Spec.Request)
+	asked, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	r.Status.Conditions = append(r.Status.Conditions, condition{Type: "Approved", Status: "True"})
+	r.Status.Certificate = w.issue(asked.PublicKey, asked.Subject)
+}
+
+func (w *world) issue(key any, subject pkix.Name) []byte {
+	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: w.now.Add(-5 * time.Minute),
+		NotAfter: w.now.Add(w.life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.Cert, key, w.ca.Key)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// who is the user behind a request, "" if the server knows none.
+func (w *world) who(r *http.Request) string {
+	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || certs[0].CheckSignatureFrom(w.ca.Cert) != nil {
+			return ""
+		}
+		return certs[0].Subject.CommonName
+	}
+	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); w.tokens[token] {
+		return "system:bootstrap:" + token
+	}
+	return ""
+}
+
+// ServeHTTP is the API server.
+func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	what := r.Method + " " + path.Base(r.URL.Path)
+	if r.Method == http.MethodGet {
+		what = "GET request"
+	}
+	who := w.who(r)
+	status, body := w.override(what), any(nil)
+	switch {
+	case status != 0:
+	case who == "":
+		status = http.StatusUnauthorized
+	case what == "POST selfsubjectreviews":
+		status, body = http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
+	case r.Method == http.MethodPost:
+		status, body = w.create(r)
+	default:
+		status, body = http.StatusNotFound, nil
+		if found := w.requests[path.Base(r.URL.Path)]; found != nil {
+			if len(found.Status.Conditions) == 0 && w.approve != nil {
+				w.approve(found)
+			}
+			status, body = http.StatusOK, found
+		}
+	}
+	if body == nil {
+		body = map[string]any{"kind": "Status", "message": "twin says " + http.StatusText(status)}
+	}
+	rw.WriteHeader(status)
+	_ = json.NewEncoder(rw).Encode(body)
+}
+
+func (w *world) create(r *http.Request) (int, any) {
+	var made twin
+	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
+		return http.StatusBadRequest, nil
+	}
+	if w.requests[made.Metadata.Name] != nil {
+		return http.StatusConflict, nil
+	}
+	w.made++
+	made.Metadata.UID = fmt.Sprint(w.made)
+	w.requests[made.Metadata.Name] = &made
+	return http.StatusCreated, made
+}
+
+func (w *world) ReadFile(name string) ([]byte, error) {
+	w.contact("read " + name)
+	b, ok := w.dir[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return b, nil
+}
+
+func (w *world) WriteFile(name string, data []byte) error {
+	w.contact("before write " + name)
+	w.dir[name] = append([]byte(nil), data...)
+	w.contact("after write " + name)
+	return nil
+}
+
+func (w *world) Rename(from, to string) error {
+	w.contact("rename " + from)
+	w.dir[to] = w.dir[from]
+	delete(w.dir, from)
+	return nil
+}
+
+func (w *world) Remove(name string) error {
+	w.contact("before remove " + name)
+	delete(w.dir, name)
+	w.contact("after remove " + name)
+	return nil
+}
+
+func (w *world) Bootstrap(context.Context) ([]File, error) {
+	w.contact("bootstrap")
+	w.looks++
+	return w.files, w.broken
+}
+
+func (w *world) Consume(_ context.Context, digest string) (string, error) {
+	w.contact("before consume")
+	if w.keep {
+		return "", nil
+	}
+	for i, f := range w.files {
+		if f.Digest == digest {
+			w.files = append(w.files[:i:i], w.files[i+1:]...)
+			w.consumed = append(w.consumed, f.Name)
+			w.contact("after consume")
+			return "deleted", nil
+		}
+	}
+	return "", nil
+}
+
+func (w *world) Record(r audit.Record) {
+	w.contact("record " + r.Kind.Name)
+	w.trail = append(w.trail, r)
+}
+
+func (w *world) Now() time.Time { return w.now }
+
+// After implements Clock for what the tests never wait for.
+func (w *world) After(time.Duration) <-chan time.Time { return nil }
+
+// records counts the records of a kind.
+func (w *world) records(k audit.Kind) (n int) {
+	for _, r := range w.trail {
+		if r.Kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+// keeper is a new one, as after a start of the process.
+func (w *world) keeper() *Keeper {
+	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
+}
+
+// until lets time pass as the keeper asks for it, until it is in the state; it gives up after a while
+// of the world's time.
+func (w *world) until(k *Keeper, s State, most time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(most); ; {
+		wait := k.step(w.t.Context())
+		got := <-k.readings
+		if got.State == s {
+			return
+		}
+		if w.now.Add(wait).After(end) {
+			w.t.Fatalf("after %v the state is %s: %s; want %s", most, got.State, got.Reason, s)
+		}
+		w.mu.Lock()
+		w.now = w.now.Add(wait)
+		w.mu.Unlock()
+	}
+}
+
+// pass lets time go by, with the keeper doing what it does.
+func (w *world) pass(k *Keeper, d time.Duration) (last Status) {
+	w.t.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		wait := k.step(w.t.Context())
+		last = <-k.readings
+		w.mu.Lock()
+		w.now = w.now.Add(max(wait, time.Millisecond))
+		w.mu.Unlock()
+	}
+	return last
+}
+
+// names of the user behind the door, or the error.
+func (w *world) whoGoesThrough(k *Keeper) string {
+	l := k.door.link.Load()
+	if l == nil {
+		return ""
+	}
+	a := k.api.whoami(w.t.Context(), l)
+	return a.user + a.reason
+}

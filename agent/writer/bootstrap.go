@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+)
+
+// The directory of the bootstrap credentials, which only we can read, and the names in it.
+const (
+	bootstrapDir    = "/etc/node-cert-agent/bootstrap.d"
+	bootstrapSuffix = ".kubeconfig"
+	tombstoneSuffix = ".consumed"
+)
+
+// The kubelet's own client certificate and key, in one file: what the link in its directory leads to
+// (k8s.io/client-go/util/certificate, certificate_store.go). KubeletName is its name as a credential.
+const (
+	kubeletPair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	KubeletName = "the kubelet"
+)
+
+// Consume says what happens to a bootstrap credential that has served.
+type Consume string
+
+// The ways to take a credential out of use. A tombstone is a file beside it with its digest: the
+// credential stays where something else wants it to be, and is not handed out again.
+const (
+	Delete    Consume = "delete"
+	Tombstone Consume = "tombstone"
+	Keep      Consume = "keep"
+)
+
+// Credential is one bootstrap file: its content, or why it is not handed out.
+type Credential struct {
+	Name    string
+	Digest  plan.Digest
+	Content secret.Bytes
+	Refused string
+}
+
+// WithConsume is l with another way to consume credentials than Keep.
+func (l *Local) WithConsume(c Consume) *Local {
+	other := *l
+	other.consume = c
+	return &other
+}
+
+// WithKubelet is l handing out the kubelet's client certificate and key, too, as the last credential.
+// It is no kubeconfig but the two in PEM, and cannot be consumed.
+func (l *Local) WithKubelet(yes bool) *Local {
+	other := *l
+	other.kubelet = yes
+	return &other
+}
+
+// Bootstrap gives the bootstrap credentials by file name, without those that are consumed.
+func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+	files, err := l.tree.Private(bootstrapDir, bootstrapSuffix)
+	if err != nil {
+		return nil, failure(err)
+	}
+	tombs, err := l.tree.Private(bootstrapDir, tombstoneSuffix)
+	if err != nil {
+		return nil, failure(err)
+	}
+	buried := make(map[string]string, len(tombs))
+	for _, t := range tombs {
+		buried[t.Name] = strings.TrimSpace(string(t.Data))
+	}
+	var out []Credential
+	for _, f := range files {
+		c := Credential{Name: f.Name, Refused: f.Refused, Content: secret.New(f.Data)}
+		if f.Refused == "" {
+			c.Digest = plan.DigestOf(f.Data)
+		}
+		if digest := buried[f.Name+tombstoneSuffix]; digest == "" || digest != c.Digest.String() {
+			out = append(out, c)
+		}
+	}
+	if l.kubelet {
+		out = append(out, l.asKubelet()...)
+	}
+	return out, nil
+}
+
+// asKubelet is nothing on a host without a kubelet.
+func (l *Local) asKubelet() (one []Credential) {
+	look := disk.Look{Target: disk.Target{Path: kubeletPair, FollowLink: true}}
+	for f := range l.tree.Observe([]disk.Look{look}) {
+		switch {
+		case f.Kind == plan.Regular && f.UID == os.Geteuid() && f.Mode&0o077 == 0:
+			one = append(one, Credential{Name: KubeletName, Digest: f.Digest, Content: secret.New(f.Data)})
+		case f.Kind != plan.Absent:
+			one = append(one, Credential{Name: KubeletName, Refused: "its client certificate is not a private file of root's: " + f.Reason})
+		}
+	}
+	return one
+}
+
+// Consume takes the credential with this digest out of use, and says what was done; nothing if there
+// is no such credential, or if credentials are kept.
+func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, err error) {
+	all, err := l.Bootstrap(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range all {
+		if c.Refused != "" || c.Digest != digest || c.Name == KubeletName {
+			continue
+		}
+		target := disk.Target{Path: path.Join(bootstrapDir, c.Name), Mode: 0o600, UID: -1, GID: -1}
+		switch l.consume {
+		case Delete:
+			err = l.tree.Commit(nil, []disk.Removal{{Target: target, Digest: digest}})
+			done = c.Name + " deleted"
+		case Tombstone:
+			target.Path += tombstoneSuffix
+			err = l.tree.Commit([]disk.Change{{Target: target, Data: []byte(digest.String() + "\n")}}, nil)
+			done = c.Name + " buried"
+		}
+		if err != nil {
+			return "", failure(err)
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+)
+
+func bootstrapCommand(f *flags) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Get an identity now, and say how far it comes",
+		Long: `bootstrap does once what the service does by itself: it asks for a certificate with a credential in
+/etc/node-cert-agent/bootstrap.d, waits until somebody approves the request, proves the certificate and
+keeps it. It prints each state and exits with 4 if there is no identity in time. Stop the service before:
+both would write to its state directory.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := f.load()
+			if err != nil {
+				return err
+			}
+			if err := f.becomeServiceUser(); err != nil {
+				return err
+			}
+			w, err := wire(f, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			own, err := w.directory()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), timeout)
+			defer cancel()
+			k := identity.New(w.identity(s, own))
+			go k.Run(ctx)
+			for last := ""; ; {
+				select {
+				case <-ctx.Done():
+					return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
+				case st := <-k.Readings():
+					now := shown(st)
+					if line := join(now.State, now.Reason); line != last {
+						fmt.Fprintln(c.OutOrStdout(), line)
+						last = line
+					}
+					if st.State == identity.Active {
+						return nil
+					}
+				}
+			}
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}
+
+// becomeServiceUser gives up being root for good: what is written from now on is the service's own.
+func (f *flags) becomeServiceUser() error {
+	if f.plain() || os.Geteuid() != 0 {
+		return nil
+	}
+	u, err := user.Lookup(serviceUser)
+	if err != nil {
+		return fmt.Errorf("looking up the service user: %v", err)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return fmt.Errorf("looking up the service user: %v", err)
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return fmt.Errorf("looking up the service user: %v", err)
+	}
+	for _, err := range []error{syscall.Setgroups([]int{gid}), syscall.Setgid(gid), syscall.Setuid(uid)} {
+		if err != nil {
+			return fmt.Errorf("becoming the service user: %v", err)
+		}
+	}
+	return nil
+}

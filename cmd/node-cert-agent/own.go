@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+)
+
+// runOwn follows the object with an identity of our own: got from a bootstrap credential, kept in the
+// state directory, exchanged under way.
+func (s *source) runOwn(ctx context.Context) {
+	k := identity.New(s.wiring.identity(s.settings, s.own))
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { k.Run(ctx) })
+	var readings <-chan watch.Reading
+	last := agent.Reading{State: stateNoIdentity}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case st := <-k.Readings():
+			now := shown(st)
+			if last.Identity != nil && *last.Identity == now {
+				continue
+			}
+			if last.Identity = &now; readings == nil {
+				last.Reason = join(now.State, now.Reason)
+			}
+			if st.Usable && readings == nil {
+				select {
+				case <-k.Swapped(): // by the first identity, which nobody used before
+				default:
+				}
+				o := s.watching()
+				o.Client, o.Server, o.Reopen = k.HTTPClient(), k.Server(), k.Swapped()
+				w := watch.New(o)
+				parts.Go(func() { w.Run(ctx) })
+				readings = w.Readings()
+			}
+			s.offer(last)
+		case r := <-readings:
+			own := last.Identity
+			last = s.translate(r)
+			last.Identity = own
+			s.offer(last)
+			last.Desired = nil
+		}
+	}
+}
+
+var errNoIdentity = errors.New("this host has no identity yet")
+
+// stored follows the object with the identity that the service keeps, without changing anything.
+func (s *source) stored() (follow func(context.Context), err error) {
+	own, err := s.wiring.tree.Directory(stateDir)
+	var id *identity.Identity
+	if err == nil {
+		o := s.wiring.identity(s.settings, own)
+		id, err = identity.Stored(own, o.Node)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, exit{exitNoID, errNoIdentity}
+	}
+	if err != nil {
+		return nil, exit{exitNoID, err}
+	}
+	return func(ctx context.Context) { s.follow(ctx, id, nil, nil) }, nil
+}
+
+// shown is a status as it is published. What it quotes of others is escaped and cut.
+func shown(s identity.Status) report.Identity {
+	return report.Identity{State: string(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial, Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
+}
+
+func join(state, reason string) string {
+	if reason == "" {
+		return state
+	}
+	return state + ": " + reason
+}
+
+// identity is how this host's identity is got and kept.
+func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Options {
+	name, err := config.NodeName(w.options, s)
+	if err != nil {
+		w.log.Warn("looking for the name of this node", zap.Error(err))
+	}
+	i := s.Identity
+	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)}, Credential: handedOver(), Trail: w.trail,
+		Times: identity.Times{Look: i.Look, Glance: i.Glance, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
+}
+
+// credentials are the bootstrap files as package identity wants them.
+type credentials struct{ half }
+
+// Bootstrap implements identity.Bootstrap.
+func (c credentials) Bootstrap(ctx context.Context) ([]identity.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	all, err := c.half.Bootstrap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]identity.File, len(all))
+	for i, f := range all {
+		files[i] = identity.File{Name: f.Name, Digest: f.Digest.String(), Content: f.Content, Refused: f.Refused, Pair: f.Name == writer.KubeletName}
+	}
+	return files, nil
+}
+
+// Consume implements identity.Bootstrap.
+func (c credentials) Consume(ctx context.Context, digest string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	d, err := plan.ParseDigest(digest)
+	if err != nil {
+		return "", nil // not one of the writer's
+	}
+	return c.half.Consume(ctx, d)
+}
+
+// handedOver is the credential bootstrap-kubeconfig of systemd.exec(5) LoadCredential=, if there is one.
+func handedOver() secret.Bytes {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return secret.Bytes{}
+	}
+	f, err := os.Open(filepath.Join(dir, "bootstrap-kubeconfig"))
+	if err != nil {
+		return secret.Bytes{}
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return secret.Bytes{}
+	}
+	return secret.New(b)
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+)
+
+func resetCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reset",
+		Short: "Set the identity of this host aside",
+		Long: `reset sets the agent's certificates and keys aside, so that the next start of the service asks for new
+ones with a bootstrap credential. The managed files are not touched. A running service goes on with the
+identity it has until it is restarted.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			tree, err := disk.Open(f.root)
+			if err != nil {
+				return err
+			}
+			own, err := tree.Directory(stateDir)
+			if err != nil {
+				return fmt.Errorf("opening the state directory: %w", err)
+			}
+			aside, err := identity.Reset(own)
+			for _, name := range aside {
+				fmt.Fprintln(c.OutOrStdout(), "set aside as", stateDir+"/"+name)
+			}
+			if err == nil && len(aside) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "there was no identity")
+			}
+			return err
+		},
+	}
+}

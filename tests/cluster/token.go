@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+)
+
+// BootstrapDir is where the agent looks for tokens.
+const BootstrapDir = "/etc/node-cert-agent/bootstrap.d"
+
+// rights are what asking for certificates takes, for tokens and for agents.
+const rights = `apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: test-requests}
+rules:
+- {apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: test-requests}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-requests}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:bootstrappers:node-cert-agent"}
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "node-cert-agent:nodes"}
+`
+
+// MakeToken makes a bootstrap token with this id (six letters or digits) that may ask for
+// certificates.
+func (c *Cluster) MakeToken(ctx context.Context, id string) error { return MakeToken(ctx, c.Plane, id) }
+
+// MakeToken is the same for any control plane.
+func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
+	return p.Apply(ctx, []byte(rights+fmt.Sprintf(`---
+apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
+type: bootstrap.kubernetes.io/token
+stringData:
+  token-id: %[1]s
+  token-secret: %[2]s
+  usage-bootstrap-authentication: "true"
+  auth-extra-groups: system:bootstrappers:node-cert-agent
+`, id, TokenSecret)))
+}
+
+// TokenSecret is the secret half of every token, a marker to be looked for where no secret belongs.
+const TokenSecret = "marker0token0sec"
+
+// RevokeToken takes a token back.
+func (c *Cluster) RevokeToken(ctx context.Context, id string) error {
+	_, err := c.Plane.Kubectl(ctx, "-n", "kube-system", "delete", "secret", "bootstrap-token-"+id)
+	return err
+}
+
+// PutToken puts a kubeconfig with the token into the host's bootstrap directory, under this name.
+func (c *Cluster) PutToken(name, id string) error { return c.PutTokenFor(c.Plane, Server, name, id) }
+
+// PutTokenFor is the same for a control plane that the host finds at this address.
+func (c *Cluster) PutTokenFor(p *controlplane.Plane, server, name, id string) error {
+	return c.Host.PutFile(BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters:
+- {name: c, cluster: {server: %q, certificate-authority-data: %s}}
+users:
+- {name: u, user: {token: %s.%s}}
+contexts:
+- {name: x, context: {cluster: c, user: u}}
+current-context: x
+`, server, base64.StdEncoding.EncodeToString(p.CA().PEM()), id, TokenSecret)})
+}
+
+// Requests lists the agents' requests: name, and the conditions' types joined by commas.
+func (c *Cluster) Requests(ctx context.Context) (map[string]string, error) {
+	return requests(ctx, c.Plane)
+}
+
+func requests(ctx context.Context, p *controlplane.Plane) (map[string]string, error) {
+	out, err := p.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, conditions, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(name, "node-cert-agent-") {
+			all[name] = strings.ReplaceAll(conditions, " ", ",")
+		}
+	}
+	return all, nil
+}
+
+// Approve approves every request that nobody has decided about.
+func (c *Cluster) Approve(ctx context.Context) error { return Decide(ctx, c.Plane, "approve") }
+
+// Deny denies every request that nobody has decided about.
+func (c *Cluster) Deny(ctx context.Context) error { return Decide(ctx, c.Plane, "deny") }
+
+// Decide approves or denies every request that nobody has decided about, in any control plane.
+func Decide(ctx context.Context, p *controlplane.Plane, verb string) error {
+	all, err := requests(ctx, p)
+	if err != nil {
+		return err
+	}
+	for name, conditions := range all {
+		if conditions == "" {
+			if _, err := p.Kubectl(ctx, "certificate", verb, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+const (
+	// patientConfig has the identity's times in seconds.
+	patientConfig = cluster.Config + `node: {name: node}
+identity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}
+`
+	stateDir     = "/var/lib/node-cert-agent/"
+	identityFile = stateDir + "identity.pem"
+)
+
+// asking is a host whose agent has a token and waits for approval.
+func asking(t *testing.T) (n *node, ca []byte) {
+	t.Helper()
+	n = start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	ca = testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitIdentity("pending")
+	return n, ca
+}
+
+// identified is a host whose agent has got its identity with a token.
+func identified(t *testing.T) *node {
+	t.Helper()
+	n, ca := asking(t)
+	n.must(n.Approve(n.ctx))
+	n.awaitIdentity("active")
+	n.awaitFile(cluster.KubeletCA, ca)
+	return n
+}
+
+func (n *node) awaitIdentity(state string) {
+	n.t.Helper()
+	n.await("identity "+state, func() bool { i := n.status().Identity; return i != nil && i.State == state })
+}
+
+// awaitApproved approves whatever is asked for until the identity is active and follows.
+func (n *node) awaitApproved() {
+	n.t.Helper()
+	n.await("a new identity", func() bool {
+		n.must(n.Approve(n.ctx))
+		i := n.status().Identity
+		return i != nil && i.State == "active" && n.status().State == "following"
+	})
+}
+
+// follows proves that a change of the object arrives.
+func (n *node) follows() {
+	n.t.Helper()
+	ca := testpki.NewCA("another")
+	n.patch(kubeletCA(ca))
+	n.awaitFile(cluster.KubeletCA, ca)
+}
+
+func (n *node) requests() map[string]string {
+	n.t.Helper()
+	all, err := n.Requests(n.ctx)
+	n.must(err)
+	return all
+}
+
+// replaceIdentity changes the file while the agent is stopped, as its owner would.
+func (n *node) replaceIdentity(data []byte) {
+	n.t.Helper()
+	n.must(n.Host.PutFile(identityFile, host.File{Data: data, Mode: 0o600}))
+	n.run("chown", "node-cert-agent:node-cert-agent", identityFile)
+}
+
+// notes is the part of an identity file that is neither certificate nor key.
+func notes(t *testing.T, identity []byte) []byte {
+	t.Helper()
+	i := bytes.Index(identity, []byte("-----BEGIN NODE-CERT-AGENT"))
+	if i < 0 {
+		t.Fatal("an identity without notes")
+	}
+	return identity[i:]
+}
+
+func TestFromATokenToTheFirstFile(t *testing.T) {
+	n := identified(t)
+	if left := n.run("ls", cluster.BootstrapDir); left != "" {
+		t.Errorf("left in the bootstrap directory: %s", left)
+	}
+	if modes := n.run("stat", "-c", "%a %U", identityFile, stateDir); modes != "600 node-cert-agent\n700 node-cert-agent" {
+		t.Errorf("modes are %q", modes)
+	}
+	for _, k := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven, audit.CredentialConsumed} {
+		n.awaitRecord(k)
+		if got := n.records(k); got != 1 {
+			t.Errorf("%d records %s, want 1", got, k.Name)
+		}
+	}
+	out := n.run("node-cert-agent", "status")
+	if !strings.Contains(out, "Identity:     active") || !strings.Contains(out, "Certificate:  ") {
+		t.Errorf("status prints\n%s", out)
+	}
+	if _, err := n.Host.Run(n.ctx, "node-cert-agent", "diff"); err != nil {
+		t.Errorf("diff with the service's identity: %v", err)
+	}
+	n.follows()
+	n.noSecrets()
+}
+
+// noSecrets looks for the token and for keys where no secret belongs.
+func (n *node) noSecrets() {
+	n.t.Helper()
+	journal, err := n.Host.Journal(n.ctx, "-o", "export")
+	n.must(err)
+	for what, text := range map[string]string{"the journal": journal, "the status": n.statusText(), "the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
+		for _, marker := range []string{cluster.TokenSecret, "PRIVATE KEY"} {
+			if strings.Contains(text, marker) {
+				n.t.Errorf("%s holds %q", what, marker)
+			}
+		}
+	}
+}
+
+func TestAnAbsentApproverMeetsOneRequestAndOneKey(t *testing.T) {
+	n, ca := asking(t)
+	key := n.file(stateDir + "pending/key.pem")
+	for range 2 {
+		n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+		before := n.status().Since
+		n.await("another start", func() bool { return n.status().Since.After(before) })
+		n.awaitIdentity("pending")
+	}
+	if got := n.requests(); len(got) != 1 || !bytes.Equal(key, n.file(stateDir+"pending/key.pem")) || len(key) == 0 {
+		t.Errorf("requests are %v", got)
+	}
+	if out := n.run("systemctl", "show", "-P", "StatusText", "node-cert-agent.service"); !strings.Contains(out, "no identity: pending: waiting for approval, as node-cert-agent-") {
+		t.Errorf("systemd shows %q", out)
+	}
+	n.must(n.Approve(n.ctx))
+	n.awaitFile(cluster.KubeletCA, ca)
+	if got := n.requests(); len(got) != 1 {
+		t.Errorf("requests are %v", got)
+	}
+}
+
+func TestADeniedRequestIsReportedAndFollowedByAnother(t *testing.T) {
+	n, ca := asking(t)
+	n.must(n.Deny(n.ctx))
+	n.awaitRecord(audit.RequestDenied)
+	n.await("a second request", func() bool { return len(n.requests()) == 2 })
+	n.must(n.Approve(n.ctx))
+	n.awaitFile(cluster.KubeletCA, ca)
+}
+
+func TestADeletedRequestComesBackUnderItsName(t *testing.T) {
+	n, ca := asking(t)
+	first := n.requests()
+	_, err := n.Plane.Kubectl(n.ctx, "delete", "csr", "--all")
+	n.must(err)
+	n.await("the request", func() bool { return len(n.requests()) == 1 })
+	for name := range n.requests() {
+		if _, same := first[name]; !same {
+			t.Errorf("the request %s is another than %v", name, first)
+		}
+	}
+	n.must(n.Approve(n.ctx))
+	n.awaitFile(cluster.KubeletCA, ca)
+}
+
+// forged is an identity of this node that the test made, valid until then.
+func forged(t *testing.T, n *node, by *testpki.Authority, until time.Time) []byte {
+	t.Helper()
+	pair := by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "node-cert-agent:node:node", Organization: []string{"node-cert-agent:nodes"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return slices.Concat(pair.Cert, pair.Key, notes(t, n.file(identityFile)))
+}
+
+func TestACertificateThatExpiredWhileTheAgentWasStopped(t *testing.T) {
+	n := identified(t)
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.replaceIdentity(forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)))
+	n.must(n.PutToken("20-token", "token1"))
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+	n.awaitRecord(audit.IdentitySuspect)
+}
+
+func TestATokenThatEndedIsReplacedByAFileWhileRunning(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	ca := testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.PutToken("10-ended", "ended1"))
+	n.must(n.StartAgent(n.ctx))
+	n.await("a reason", func() bool {
+		return strings.Contains(n.status().Reason, "no credential: 10-ended.kubeconfig: the server answered 401")
+	})
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("20-good", "token1"))
+	n.awaitApproved()
+	n.awaitFile(cluster.KubeletCA, ca)
+	n.noSecrets()
+}
+
+func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	n.create(kubeletCA(testpki.NewCA("first")))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	for name, bad := range map[string]host.File{
+		"10-garbage": {Data: []byte("{"), Mode: 0o600},
+		"20-exec":    {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" + cluster.TokenSecret + "]}}}]\n"), Mode: 0o600},
+		"30-open":    {Data: []byte("clusters: []\n"), Mode: 0o644},
+	} {
+		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", bad))
+	}
+	n.must(n.PutToken("40-good", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	for _, file := range []string{"10-garbage", "20-exec", "30-open"} {
+		n.awaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
+	}
+	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig" {
+		t.Errorf("left in the bootstrap directory: %s", left)
+	}
+	n.noSecrets()
+}
+
+func TestARolledClientCAIsNoticedAndRecovered(t *testing.T) {
+	trusted := filepath.Join(t.TempDir(), "client-ca.crt")
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig,
+		Plane: controlplane.Options{APIServerOff: true, APIServerArgs: []string{"--client-ca-file=" + trusted}}})
+	old := testpki.New("old-client-ca", testpki.ECDSA)
+	n.must(os.WriteFile(trusted, append(n.Plane.CA().PEM(), old.PEM()...), 0o600))
+	n.must(n.Plane.StartAPIServer(n.ctx))
+	n.must(n.Prepare(n.ctx))
+	n.create(kubeletCA(testpki.NewCA("first")))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.replaceIdentity(forged(t, n, old, time.Now().Add(24*time.Hour)))
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitState("following") // with a certificate of the old CA
+	n.must(n.PutToken("20-token", "token1"))
+
+	n.must(os.WriteFile(trusted, n.Plane.CA().PEM(), 0o600))
+	n.awaitIdentity("suspect")
+	n.awaitApproved()
+	n.follows()
+}
+
+func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
+	n := identified(t)
+	good := n.file(identityFile)
+	other := n.Plane.CA().Client("node-cert-agent:node:node", "node-cert-agent:nodes")
+	key := bytes.Index(good, []byte("-----BEGIN PRIVATE KEY"))
+	for sentence, damaged := range map[string][]byte{
+		"truncated":                    good[:len(good)/2],
+		"empty":                        {},
+		"a key of another certificate": slices.Concat(good[:key], other.Key, notes(t, good)),
+	} {
+		n.run("systemctl", "stop", "node-cert-agent.service")
+		n.must(n.Host.PutFile(stateDir+"identity.previous.pem", host.File{Data: good, Mode: 0o600}))
+		n.run("chown", "node-cert-agent:node-cert-agent", stateDir+"identity.previous.pem")
+		n.replaceIdentity(damaged)
+		lost := n.records(audit.IdentityLost)
+		n.run("systemctl", "start", "node-cert-agent.service")
+		n.await("following again, after "+sentence, func() bool { return n.records(audit.IdentityLost) > lost && n.status().State == "following" })
+		n.follows()
+	}
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.replaceIdentity(good[:10])
+	n.run("rm", stateDir+"identity.previous.pem")
+	n.must(n.PutToken("20-token", "token1"))
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+}
+
+func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig + "bootstrap: {kubeletIdentity: true}\n"})
+	n.create(kubeletCA(testpki.NewCA("first")))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.must(n.RevokeToken(n.ctx, "token1"))
+	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.replaceIdentity(forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)))
+	pair := n.Plane.CA().Client("system:node:node", "system:nodes")
+	const pki = "/var/lib/kubelet/pki/"
+	n.must(n.Host.PutFile(pki+"kubelet-client-now.pem", host.File{Data: slices.Concat(pair.Cert, pair.Key), Mode: 0o600}))
+	n.run("ln", "-s", "kubelet-client-now.pem", pki+"kubelet-client-current.pem")
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+	n.noSecrets()
+}
+
+func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
+	n := identified(t)
+	moved, err := controlplane.Start(n.ctx, controlplane.Options{})
+	n.must(err)
+	t.Cleanup(func() { n.must(moved.Stop()) })
+	n.must(moved.InstallCRD(n.ctx))
+	n.must(moved.AllowAgents(n.ctx))
+	n.must(cluster.MakeToken(n.ctx, moved, "token2"))
+	there := testpki.NewCA("there")
+	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(), Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
+	n.must(err)
+	u, err := url.Parse(moved.URL())
+	n.must(err)
+	port, err := n.Host.Listen(n.ctx, "127.0.0.1:7443", u.Host)
+	n.must(err)
+	t.Cleanup(port.Close)
+	n.must(n.PutTokenFor(moved, "https://127.0.0.1:7443", "20-moved", "token2"))
+
+	n.awaitIdentity("renewing")
+	n.follows() // the old cluster, meanwhile
+	n.must(cluster.Decide(n.ctx, moved, "approve"))
+	n.awaitFile(cluster.KubeletCA, there)
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.awaitState("following")
+	n.wantFile(cluster.KubeletCA, there)
+}
