@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -222,6 +223,49 @@ func TestAnUnchangedObjectWritesNothingAndMovesNoContent(t *testing.T) {
 	if h.disk.Commits != commits || h.disk.Bytes != bytes {
 		t.Errorf("%d commits and %d bytes more for an unchanged object", h.disk.Commits-commits, h.disk.Bytes-bytes)
 	}
+}
+
+func TestWhatChangedIsWrittenBeforeTheRestIsLookedAt(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	old := []plan.Entry{kubelet(caA), registry("a", caA), registry("b", caA), registry("gone", caA)}
+	h.publish(old...)
+	h.disk.Put(certsD+"b/ca.crt", "scribble")
+	var order []string
+	looks := h.disk.Looks
+	h.disk.Fail = func(op, path string) error {
+		if op == "rename" {
+			order = append(order, fmt.Sprintf("%s after %d looks", path, h.disk.Looks-looks))
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), registry("a", caB), registry("b", caA))
+	if want := []string{certsD + "a/ca.crt after 1 looks", certsD + "b/ca.crt after 5 looks"}; !slices.Equal(order, want) {
+		t.Errorf("written were %q, want %q", order, want)
+	}
+	h.wantFile(certsD+"a/ca.crt", caB)
+	h.wantFile(certsD+"gone/ca.crt", "")
+}
+
+func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("a", caA), registry("b", caA))
+	h.disk.Fail = func(op, path string) error {
+		if path == kubeletCA {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("a", caB), registry("b", caA))
+	h.wait(2 * time.Second)
+	h.wantFile(kubeletCA, caA)
+	h.wantFile(certsD+"a/ca.crt", caB)
+	h.disk.Fail = func(string, string) error { return nil }
+	h.wait(3 * time.Second)
+	h.wantFile(kubeletCA, caB)
 }
 
 func TestDriftIsHealedWithoutTheObject(t *testing.T) {

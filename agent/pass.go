@@ -29,6 +29,7 @@ const writerTimeout = 60 * time.Second
 type loop struct {
 	*Agent
 	desired  *plan.Desired
+	done     *plan.Desired // of the last pass that succeeded
 	memory   state.State
 	known    *known
 	observed plan.Observed
@@ -156,6 +157,9 @@ func (l *loop) try(ctx context.Context) error {
 	if l.desired == nil {
 		return nil
 	}
+	if err := l.express(ctx); err != nil {
+		return err
+	}
 	p, err := l.plan(ctx)
 	if err != nil {
 		return err
@@ -235,7 +239,7 @@ func (l *loop) account(err error) {
 		l.resync = now.Add(jitter(l.Times.Resync))
 	}
 	if err == nil {
-		l.failures, l.retry, l.trouble = 0, time.Time{}, ""
+		l.failures, l.retry, l.trouble, l.done = 0, time.Time{}, "", l.desired
 		return
 	}
 	if text := err.Error(); text != l.trouble {

@@ -21,9 +21,9 @@ type Disk struct {
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
 	// stage or rename with its path.
 	Fail func(operation, path string) error
-	// Commits and Observations count successful requests, and Bytes the content that observations
-	// moved.
-	Commits, Observations, Bytes int
+	// Commits and Observations count successful requests, Looks the files that were observed, and
+	// Bytes the content that this moved.
+	Commits, Observations, Looks, Bytes int
 }
 
 type content struct {
@@ -80,6 +80,7 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 		return nil, err
 	}
 	d.Observations++
+	d.Looks += len(queries)
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
 		_, p, err := d.path(q.Key)
