@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -43,7 +44,7 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	s := &server{ln: ln, load: load, allowed: allowed, log: log, end: end, local: local,
-		slots: make(chan struct{}, maxConnections), free: time.AfterFunc(quiet, debug.FreeOSMemory)}
+		slots: make(chan struct{}, maxConnections), free: time.AfterFunc(quiet, giveBack)}
 	defer s.free.Stop()
 	defer context.AfterFunc(ctx, s.deafen)()
 	s.fail(s.accept(ctx))
@@ -65,6 +66,13 @@ type server struct {
 	local     *Local // the last good one
 	complaint string // why it is not the present one
 	fatal     error  // why the process should be replaced
+}
+
+// giveBack returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
+// what it holds at the second collection only.
+func giveBack() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // fail ends everything, because of err if that is not nil.

@@ -60,7 +60,7 @@ func main() {
 // it grow to four before collecting would be most of the process. Measured in docs/performance.md.
 func frugal() {
 	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(50)
+	debug.SetGCPercent(25)
 }
 
 // run is main without the process around it.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -273,7 +274,10 @@ const quiet = time.Second
 // system. Changes are rare, and this is the cheap lever on resident memory where a tight GOMEMLIMIT is
 // a trap (docs/performance.md). It costs more than a pass, and passes come in twos and threes.
 func giveBack() func() {
-	t := time.AfterFunc(quiet, debug.FreeOSMemory)
+	t := time.AfterFunc(quiet, func() {
+		runtime.GC() // a sync.Pool lets go of what it holds at the second collection only
+		debug.FreeOSMemory()
+	})
 	return func() { t.Reset(quiet) }
 }
 
