@@ -70,6 +70,8 @@ type Keeper struct {
 	complaint         int       // the status that others met since the last probe
 	vanished          int       // how often a request of ours was gone
 	consumed          bool
+	renewable         bool   // the server said that a renewal would be allowed
+	warning           string // or that it would not
 	leftover          string // why the credential is not consumed
 }
 
@@ -142,6 +144,8 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		if err := k.load(ctx); err != nil {
 			return k.enter(move{NoCredential, err.Error(), k.opt.Times.Look})
 		}
+		// What there is, is there for others before anybody is asked for more.
+		return k.enter(move{k.state, "", 0})
 	}
 	k.look(ctx)
 	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
@@ -241,8 +245,8 @@ func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving = false
 	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
-	if k.expired() {
-		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast
+	if k.expired() || !k.renewable {
+		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast; and a fault of RBAC is best known early
 	}
 	select {
 	case k.swapped <- struct{}{}:

@@ -491,3 +491,33 @@ func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
 		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
 	}
 }
+
+func TestARenewalThatWouldBeForbiddenIsKnownEarly(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.forbids = []File{w.file("token", "good")}, true
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	if s := w.pass(k, time.Hour); s.State != Active || !strings.Contains(s.Reason, "a renewal would fail: "+us) {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	wantOne(t, "warnings on record", w.records(audit.RenewalForbidden), 1)
+	w.forbids = false
+	if s := w.pass(k, time.Hour); s.State != Active || s.Reason != "" {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+}
+
+func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
+	w, _ := active(t)
+	w.contact = func(what string) {
+		if what == "bootstrap" {
+			t.Error("the bootstrap directory was asked for")
+		}
+	}
+	w.override = func(what string) int { t.Errorf("the server was asked: %s", what); return 0 }
+	k := w.keeper()
+	k.step(t.Context())
+	if s := <-k.readings; !s.Usable || s.State != Active {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+}

@@ -331,5 +331,5 @@ func (k *Keeper) commit(ctx context.Context, l *link) move {
 		k.pending = nil // the next start finds that its certificate is in use, and forgets it then
 	}
 	k.consume(ctx)
-	return move{Active, k.leftover, k.untilNext()}
+	return move{Active, k.remarks(), k.untilNext()}
 }
