@@ -179,6 +179,26 @@ func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 	}
 }
 
+// A kill between the deletion of the file that has served and the note of it leaves the note standing.
+// The same token delivered again must then not be deleted on the word of an identity that is dead.
+func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
+	w, k := active(t)
+	again := w.file("20-token.kubeconfig", "good")
+	noted := *k.current
+	noted.Credential = again.Digest
+	if err := k.store.write(currentFile, &noted); err != nil {
+		t.Fatal(err)
+	}
+	w.files = []File{again}
+	w.now = w.now.Add(2 * w.life)
+	k = w.keeper()
+	w.until(k, Suspect, time.Second)
+	if len(w.files) != 1 {
+		t.Fatal("it was consumed without having served")
+	}
+	w.until(k, Active, time.Minute)
+}
+
 func TestARolledClientCA(t *testing.T) {
 	w, k := active(t)
 	w.files = []File{w.file("another", "good")}
