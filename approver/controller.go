@@ -170,11 +170,7 @@ func (c *controller) handle(ctx context.Context, i item) (again time.Duration, e
 			return 0, err
 		}
 	}
-	if again, err = c.carryOut(ctx, o, v); err != nil || v.Word != verdict.Approve || claim.Class != verdict.Agent {
-		return again, err
-	}
-	// Who renews has used its identity. If its first report has been lost, this stands for it.
-	return 0, c.deleteToken(ctx, f.state)
+	return c.carryOut(ctx, o, v)
 }
 
 // carryOut does what the verdict says.

@@ -72,7 +72,8 @@ func (s nodeState) identity() *verdict.Identity {
 	if last.IsZero() {
 		return nil
 	}
-	return &verdict.Identity{Issued: when(s.Spec.Identity.Issued), Expires: when(s.Spec.Identity.Expires), Heartbeat: last}
+	return &verdict.Identity{Issued: when(s.Spec.Identity.Issued), Expires: when(s.Spec.Identity.Expires),
+		PublicKey: s.Spec.Identity.PublicKey, Heartbeat: last}
 }
 
 // owns is true if a set of fields, as in managedFields, has the top-level field. It avoids decoding the

@@ -82,9 +82,7 @@ func (v *visit) stage(changes []Change) (all []staged, err error) {
 		}
 		all = append(all, s)
 	}
-	if len(all) > 1 {
-		v.gather(all)
-	}
+	v.gather(all)
 	for _, s := range all {
 		if err := s.Sync(); err != nil {
 			return all, fmt.Errorf("stage %s: %w", s.path, bare(err))
@@ -93,13 +91,15 @@ func (v *visit) stage(changes []Change) (all []staged, err error) {
 	return all, nil
 }
 
-// gather makes many changes cheap; both halves are measured in the decision note. Writeback of all is
+// gather makes changes cheap; both halves are measured in the decision note. Writeback of all is
 // started before any is waited for, so that the file system's journal takes them in few transactions.
 // And what is about to be replaced is held open until after the last rename, which then need not
 // wait while the file system frees the old content. Neither can fail in a way that matters.
 func (v *visit) gather(all []staged) {
 	for _, s := range all {
-		_ = unix.SyncFileRange(int(s.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+		if len(all) > 1 {
+			_ = unix.SyncFileRange(int(s.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+		}
 		if s.info == nil {
 			continue
 		}

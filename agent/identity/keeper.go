@@ -70,6 +70,7 @@ type Keeper struct {
 	complaint         int       // the status that others met since the last probe
 	vanished          int       // how often a request of ours was gone
 	consumed          bool
+	proven            bool   // the identity in use, by this process
 	renewable         bool   // the server said that a renewal would be allowed
 	warning           string // or that it would not
 	leftover          string // why the credential is not consumed
@@ -245,8 +246,11 @@ func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving = false
 	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
-	if k.expired() || !k.renewable {
-		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast; and a fault of RBAC is best known early
+	k.proven = false
+	if k.expired() || !k.consumed || !k.renewable {
+		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
+		// fault of RBAC is best known early.
+		k.probe = k.opt.Clock.Now()
 	}
 	select {
 	case k.swapped <- struct{}{}:

@@ -179,6 +179,28 @@ func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 	}
 }
 
+// A kill between the deletion of the file that has served and the note of it leaves the note standing.
+// The same token delivered again must then not be deleted on the word of an identity that is dead.
+func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
+	w, k := active(t)
+	again := w.file("20-token.kubeconfig", "good")
+	noted := *k.current
+	noted.Credential = again.Digest
+	if err := k.store.write(currentFile, &noted); err != nil {
+		t.Fatal(err)
+	}
+	w.files = []File{again}
+	w.now = w.now.Add(2 * w.life)
+	approve := w.approve
+	w.approve = nil
+	k = w.keeper()
+	if s := w.pass(k, 5*time.Minute); s.State != Pending || len(w.files) != 1 {
+		t.Fatalf("state %s: %s; %d files left", s.State, s.Reason, len(w.files))
+	}
+	w.approve = approve
+	w.until(k, Active, 2*time.Minute)
+}
+
 func TestARolledClientCA(t *testing.T) {
 	w, k := active(t)
 	w.files = []File{w.file("another", "good")}

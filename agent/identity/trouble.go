@@ -146,7 +146,7 @@ func (k *Keeper) prober(ctx context.Context) (move, health) {
 	a := k.api.whoami(ctx, l)
 	switch v := a.verdict(); {
 	case v == accepted && a.user == k.user():
-		k.doubt = time.Time{}
+		k.doubt, k.proven = time.Time{}, true
 		k.foresee(ctx, l)
 		return move{Active, k.remarks(), k.second()}, holds
 	case v == accepted:

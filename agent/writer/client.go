@@ -138,7 +138,7 @@ func (c *Client) exchange(ctx context.Context, q request) (r reply, err error) {
 		}
 	}()
 	q, contents := q.detach()
-	if _, err := writeFrame(conn, q, contents); err != nil {
+	if err := writeFrame(conn, q, contents); err != nil {
 		return r, err
 	}
 	text, content, err := readFrame(conn, c.read, 0)

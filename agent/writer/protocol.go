@@ -190,19 +190,18 @@ func readFrame(conn net.Conn, r *bufio.Reader, limit time.Duration) (text, conte
 	return body.Bytes()[:n], body.Bytes()[n:], nil
 }
 
-// writeFrame sends v and what belongs to it, and returns how many bytes that were. What is too large
-// is errFrame, and nothing was sent.
-func writeFrame(w io.Writer, v any, contents [][]byte) (int64, error) {
+// writeFrame sends v and what belongs to it. What is too large is errFrame, and nothing was sent.
+func writeFrame(w io.Writer, v any, contents [][]byte) error {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return 0, fmt.Errorf("encode: %w", err)
+		return fmt.Errorf("encode: %w", err)
 	}
 	m := 0
 	for _, c := range contents {
 		m += len(c)
 	}
 	if len(text)+m > maxFrame {
-		return 0, fmt.Errorf("%w: %d bytes, more than %d", errFrame, len(text)+m, maxFrame)
+		return fmt.Errorf("%w: %d bytes, more than %d", errFrame, len(text)+m, maxFrame)
 	}
 	frame := make([]byte, 0, headSize+len(text))
 	frame = append(frame, version)
@@ -210,7 +209,8 @@ func writeFrame(w io.Writer, v any, contents [][]byte) (int64, error) {
 	frame = binary.BigEndian.AppendUint32(frame, uint32(m))
 	frame = append(frame, text...)
 	buffers := append(net.Buffers{frame}, contents...)
-	return buffers.WriteTo(w)
+	_, err = buffers.WriteTo(w)
+	return err
 }
 
 // decode reads exactly one JSON value without unknown fields.

@@ -19,10 +19,9 @@ import (
 
 const (
 	maxConnections = 4
-	// A request and reply of this many bytes leave garbage that is worth returning to the system,
-	// once no further one has come for a while.
-	worthFreeing = 8 << 10
-	quiet        = time.Second
+	// quiet is how long no request may have come before memory is returned to the system. Small ones
+	// count as well: many leave as much garbage as a large one.
+	quiet = time.Second
 	// maxText bounds an error in a reply, in bytes.
 	maxText = 4 << 10
 )
@@ -160,10 +159,8 @@ func (s *server) talk(ctx context.Context, conn *net.UnixConn, who unix.Ucred) {
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(patience))
 		answer, contents := answer.detach()
-		sent, failure := writeFrame(conn, answer, contents)
-		if len(content)+int(sent) >= worthFreeing {
-			s.free.Reset(quiet)
-		}
+		failure := writeFrame(conn, answer, contents)
+		s.free.Reset(quiet)
 		if err != nil || failure != nil || ctx.Err() != nil {
 			return
 		}

@@ -111,6 +111,8 @@ type Facts struct {
 // Identity is a certificate of a node, by its own report; times may be zero.
 type Identity struct {
 	Issued, Expires time.Time
+	// PublicKey is as in Claim.
+	PublicKey string
 	// Heartbeat is when the node last wrote, by the API server's clock.
 	Heartbeat time.Time
 }
@@ -157,8 +159,10 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	if e := f.Identity.Expires; !e.IsZero() && e.Before(until) {
 		until = e
 	}
-	// The same request as last is the same key: a second try of ours or of the node's, and no takeover.
-	if !now.Before(until) || f.Allowed == c.Request || f.Last == c.Request || c.Class == Kubelet {
+	// A request is signed with its key. Whoever holds the key in use, or the one approved last, takes
+	// nothing over: its certificate is no longer believed, or never arrived.
+	same := f.Identity.PublicKey == c.PublicKey || f.Last == c.Request
+	if same || !now.Before(until) || f.Allowed == c.Request || c.Class == Kubelet {
 		return Verdict{}, false
 	}
 	since := f.Identity.Issued.Add(backdate)

@@ -266,9 +266,16 @@ func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	}
 }
 
-// giveBack returns memory after a change: changes are rare, and this is the cheap lever on resident
-// memory where a tight GOMEMLIMIT is a trap (docs/performance.md).
-func giveBack() { debug.FreeOSMemory() }
+// quiet is how long nothing may have happened before memory is given back.
+const quiet = time.Second
+
+// giveBack returns what to call after each pass: once passes have ceased, memory goes back to the
+// system. Changes are rare, and this is the cheap lever on resident memory where a tight GOMEMLIMIT is
+// a trap (docs/performance.md). It costs more than a pass, and passes come in twos and threes.
+func giveBack() func() {
+	t := time.AfterFunc(quiet, debug.FreeOSMemory)
+	return func() { t.Reset(quiet) }
+}
 
 type systemClock struct{}
 

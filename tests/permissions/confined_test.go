@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -121,13 +122,23 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 	}
 }
 
+// everything is a report with every field.
+const everything = `{"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
+"agent":{"version":"1.0.0","nodeImage":"example 1"},"synced":{"uid":"u","resourceVersion":"7","at":"2026-11-21T08:00:00Z"},
+"counts":{"files":2,"held":1,"owed":1},"earliestExpiry":"2027-01-01T00:00:00Z",
+"files":[{"row":"rootCAData","sha256":"DIGEST","certificates":["DIGEST"],"earliestExpiry":"2027-01-01T00:00:00Z"},
+{"row":"imageRegistryBundleData","name":"registry.example.com..5000","sha256":"DIGEST","certificates":[]}],
+"held":[{"row":"rootCAData","certificate":"DIGEST","since":"2026-11-21T08:00:00Z","until":"2026-11-21T09:00:00Z","reason":"r"}],
+"owed":[{"unit":"a.service","verb":"reload","since":"2026-11-21T08:00:00Z","reason":"r"}],
+"breaker":{"unit":"a.service","since":"2026-11-21T08:00:00Z","reason":"r"},
+"identity":{"serial":"0a","publicKey":"DIGEST","issued":"2026-11-21T08:00:00Z","expires":"2026-12-24T00:00:00Z"}}`
+
 func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	p := plane(t)
 	agent := p.Client(csr.User("a"), csr.Group)
 	state := func(name string, more map[string]any) map[string]any {
 		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"state": "synced", "synced": map[string]any{"resourceVersion": "7"}, "counts": map[string]any{"held": 0, "owed": 1},
-				"earliestExpiry": "2027-01-01T00:00:00Z", "identity": map[string]any{"expires": "2026-12-24T00:00:00Z"}}}
+			"spec": json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
 		for k, v := range more {
 			s["metadata"].(map[string]any)[k] = v
 		}
@@ -143,6 +154,10 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	}
 	if code, answer := ask(t, p.AdminClient(), http.MethodPatch, apply("b"), state("b", nil)); code != http.StatusCreated {
 		t.Fatalf("the administrator: %d %s", code, answer)
+	}
+	// A field that the schema does not have would be dropped, and the report be poorer than it says.
+	if code, answer := ask(t, agent, http.MethodPatch, apply("a")+"&fieldValidation=Strict", state("a", nil)); code != http.StatusOK {
+		t.Errorf("not every field is in the schema: %d %s", code, answer)
 	}
 	for sentence, refused := range map[string]struct {
 		method, url string
@@ -175,7 +190,7 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	}
 	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
 	must(t, err)
-	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced"} {
+	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced", "a.service"} {
 		if !strings.Contains(out, want) || strings.Count(out, "\n") != 3 {
 			t.Errorf("not one readable line for each node, with %s:\n%s", want, out)
 		}

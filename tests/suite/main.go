@@ -28,9 +28,10 @@ type part struct {
 var parts = []part{
 	{name: "vet", args: []string{"vet", "-tags", "real", "./..."}},
 	{name: "unit", args: test("./...")},
-	{name: "race", args: test("-race", "./agent/...", "./cmd/...")},
+	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
 	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/...")},
+	{name: "approver", args: test("-tags", "real", "./tests/approver/...")},
 	{name: "host", args: test("-tags", "real", "./tests/host/...")},
 	{name: "crash", args: test("-tags", "real", "./tests/crash/...", "./agent/disk/...", "./agent/writer/...")},
 	{name: "demo", args: test("-tags", "real", "./tests/demo/...")},
