@@ -38,6 +38,8 @@ type Status struct {
 	Reason string      `json:"reason,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 	Object plan.Object `json:"object,omitzero"`
+	// Identity is the certificate that the agent shows the API server; nil if it is not the agent's own.
+	Identity *Identity `json:"identity,omitempty"`
 	// Synced is when the host last was as the object wants it, refusals aside.
 	Synced time.Time `json:"synced,omitzero"`
 	// Trouble is why the last pass could not be finished.
@@ -52,6 +54,16 @@ type Status struct {
 	Actions ActionCounter `json:"actions"`
 }
 
+// Identity is the agent's own client certificate.
+type Identity struct {
+	// Serial is in lower-case hexadecimal, PublicKey the SHA-256 of the SubjectPublicKeyInfo.
+	Serial    string `json:"serial"`
+	PublicKey string `json:"publicKey"`
+	// Expires is also how long the host may be off and come back without a token.
+	Issued  time.Time `json:"issued,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
 // ActionCounter counts unit actions since the agent started.
 type ActionCounter struct {
 	Paid   uint64 `json:"paid"`
@@ -64,8 +76,10 @@ type File struct {
 	Path   string      `json:"path"`
 	Digest plan.Digest `json:"sha256,omitzero"`
 	// State is "in place", or "pending" until the file is as the object wants it.
-	State        string    `json:"state"`
-	Certificates int       `json:"certificates"`
+	State        string `json:"state"`
+	Certificates int    `json:"certificates"`
+	// Fingerprints are the SHA-256 of each certificate's DER.
+	Fingerprints []string  `json:"fingerprints,omitempty"`
 	Expires      time.Time `json:"expires,omitzero"`
 	Warnings     []string  `json:"warnings,omitempty"`
 }
