@@ -4,6 +4,8 @@ package identity
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,7 +26,10 @@ type Status struct {
 	Usable bool
 	// Certificate is what is in use: its serial number in hexadecimal, its end, and when it will be
 	// renewed. Serial is empty without one.
-	Serial         string
+	Serial string
+	// PublicKey is the SHA-256 of its SubjectPublicKeyInfo in hexadecimal.
+	PublicKey      string
+	Issued         time.Time
 	Expires, Renew time.Time
 }
 
@@ -177,7 +182,10 @@ func (k *Keeper) publish() {
 		s.State = Renewing
 	}
 	if k.current != nil {
-		s.Serial, s.Expires, s.Renew = k.current.leaf.SerialNumber.Text(16), k.current.leaf.NotAfter, k.renew
+		leaf := k.current.leaf
+		key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+		s.Serial, s.PublicKey = leaf.SerialNumber.Text(16), hex.EncodeToString(key[:])
+		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, k.renew
 	}
 	select {
 	case <-k.readings:
