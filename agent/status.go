@@ -29,6 +29,9 @@ func (l *loop) status() report.Status {
 func (l *loop) fileStatus(e plan.Entry) report.File {
 	f := report.File{Key: e.Key, Digest: e.Digest, State: "pending", Certificates: len(e.Certs),
 		Expires: pki.EarliestExpiry(e.Certs).UTC(), Warnings: e.Warnings}
+	for _, c := range e.Certs {
+		f.Fingerprints = append(f.Fingerprints, c.Fingerprint.String())
+	}
 	if row, ok := l.Policy.Row(e.Row); ok {
 		if path, err := row.Path(e.Name); err == nil {
 			f.Path = path

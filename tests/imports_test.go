@@ -62,7 +62,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit"},
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
-	"net/http":                                 {"agent/identity", "agent/watch"},
+	"net/http":                                 {"agent/identity", "agent/report", "agent/watch", "cmd/node-cert-agent"},
 	"os/exec":                                  {},
 	"plugin":                                   {},
 	"C":                                        {},

@@ -23,13 +23,25 @@ import (
 // Clock is a clock that stands still until it is moved.
 type Clock struct {
 	mu     sync.Mutex
+	armed  *sync.Cond
 	now    time.Time
 	timers map[chan time.Time]time.Time
 }
 
 // NewClock starts at an arbitrary fixed time.
 func NewClock() *Clock {
-	return &Clock{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
+	c := &Clock{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
+	c.armed = sync.NewCond(&c.mu)
+	return c
+}
+
+// AwaitTimers returns when at least n timers are waiting for time to pass.
+func (c *Clock) AwaitTimers(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.timers) < n {
+		c.armed.Wait()
+	}
 }
 
 // Now implements agent.Clock.
@@ -48,6 +60,7 @@ func (c *Clock) After(d time.Duration) <-chan time.Time {
 		ch <- c.now
 	} else {
 		c.timers[ch] = c.now.Add(d)
+		c.armed.Broadcast()
 	}
 	return ch
 }

@@ -40,6 +40,7 @@ var (
 	IdentityRenewed    = Kind{"1b59adc45bc87477bbfb9ef8d45f24c5", "identity-renewed", 5, "the same for a certificate that replaces one that still worked"}
 	IdentitySuspect    = Kind{"5cce19f9ecf925f212d806c58c3e8f39", "identity-suspect", 4, "the API server refuses the identity; it stays in place while that is looked into"}
 	IdentityLost       = Kind{"f167666e7a9cece6a87fb7f3aeb8a947", "identity-lost", 4, "a file of the identity was unreadable or not this node's and was set aside"}
+	RenewalForbidden   = Kind{"5890f16dd79be873fbaa27683a559694", "renewal-forbidden", 4, "the API server knows the identity and would not let it ask for the next certificate: a fault of RBAC"}
 	CredentialRefused  = Kind{"0558ce952cbb364de5d143ebc920025d", "credential-refused", 4, "a bootstrap credential cannot be used, or the API server does not know it; the next one is tried"}
 	CredentialConsumed = Kind{"934451861430bc3f7d1e84f7f50fe57d", "credential-consumed", 5, "a bootstrap credential was taken out of use after the identity was proven"}
 	Trouble            = Kind{"aa95d309081c4331969198aa70807e86", "trouble", 3, "a pass could not be finished; it is retried"}
@@ -48,5 +49,5 @@ var (
 // Kinds lists every kind of record, in the order of a change's life.
 func Kinds() []Kind {
 	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, SourceState, NoMemory, MemoryLost, ConfigRejected,
-		RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect, IdentityLost, CredentialRefused, CredentialConsumed, Trouble}
+		RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect, IdentityLost, RenewalForbidden, CredentialRefused, CredentialConsumed, Trouble}
 }

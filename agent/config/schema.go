@@ -46,7 +46,7 @@ var profileRules = branch{
 		"kubeletIdentity": leaf(flag),
 	},
 	"identity": branch{
-		"lifetime":     span(10*time.Minute, 366*24*time.Hour),
+		"lifetime":     span(10*time.Minute, 90*24*time.Hour),
 		"look":         span(100*time.Millisecond, time.Hour),
 		"glance":       span(time.Second, 24*time.Hour),
 		"pendingMax":   span(time.Second, time.Hour),

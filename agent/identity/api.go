@@ -38,6 +38,7 @@ type answer struct {
 	after   time.Duration
 	request request
 	user    string
+	allowed bool
 }
 
 // request is a CertificateSigningRequest as the API has it.
@@ -100,6 +101,13 @@ func (p api) whoami(ctx context.Context, l *link) answer {
 		&object{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"})
 }
 
+// mayAsk asks whether we may make requests for certificates.
+func (p api) mayAsk(ctx context.Context, l *link) answer {
+	return p.ask(ctx, l, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		&object{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview",
+			Spec: json.RawMessage(`{"resourceAttributes":{"group":"certificates.k8s.io","resource":"certificatesigningrequests","verb":"create"}}`)})
+}
+
 // ask sends one request and reads the whole answer.
 func (p api) ask(ctx context.Context, l *link, method, path string, body *object) answer {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -146,6 +154,7 @@ func (p api) read(res *http.Response, data []byte) answer {
 	var status struct {
 		Conditions  []condition `json:"conditions"`
 		Certificate []byte      `json:"certificate"`
+		Allowed     bool        `json:"allowed"`
 		UserInfo    struct {
 			Username string `json:"username"`
 		} `json:"userInfo"`
@@ -159,7 +168,8 @@ func (p api) read(res *http.Response, data []byte) answer {
 	if malformed != nil {
 		return answer{reason: "the server's answer is not the JSON that was asked for"}
 	}
-	a.request.conditions, a.request.certificate, a.user = status.Conditions, status.Certificate, status.UserInfo.Username
+	a.request.conditions, a.request.certificate = status.Conditions, status.Certificate
+	a.user, a.allowed = status.UserInfo.Username, status.Allowed
 	return a
 }
 

@@ -4,6 +4,8 @@ package identity
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,7 +26,10 @@ type Status struct {
 	Usable bool
 	// Certificate is what is in use: its serial number in hexadecimal, its end, and when it will be
 	// renewed. Serial is empty without one.
-	Serial         string
+	Serial string
+	// PublicKey is the SHA-256 of its SubjectPublicKeyInfo in hexadecimal.
+	PublicKey      string
+	Issued         time.Time
 	Expires, Renew time.Time
 }
 
@@ -70,6 +75,9 @@ type Keeper struct {
 	complaint         int       // the status that others met since the last probe
 	vanished          int       // how often a request of ours was gone
 	consumed          bool
+	proven            bool   // the identity in use, by this process
+	renewable         bool   // the server said that a renewal would be allowed
+	warning           string // or that it would not
 	leftover          string // why the credential is not consumed
 }
 
@@ -142,6 +150,8 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		if err := k.load(ctx); err != nil {
 			return k.enter(move{NoCredential, err.Error(), k.opt.Times.Look})
 		}
+		// What there is, is there for others before anybody is asked for more.
+		return k.enter(move{k.state, "", 0})
 	}
 	k.look(ctx)
 	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
@@ -172,7 +182,10 @@ func (k *Keeper) publish() {
 		s.State = Renewing
 	}
 	if k.current != nil {
-		s.Serial, s.Expires, s.Renew = k.current.leaf.SerialNumber.Text(16), k.current.leaf.NotAfter, k.renew
+		leaf := k.current.leaf
+		key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+		s.Serial, s.PublicKey = leaf.SerialNumber.Text(16), hex.EncodeToString(key[:])
+		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, k.renew
 	}
 	select {
 	case <-k.readings:
@@ -241,8 +254,11 @@ func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving = false
 	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
-	if k.expired() {
-		k.probe = k.opt.Clock.Now() // perhaps only our clock is fast
+	k.proven = false
+	if k.expired() || !k.consumed || !k.renewable {
+		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
+		// fault of RBAC is best known early.
+		k.probe = k.opt.Clock.Now()
 	}
 	select {
 	case k.swapped <- struct{}{}:

@@ -179,6 +179,28 @@ func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 	}
 }
 
+// A kill between the deletion of the file that has served and the note of it leaves the note standing.
+// The same token delivered again must then not be deleted on the word of an identity that is dead.
+func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
+	w, k := active(t)
+	again := w.file("20-token.kubeconfig", "good")
+	noted := *k.current
+	noted.Credential = again.Digest
+	if err := k.store.write(currentFile, &noted); err != nil {
+		t.Fatal(err)
+	}
+	w.files = []File{again}
+	w.now = w.now.Add(2 * w.life)
+	approve := w.approve
+	w.approve = nil
+	k = w.keeper()
+	if s := w.pass(k, 5*time.Minute); s.State != Pending || len(w.files) != 1 {
+		t.Fatalf("state %s: %s; %d files left", s.State, s.Reason, len(w.files))
+	}
+	w.approve = approve
+	w.until(k, Active, 2*time.Minute)
+}
+
 func TestARolledClientCA(t *testing.T) {
 	w, k := active(t)
 	w.files = []File{w.file("another", "good")}
@@ -489,5 +511,35 @@ func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
 	s := w.pass(k, 3*time.Hour)
 	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.whoGoesThrough(k) != us {
 		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
+	}
+}
+
+func TestARenewalThatWouldBeForbiddenIsKnownEarly(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.forbids = []File{w.file("token", "good")}, true
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	if s := w.pass(k, time.Hour); s.State != Active || !strings.Contains(s.Reason, "a renewal would fail: "+us) {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+	wantOne(t, "warnings on record", w.records(audit.RenewalForbidden), 1)
+	w.forbids = false
+	if s := w.pass(k, time.Hour); s.State != Active || s.Reason != "" {
+		t.Errorf("state %s: %s", s.State, s.Reason)
+	}
+}
+
+func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
+	w, _ := active(t)
+	w.contact = func(what string) {
+		if what == "bootstrap" {
+			t.Error("the bootstrap directory was asked for")
+		}
+	}
+	w.override = func(what string) int { t.Errorf("the server was asked: %s", what); return 0 }
+	k := w.keeper()
+	k.step(t.Context())
+	if s := <-k.readings; !s.Usable || s.State != Active {
+		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 }

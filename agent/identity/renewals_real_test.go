@@ -28,22 +28,7 @@ const (
 	bound    = 5 * time.Minute
 	csrPath  = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
-	// rights of tokens and agents, and a token.
-	rights = `apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: test-requests}
-rules:
-- {apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: test-requests}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-requests}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:bootstrappers:node-cert-agent"}
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "node-cert-agent:nodes"}
----
-apiVersion: v1
+	token = `apiVersion: v1
 kind: Secret
 metadata: {name: bootstrap-token-token1, namespace: kube-system}
 type: bootstrap.kubernetes.io/token
@@ -70,7 +55,8 @@ func plane(ctx context.Context, t *testing.T) (*controlplane.Plane, controllerco
 	t.Cleanup(func() { must(t, p.Stop()) })
 	must(t, p.InstallCRD(ctx))
 	must(t, p.AllowAgents(ctx))
-	must(t, p.Apply(ctx, []byte(rights)))
+	must(t, p.AllowBootstrap(ctx))
+	must(t, p.Apply(ctx, []byte(token)))
 	store := controllerconfig.Store{API: controllerconfig.Small, URL: p.URL(), Client: p.AdminClient()}
 	_, err = store.Create(ctx, controllerconfig.Spec{})
 	must(t, err)

@@ -41,7 +41,9 @@ func (k *Keeper) look(ctx context.Context) {
 				audit.Field{Name: audit.Reason, Value: f.Refused})
 		}
 	}
-	k.consume(ctx)
+	if k.proven {
+		k.consume(ctx)
+	}
 }
 
 // every is how often the files are looked at: seldom while there is nothing to do about them.
@@ -325,11 +327,14 @@ func (k *Keeper) commit(ctx context.Context, l *link) move {
 		k.previous = k.current
 	}
 	k.use(ctx, k.fresh, l)
+	if k.proven = true; k.renewable {
+		k.probe = k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	}
 	k.fresh, k.denials, k.vanished = nil, 0, 0
 	k.tell(kind, message, k.certificate(k.current)...)
 	if err := k.forget(); err != nil {
 		k.pending = nil // the next start finds that its certificate is in use, and forgets it then
 	}
 	k.consume(ctx)
-	return move{Active, k.leftover, k.untilNext()}
+	return move{Active, k.remarks(), k.untilNext()}
 }

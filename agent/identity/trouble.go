@@ -96,7 +96,7 @@ func (k *Keeper) active(ctx context.Context) move {
 		if h == refuted {
 			return m
 		}
-		reason = k.leftover
+		reason = k.remarks()
 		if h == holds && k.complaint == http.StatusForbidden {
 			reason = "known as " + k.user() + " and not allowed to do what was asked: a fault of RBAC"
 			k.probe = now.Add(2 * k.opt.Times.RetryMax) // who complained tries again before that
@@ -146,8 +146,9 @@ func (k *Keeper) prober(ctx context.Context) (move, health) {
 	a := k.api.whoami(ctx, l)
 	switch v := a.verdict(); {
 	case v == accepted && a.user == k.user():
-		k.doubt = time.Time{}
-		return move{Active, k.leftover, k.second()}, holds
+		k.doubt, k.proven = time.Time{}, true
+		k.foresee(ctx, l)
+		return move{Active, k.remarks(), k.second()}, holds
 	case v == accepted:
 		a.reason = fmt.Sprintf("the server takes our certificate for %.128q", a.user)
 	case v != unknown && v != forbidden:
@@ -157,6 +158,32 @@ func (k *Keeper) prober(ctx context.Context) (move, health) {
 		k.doubt = now
 	}
 	return move{Suspect, a.reason, k.second()}, refuted
+}
+
+// foresee asks, weeks before it matters, whether a renewal would be allowed.
+func (k *Keeper) foresee(ctx context.Context, l *link) {
+	if k.renewable {
+		return
+	}
+	a := k.api.mayAsk(ctx, l)
+	if a.verdict() != accepted {
+		return
+	}
+	before := k.warning
+	if k.renewable, k.warning = a.allowed, ""; !a.allowed {
+		k.warning = "a renewal would fail: " + k.user() + " is not allowed to create certificatesigningrequests, a fault of RBAC"
+	}
+	if k.warning != "" && before == "" {
+		k.tell(audit.RenewalForbidden, k.warning)
+	}
+}
+
+// remarks is what there is to say of an identity that works.
+func (k *Keeper) remarks() string {
+	if k.warning != "" {
+		return k.warning
+	}
+	return k.leftover
 }
 
 // second is the wait for a second opinion.

@@ -43,6 +43,7 @@ type world struct {
 	ca       *testpki.Authority
 	tokens   map[string]bool // those that work
 	rolled   bool            // no client certificate is known any more
+	forbids  bool            // RBAC lets nobody renew
 	revoked  string          // a serial number that is not
 	requests map[string]*twin
 	made     int // requests ever made
@@ -147,6 +148,8 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		status = http.StatusUnauthorized
 	case what == "POST selfsubjectreviews":
 		status, body = http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
+	case what == "POST selfsubjectaccessreviews":
+		status, body = http.StatusCreated, map[string]any{"status": map[string]any{"allowed": !w.forbids}}
 	case r.Method == http.MethodPost:
 		status, body = w.create(r)
 	default:

@@ -62,9 +62,12 @@ type Identity struct {
 	Reason string `json:"reason,omitempty"`
 	// Serial is the certificate's serial number in hexadecimal; Expires is until when this host may be
 	// off, and Renew when the next certificate is asked for. They are empty without a certificate.
-	Serial  string    `json:"serial,omitempty"`
-	Expires time.Time `json:"expires,omitzero"`
-	Renew   time.Time `json:"renew,omitzero"`
+	Serial string `json:"serial,omitempty"`
+	// PublicKey is the SHA-256 of the certificate's SubjectPublicKeyInfo in hexadecimal.
+	PublicKey string    `json:"publicKey,omitempty"`
+	Issued    time.Time `json:"issued,omitzero"`
+	Expires   time.Time `json:"expires,omitzero"`
+	Renew     time.Time `json:"renew,omitzero"`
 }
 
 // ActionCounter counts unit actions since the agent started.
@@ -79,8 +82,10 @@ type File struct {
 	Path   string      `json:"path"`
 	Digest plan.Digest `json:"sha256,omitzero"`
 	// State is "in place", or "pending" until the file is as the object wants it.
-	State        string    `json:"state"`
-	Certificates int       `json:"certificates"`
+	State        string `json:"state"`
+	Certificates int    `json:"certificates"`
+	// Fingerprints are the SHA-256 of each certificate's DER.
+	Fingerprints []string  `json:"fingerprints,omitempty"`
 	Expires      time.Time `json:"expires,omitzero"`
 	Warnings     []string  `json:"warnings,omitempty"`
 }

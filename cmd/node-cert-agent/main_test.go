@@ -53,6 +53,9 @@ const statusJSON = `{
       "sha256": "DIGEST",
       "state": "in place",
       "certificates": 1,
+      "fingerprints": [
+        "DIGEST"
+      ],
       "expires": "TIME"
     },
     {
@@ -62,6 +65,9 @@ const statusJSON = `{
       "sha256": "DIGEST",
       "state": "in place",
       "certificates": 1,
+      "fingerprints": [
+        "DIGEST"
+      ],
       "expires": "TIME",
       "warnings": [
         "text outside blocks"

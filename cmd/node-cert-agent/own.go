@@ -54,6 +54,7 @@ func (s *source) runOwn(ctx context.Context) {
 				o.Client, o.Server, o.Reopen = k.HTTPClient(), k.Server(), k.Swapped()
 				w := watch.New(o)
 				parts.Go(func() { w.Run(ctx) })
+				parts.Go(func() { s.board.run(ctx, s.wiring.stateObject(s.settings, k.HTTPClient(), k.Server())) })
 				readings = w.Readings()
 			}
 			s.offer(last)
@@ -88,7 +89,7 @@ func (s *source) stored() (follow func(context.Context), err error) {
 
 // shown is a status as it is published. What it quotes of others is escaped and cut.
 func shown(s identity.Status) report.Identity {
-	return report.Identity{State: string(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial, Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
+	return report.Identity{State: string(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial, PublicKey: s.PublicKey, Issued: s.Issued.UTC(), Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
 }
 
 func join(state, reason string) string {

@@ -91,7 +91,7 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	files := w.watch()
 	defer func() { _ = files.Close() }()
 	a := &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Trail: w.trail,
-		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
+		Report: published{w.report, src.board}, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
 		Remember: rememberer(s.Policy), Idle: giveBack()}
 	if err := a.Run(ctx); err != nil {
 		return s, err

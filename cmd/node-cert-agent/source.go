@@ -27,6 +27,7 @@ const identityRetry = 30 * time.Second
 // source plugs identity, watch and projection together into what the agent's loop reads.
 type source struct {
 	wiring     *wiring
+	board      *board
 	settings   config.Settings
 	kubeconfig string
 	own        *disk.Directory // the state directory, unless there is a kubeconfig
@@ -36,7 +37,7 @@ type source struct {
 }
 
 func newSource(w *wiring, s config.Settings, kubeconfig string) *source {
-	return &source{wiring: w, settings: s, kubeconfig: kubeconfig, readings: make(chan agent.Reading, 1)}
+	return &source{wiring: w, settings: s, kubeconfig: kubeconfig, board: &board{}, readings: make(chan agent.Reading, 1)}
 }
 
 // Readings implements agent.Source.

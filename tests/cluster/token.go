@@ -15,30 +15,16 @@ import (
 // BootstrapDir is where the agent looks for tokens.
 const BootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 
-// rights are what asking for certificates takes, for tokens and for agents.
-const rights = `apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: test-requests}
-rules:
-- {apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create, get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: test-requests}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-requests}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:bootstrappers:node-cert-agent"}
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "node-cert-agent:nodes"}
-`
-
 // MakeToken makes a bootstrap token with this id (six letters or digits) that may ask for
 // certificates.
 func (c *Cluster) MakeToken(ctx context.Context, id string) error { return MakeToken(ctx, c.Plane, id) }
 
 // MakeToken is the same for any control plane.
 func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
-	return p.Apply(ctx, []byte(rights+fmt.Sprintf(`---
-apiVersion: v1
+	if err := p.AllowBootstrap(ctx); err != nil {
+		return err
+	}
+	return p.Apply(ctx, fmt.Appendf(nil, `apiVersion: v1
 kind: Secret
 metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
 type: bootstrap.kubernetes.io/token
@@ -47,7 +33,7 @@ stringData:
   token-secret: %[2]s
   usage-bootstrap-authentication: "true"
   auth-extra-groups: system:bootstrappers:node-cert-agent
-`, id, TokenSecret)))
+`, id, TokenSecret))
 }
 
 // TokenSecret is the secret half of every token, a marker to be looked for where no secret belongs.

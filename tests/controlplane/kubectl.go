@@ -88,6 +88,17 @@ func (p *Plane) AllowAgents(ctx context.Context) error {
 	return p.applyFile(ctx, p.manifest("rbac/agent.yaml"))
 }
 
+// AllowBootstrap lets bootstrap tokens with the group system:bootstrappers:node-cert-agent ask for
+// certificates, as shipped, and confines what they and the agents ask for by the shipped policy.
+func (p *Plane) AllowBootstrap(ctx context.Context) error {
+	for _, name := range []string{"components/bootstrap/rbac.yaml", "policy/requests.yaml"} {
+		if err := p.applyFile(ctx, p.manifest(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p *Plane) manifest(name string) string {
 	return filepath.Join(p.binaries.root, "packaging", "kubernetes", name)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
@@ -349,4 +350,32 @@ func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
 	n.run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitState("following")
 	n.wantFile(cluster.KubeletCA, there)
+}
+
+func TestANodeReportsItsStateToTheCluster(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	n.must(n.Plane.InstallShipped(n.ctx))
+	ca := testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.awaitFile(cluster.KubeletCA, ca)
+	get := func(path string) string {
+		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={"+path+"}")
+		return out
+	}
+	want := plan.DigestOf(ca).String()
+	n.await("the state object", func() bool {
+		return get(".spec.state") == "following" && get(".spec.files[0].sha256") == want
+	})
+	if i := n.status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey || get(".spec.identity.serial") != i.Serial {
+		t.Errorf("the object says of the identity %s, the status %+v", get(".spec.identity"), i)
+	}
+	line, err := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "--no-headers")
+	n.must(err)
+	if !strings.HasPrefix(line, "node") || strings.Count(line, "\n") != 1 || !strings.Contains(line, "following") {
+		t.Errorf("kubectl shows %q", line)
+	}
 }

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// ObjectOptions say how the node's state object is written.
+type ObjectOptions struct {
+	// Client authenticates as the agent.
+	Client *http.Client
+	// Server is the API server's base URL.
+	Server *url.URL
+	// Node is the object's name. The admission policy lets an agent write no other.
+	Node string
+	// Least is the least time between two writes, Heartbeat the most, more or less a tenth.
+	Least, Heartbeat time.Duration
+	// After is time.After, or a test's.
+	After func(time.Duration) <-chan time.Time
+	// Now is time.Now, or a test's.
+	Now func() time.Time
+	// Trouble is told once about each new reason why the object could not be written. Its absence is
+	// not trouble: a cluster need not have the kind.
+	Trouble func(error)
+}
+
+// Object keeps nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a
+// report and nothing depends on it: it never holds up the loop, writes only when something changed or
+// the heartbeat is due, and takes no answer for an order.
+type Object struct {
+	opt    ObjectOptions
+	newest chan Status
+}
+
+// NewObject makes an Object; Run makes it work.
+func NewObject(o ObjectOptions) *Object { return &Object{opt: o, newest: make(chan Status, 1)} }
+
+// Publish takes s over what was not sent yet. It does not wait. One goroutine may call it.
+func (o *Object) Publish(s Status) {
+	select {
+	case <-o.newest:
+	default:
+	}
+	o.newest <- s
+}
+
+// Run writes until ctx ends. Each status is sent once; a failure is retried with what is newest then,
+// after a pause that doubles up to the heartbeat.
+func (o *Object) Run(ctx context.Context) {
+	var last Status
+	var sent []byte
+	var complaint string
+	failures := 0
+	heartbeat := o.opt.After(o.pace())
+	due := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case last = <-o.newest:
+		case <-heartbeat:
+			due, heartbeat = true, o.opt.After(o.pace())
+		}
+		body := body(last, o.opt.Node, time.Time{})
+		if last.State == "" || !due && bytes.Equal(body, sent) {
+			continue
+		}
+		if err := o.apply(ctx, last); err == nil {
+			sent, due, complaint, failures = body, false, "", 0
+		} else {
+			if text := err.Error(); ctx.Err() == nil && text != complaint {
+				complaint = text
+				o.opt.Trouble(err)
+			}
+			o.retry(last)
+			failures++
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.opt.After(min(o.opt.Least<<min(failures, 20), o.opt.Heartbeat)):
+		}
+	}
+}
+
+// pace is the time to the next heartbeat: a fleet shall not write at once.
+func (o *Object) pace() time.Duration { return o.opt.Heartbeat*9/10 + rand.N(o.opt.Heartbeat/5+1) }
+
+// retry brings a status that could not be sent back, unless there is a newer one.
+func (o *Object) retry(s Status) {
+	select {
+	case o.newest <- s:
+	default:
+	}
+}
+
+// apply is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
+// documentation. A kind that the cluster does not have is no error.
+func (o *Object) apply(ctx context.Context, s Status) error {
+	u := o.opt.Server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", o.opt.Node)
+	u.RawQuery = url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}.Encode()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u.String(), bytes.NewReader(body(s, o.opt.Node, o.opt.Now())))
+	if err != nil {
+		return fmt.Errorf("state object: %v", err)
+	}
+	req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+	res, err := o.opt.Client.Do(req)
+	if err != nil {
+		return fmt.Errorf("state object: %v", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+	switch {
+	case res.StatusCode < 300 || res.StatusCode == http.StatusNotFound:
+		return nil
+	}
+	var status struct{ Message string }
+	_ = json.Unmarshal(answer, &status)
+	return fmt.Errorf("state object: the server answered %d %s", res.StatusCode, plan.Printable(status.Message))
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Bounds of the kind's schema, packaging/kubernetes/crd.
+const (
+	maxReason = 256
+	maxFiles  = 1024
+)
+
+type stateObject struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec stateSpec `json:"spec"`
+}
+
+type stateSpec struct {
+	State     string    `json:"state"`
+	Reason    string    `json:"reason,omitempty"`
+	Heartbeat time.Time `json:"heartbeat,omitzero"`
+	Agent     struct {
+		Version string `json:"version,omitempty"`
+	} `json:"agent"`
+	Synced stateSynced `json:"synced,omitzero"`
+	Counts struct {
+		Files int `json:"files"`
+		Held  int `json:"held"`
+		Owed  int `json:"owed"`
+	} `json:"counts"`
+	EarliestExpiry time.Time      `json:"earliestExpiry,omitzero"`
+	Files          []stateFile    `json:"files,omitempty"`
+	Owed           []stateOwed    `json:"owed,omitempty"`
+	Identity       *stateIdentity `json:"identity,omitempty"`
+}
+
+type stateIdentity struct {
+	Serial    string    `json:"serial"`
+	PublicKey string    `json:"publicKey"`
+	Issued    time.Time `json:"issued"`
+	Expires   time.Time `json:"expires"`
+}
+
+type stateSynced struct {
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+type stateFile struct {
+	Row            string      `json:"row"`
+	Name           string      `json:"name"`
+	SHA256         plan.Digest `json:"sha256,omitzero"`
+	Certificates   []string    `json:"certificates,omitempty"`
+	EarliestExpiry time.Time   `json:"earliestExpiry,omitzero"`
+}
+
+type stateOwed struct {
+	Unit   string `json:"unit"`
+	Verb   string `json:"verb"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// body is the object as JSON. Without a heartbeat it holds only what tells one state from another.
+func body(s Status, node string, heartbeat time.Time) []byte {
+	o := stateObject{APIVersion: "node-cert-agent.io/v1alpha1", Kind: "NodeCertificateState"}
+	o.Metadata.Name = node
+	o.Spec = stateSpec{State: s.State, Reason: cut(s.Reason), Heartbeat: heartbeat.UTC().Truncate(time.Second)}
+	if i := s.Identity; i != nil && i.Serial != "" {
+		o.Spec.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
+	}
+	if s.Trouble != "" {
+		o.Spec.Reason = cut(s.Trouble)
+	}
+	o.Spec.Agent.Version = s.Version
+	if s.Trouble == "" {
+		o.Spec.Synced = stateSynced{UID: plan.Printable(s.Object.UID), ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
+	}
+	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
+		o.Spec.Files = append(o.Spec.Files, stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints, EarliestExpiry: f.Expires})
+		if e := o.Spec.EarliestExpiry; e.IsZero() || !f.Expires.IsZero() && f.Expires.Before(e) {
+			o.Spec.EarliestExpiry = f.Expires
+		}
+	}
+	for _, u := range s.Units {
+		if u.State != "loaded" && u.State != "not running" {
+			o.Spec.Owed = append(o.Spec.Owed, stateOwed{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
+		}
+	}
+	o.Spec.Counts.Files, o.Spec.Counts.Owed = len(s.Files), len(o.Spec.Owed)
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // strings, numbers and times always encode
+	}
+	return b
+}
+
+func cut(s string) string { return s[:min(len(s), maxReason)] }

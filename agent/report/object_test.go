@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+)
+
+// board is an API server that takes state objects and answers as it is told.
+type board struct {
+	t       *testing.T
+	clock   *agenttest.Clock
+	answers chan int
+	got     chan string
+	trouble chan error
+	object  *report.Object
+}
+
+func newBoard(t *testing.T) *board {
+	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10), trouble: make(chan error, 10)}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var o struct {
+			Spec struct{ State, Heartbeat string }
+		}
+		_ = json.Unmarshal(body, &o)
+		b.got <- fmt.Sprint(r.Method, " ", r.URL, " ", r.Header.Get("Content-Type"), " ", o.Spec.State, " ", o.Spec.Heartbeat)
+		w.WriteHeader(<-b.answers)
+		_, _ = io.WriteString(w, `{"message":"no\nway"}`)
+	}))
+	t.Cleanup(srv.Close)
+	t.Cleanup(func() { close(b.answers) })
+	u, _ := url.Parse(srv.URL)
+	b.object = report.NewObject(report.ObjectOptions{Client: srv.Client(), Server: u, Node: "n1", Least: 10 * time.Second, Heartbeat: time.Hour,
+		After: b.clock.After, Now: b.clock.Now, Trouble: func(err error) { b.trouble <- err }})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.object.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return b
+}
+
+// wants answers the next request, and checks it.
+func (b *board) wants(state string, code int) {
+	b.t.Helper()
+	b.answers <- code
+	select {
+	case got := <-b.got:
+		want := "PATCH /apis/node-cert-agent.io/v1alpha1/nodecertificatestates/n1?fieldManager=node-cert-agent&force=true application/apply-patch+yaml " +
+			state + " " + b.clock.Now().Format(time.RFC3339)
+		if got != want {
+			b.t.Fatalf("sent %s\nwant %s", got, want)
+		}
+	case <-time.After(10 * time.Second):
+		b.t.Fatalf("%s was not sent", state)
+	}
+}
+
+// pass lets time pass until the object waits for something else than a timer of the past.
+func (b *board) pass(d time.Duration) {
+	b.t.Helper()
+	b.clock.AwaitTimers(2)
+	b.clock.Move(d)
+}
+
+func (b *board) quiet() {
+	b.t.Helper()
+	select {
+	case got := <-b.got:
+		b.t.Errorf("sent %s", got)
+	case err := <-b.trouble:
+		b.t.Errorf("told %v", err)
+	default:
+	}
+}
+
+func TestTheStateObjectIsWrittenOnChangeAndAtTheHeartbeat(t *testing.T) {
+	b := newBoard(t)
+	following := report.Status{State: "following", Object: plan.Object{ResourceVersion: "1"}}
+	b.object.Publish(following)
+	b.wants("following", 200)
+	b.pass(10 * time.Second)
+	b.object.Publish(following)
+	b.clock.AwaitTimers(1)
+	b.quiet()
+	b.object.Publish(report.Status{State: "unreachable"})
+	b.wants("unreachable", 200)
+	b.pass(10 * time.Second)
+	b.clock.AwaitTimers(1)
+	b.clock.Move(66 * time.Minute)
+	b.wants("unreachable", 200)
+}
+
+func TestChangesInQuickSuccessionAreOneWrite(t *testing.T) {
+	b := newBoard(t)
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 200)
+	b.clock.AwaitTimers(2)
+	for _, s := range []string{"b", "c", "d"} {
+		b.object.Publish(report.Status{State: s})
+	}
+	b.quiet()
+	b.clock.Move(10 * time.Second)
+	b.wants("d", 200)
+}
+
+func TestARefusedStateObjectIsToldOnceAndTriedAgain(t *testing.T) {
+	b := newBoard(t)
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 403)
+	if err := <-b.trouble; err.Error() != `state object: the server answered 403 no\nway` {
+		t.Errorf("told %v", err)
+	}
+	b.pass(20 * time.Second)
+	b.wants("a", 403)
+	b.pass(40 * time.Second)
+	b.wants("a", 200)
+	b.clock.AwaitTimers(2)
+	b.quiet()
+}
+
+func TestAClusterWithoutTheKindIsNoTrouble(t *testing.T) {
+	b := newBoard(t)
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 404)
+	b.pass(10 * time.Second)
+	b.clock.AwaitTimers(1)
+	b.quiet()
+}
