@@ -56,8 +56,8 @@ func main() {
 
 // frugal fits the runtime to processes that do one small thing at a time and are looked at for what
 // they hold. A change goes from goroutine to goroutine, and on one processor no second thread has to
-// be woken for that; the heap of the live data is under a megabyte, so that the default of letting
-// it grow to four before collecting would be most of the process. Measured in docs/performance.md.
+// be woken for that. Live data take less than a megabyte, and the garbage that the default lets come
+// together before it collects, four, would be most of the process. Measured in docs/performance.md.
 func frugal() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
