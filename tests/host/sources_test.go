@@ -10,18 +10,18 @@ import (
 
 func TestOnlyTheDistributionsOwnSourcesServeTheRoot(t *testing.T) {
 	index := strings.Join([]string{
-		"Debian\tbookworm\thttp://mirror.example/debian/\tstable\tmain",
-		"Debian\tbookworm\thttp://mirror.example/debian/\tstable\tmain", // once per architecture
-		"Debian\tbookworm-security\thttp://mirror.example/debian-security/\tbookworm-security\tmain",
-		"Debian\tbookworm-backports\thttp://mirror.example/debian/\tbookworm-backports\tmain",
-		"Debian\ttrixie\thttp://mirror.example/debian/\ttrixie\tmain",
+		"Debian\tbookworm\thttp://packages.example/debian/\tstable\tmain",
+		"Debian\tbookworm\thttp://packages.example/debian/\tstable\tmain", // once per architecture
+		"Debian\tbookworm-security\thttp://packages.example/debian-security/\tbookworm-security\tmain",
+		"Debian\tbookworm-backports\thttp://packages.example/debian/\tbookworm-backports\tmain",
+		"Debian\ttrixie\thttp://packages.example/debian/\ttrixie\tmain",
 		"Docker\tbookworm\thttps://docker.example/\tbookworm\tstable",
 		"Error: something else",
 	}, "\n") + "\n"
 	got, err := release{"Debian", "bookworm"}.sources(index)
 	want := []string{
-		"deb http://mirror.example/debian/ stable main",
-		"deb http://mirror.example/debian-security/ bookworm-security main",
+		"deb http://packages.example/debian/ stable main",
+		"deb http://packages.example/debian-security/ bookworm-security main",
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
