@@ -18,11 +18,11 @@ demo: build packages
 	go run ./tests/demo $(if $(KEEP),-keep)
 
 ## test: everything; a part that cannot run is a failure
-test: build packages
+test: build controlplane host-root
 	go run ./tests/suite
 
 ## bench: latency, memory, idle cost, size and start, as ratios to a floor of the same run
-bench: build packages
+bench: build controlplane host-root
 	go run ./tests/bench
 
 ## fuzz: each fuzz target for a minute
