@@ -69,7 +69,7 @@ func main() {
 	flag.IntVar(&p.filesRounds, "n-files", 200, "`ROUNDS` of 25 changed files")
 	flag.IntVar(&p.restRounds, "n-rest", 30, "`ROUNDS` of one changed file after a rest")
 	flag.IntVar(&p.starts, "n-starts", 30, "`STARTS` of each program")
-	flag.DurationVar(&p.idle, "idle", time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute")
+	flag.DurationVar(&p.idle, "idle", 2*time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute, and the runtime collects every second one")
 	check := flag.Bool("check", false, "exit with 1 if a budget is broken")
 	flag.Parse()
 	if *only != "" {

@@ -64,7 +64,7 @@ func (s samples) String() string {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// compare adds both contestants and their ratios. Quantiles without a budget are left out.
+// compare adds both contestants and their ratios, judged where they have a budget.
 func (t *table) compare(figure string, got map[string]samples, budgets map[string]float64) {
 	floor, agent := got["floor"], got["agent"]
 	t.note(figure+": floor", "%v", floor)
@@ -73,8 +73,11 @@ func (t *table) compare(figure string, got map[string]samples, budgets map[strin
 		name string
 		at   float64
 	}{{"p50", .5}, {"p95", .95}} {
+		name, ratio := "  agent / floor, "+q.name, agent.at(q.at)/floor.at(q.at)
 		if budget, ok := budgets[q.name]; ok {
-			t.judge("  agent / floor, "+q.name, agent.at(q.at)/floor.at(q.at), budget, "x")
+			t.judge(name, ratio, budget, "x")
+		} else {
+			t.note(name, "%s", amount(ratio, "x"))
 		}
 	}
 }
