@@ -1,17 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.0.0-dev)
-GOBUILD  = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+# FIPS=1 links the FIPS 140-3 module of the Go standard library in the version that is certified, and has
+# it in force from the start (go.dev/doc/security/fips140).
+# What git knows of the tree is in the version, so that a tree without .git gives the same bytes.
+GOBUILD  = CGO_ENABLED=0 $(if $(FIPS),GOFIPS140=certified) go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X main.committed=$(SOURCE_DATE_EPOCH)'
+
+# Packages are made for these, and dated by the last commit.
+ARCHES  ?= amd64 arm64
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+PACK     = go run ./packaging/pack
 
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
-PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev
+PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl
 
-.PHONY: build demo test bench fuzz lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-approver demo test bench fuzz lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
 build:
 	$(GOBUILD) -o bin/node-cert-agent ./cmd/node-cert-agent
 	$(GOBUILD) -o bin/node-cert-approver ./cmd/node-cert-approver
+
+## deb, rpm, tar: the packages for $(ARCHES), in dist/
+deb rpm: $(ARCHES:%=programs-%) share build/nfpm
+	@mkdir -p dist
+	@version=$$($(PACK) version '$(VERSION)') && for arch in $(ARCHES); do for d in nfpm nfpm-approver; do \
+		ARCH=$$arch PACKAGE_VERSION=$$version build/nfpm package --config packaging/$$d.yaml --packager $@ --target dist/ >build/nfpm.log || { cat build/nfpm.log; exit 1; }; \
+	done; done && ls dist/*.$@
+
+tar: $(ARCHES:%=programs-%) share
+	@mkdir -p dist
+	@version=$$($(PACK) version '$(VERSION)') && for arch in $(ARCHES); do \
+		$(PACK) tar packaging/nfpm.yaml $$arch >dist/node-cert-agent_$${version}_$$arch.tar.gz || exit; \
+	done && ls dist/*.tar.gz
+
+## install, install-approver: lay the files of a package out below DESTDIR, for image builders
+install: programs-$(shell go env GOARCH) share
+	@$(PACK) install packaging/nfpm.yaml $$(go env GOARCH) '$(DESTDIR)/'
+
+install-approver: programs-$(shell go env GOARCH) share
+	@$(PACK) install packaging/nfpm-approver.yaml $$(go env GOARCH) '$(DESTDIR)/'
+
+programs-%:
+	@mkdir -p build/$*
+	GOOS=linux GOARCH=$* $(GOBUILD) -o build/$*/ ./cmd/node-cert-agent ./cmd/node-cert-approver
+	@for p in node-cert-agent node-cert-approver; do $(PACK) sbom build/$*/$$p >build/$*/$$p.spdx.json || exit; done
+
+# What is the same for all: manual pages and completions.
+share:
+	@mkdir -p build/share
+	@go build -o build/share/agent ./cmd/node-cert-agent
+	@for shell in bash zsh fish; do build/share/agent completion $$shell >build/share/node-cert-agent.$$shell || exit; done
+	@build/share/agent man >build/share/commands
+	@for page in node-cert-agent node-cert-approver; do \
+		sed -e 's/@VERSION@/$(VERSION)/' -e '/^@COMMANDS@$$/{r build/share/commands' -e 'd}' packaging/man/$$page.8 | gzip -9n >build/share/$$page.8.gz || exit; \
+	done
+
+build/nfpm: packaging/nfpm/go.mod packaging/nfpm/go.sum
+	go build -C packaging/nfpm -o ../../build/nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 
 ## demo: the main job on real parts, told as it happens (KEEP=1 leaves it running)
 demo: build packages
@@ -33,11 +79,11 @@ fuzz:
 lint:
 	golangci-lint run
 
-## controlplane: build etcd, kube-apiserver, kube-controller-manager and kubectl (about 5 minutes, once)
+## controlplane: build etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet (about 8 minutes, once)
 controlplane:
 	go run ./tests/controlplane/cmd/controlplane
 
-## host-root: make the root file system of the test hosts (once)
+## host-root: make the root file systems of the test hosts, of this release and a newer one (once)
 host-root: packages
 	go run ./tests/host/cmd/host
 
@@ -54,4 +100,4 @@ packages:
 	fi
 
 clean:
-	rm -rf bin dist
+	rm -rf bin build dist

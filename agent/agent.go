@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -32,6 +33,10 @@ type Reading struct {
 	State, Reason string
 	// Desired is nil unless the object was read just now.
 	Desired *plan.Desired
+	// Time is what the API server last said the time was.
+	Time plan.Evidence
+	// ConfigMap is how following the second source stands; nil if nothing takes from it.
+	ConfigMap *report.Source
 	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
 	Identity *report.Identity
 }
@@ -54,9 +59,19 @@ type Writer interface {
 // Units asks systemd. It is safe for concurrent use.
 type Units interface {
 	State(ctx context.Context, unit string) (plan.UnitState, error)
+	// Affected names the other units on which systemd would act along with the unit's verb.
+	Affected(context.Context, plan.Unit) ([]string, error)
 	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
-	// unless the job is done and the unit active.
+	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
+	// a method Unreachable() bool and answers true says that the bus failed, not the unit.
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
+}
+
+// Prober asks the consumers of files. It is safe for concurrent use.
+type Prober interface {
+	// Probe asks until the consumer is seen to use the content, or cannot be told, or patience has run
+	// out; without patience once. When ctx ends it returns soon and the answer means nothing.
+	Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof
 }
 
 // Store is the agent's durable memory.
@@ -66,6 +81,9 @@ type Store interface {
 	Keep(st *state.State, object plan.Object, entries []plan.Entry) error
 	Content(state.Remembered) ([]byte, error)
 }
+
+// Operator is what the operator of this host said by hand.
+type Operator interface{ Word() (state.Word, error) }
 
 // Drift announces that something happened to a managed file, perhaps by our own hand.
 type Drift interface {
@@ -85,10 +103,22 @@ type Reporter interface {
 	Publish(report.Status) error
 }
 
+// Trust is how the agent itself verifies the API server.
+type Trust interface {
+	// Use has certs trusted from now on, beside what the identity came with.
+	Use(certs []pki.Cert)
+	// Prove opens a connection to the API server that trusts certs and nothing else. It says why the
+	// server cannot be verified so, or nothing if it can, and fails if nobody answers.
+	Prove(ctx context.Context, certs []pki.Cert) (why string, err error)
+}
+
 // Clock is the passing of time.
 type Clock interface {
 	Now() time.Time
 	After(time.Duration) <-chan time.Time
+	// Uptime is for how long the host has been up, sleep included, and Boot identifies that run.
+	Uptime() time.Duration
+	Boot() string
 }
 
 // Times are the agent's durations, from configuration.
@@ -103,6 +133,10 @@ type Times struct {
 	RetryMin, RetryMax time.Duration
 	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
 	Job time.Duration
+	// Breaker is how long an action that failed again and again is left alone before one more try.
+	Breaker time.Duration
+	// Probe is how long a consumer may take to be seen with new bytes.
+	Probe time.Duration
 	// Watchdog is how often systemd wants to hear from the loop; zero means never.
 	Watchdog time.Duration
 }
@@ -113,16 +147,26 @@ type Agent struct {
 	Drift  Drift
 	Writer Writer
 	Units  Units
-	Store  Store
-	Trail  Recorder
-	Report Reporter
-	Clock  Clock
-	Log    *zap.Logger
-	Policy plan.Policy
-	Times  Times
+	// Prober may be nil; nobody is asked then whether they use a file.
+	Prober Prober
+	// Trust may be nil; the trust source then never shrinks.
+	Trust Trust
+	Store Store
+	// Operator may be nil.
+	Operator Operator
+	Trail    Recorder
+	Report   Reporter
+	Clock    Clock
+	Log      *zap.Logger
+	Policy   plan.Policy
+	Times    Times
 	// Node seeds what must differ between the hosts of a fleet.
 	Node    string
 	Version string
+	// Built is a time that has certainly passed; zero if nothing is known.
+	Built time.Time
+	// Follow names directories beside those of managed files in which a change calls for a pass.
+	Follow []string
 	// Remember turns bytes that were kept back into entries, validating them again.
 	Remember func(plan.Key, []byte) (plan.Entry, error)
 	// Idle is called after each pass; it may give memory back to the system. It may be nil.
@@ -132,9 +176,12 @@ type Agent struct {
 // Run works until ctx ends. It returns an error only if the agent's own directories cannot be used
 // at the start; everything else that is wrong with the world is a state with a reason and a next try.
 func (a *Agent) Run(ctx context.Context) error {
-	l := &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown()}
-	if err := l.restore(ctx); err != nil {
+	l := a.loop()
+	if err := l.begin(ctx); err != nil {
 		return err
+	}
+	if err := l.Report.Ready(); err != nil {
+		l.Log.Warn("telling systemd that we are ready", zap.Error(err))
 	}
 	for {
 		select {
@@ -143,12 +190,20 @@ func (a *Agent) Run(ctx context.Context) error {
 		case r := <-a.Source.Readings():
 			l.take(r)
 		case <-a.Drift.Changed():
+			l.listening = true
 		case j := <-l.jobs:
 			l.ended(j)
+		case p := <-l.proofs:
+			l.proven(p)
+		case a := <-l.sightings:
+			l.sighted(a)
+			l.publish()
+			continue
 		case <-l.wake():
 			if l.answerWatchdog(); !l.due() {
 				continue
 			}
+			l.listening = true
 		}
 		l.pass(ctx)
 	}

@@ -41,6 +41,10 @@ type host struct {
 	systemd *agenttest.Systemd
 	dir     *agenttest.Dir
 	policy  plan.Policy
+	times   agent.Times
+	prober  agent.Prober
+	trust   *agenttest.Trust
+	word    *agenttest.Operator
 
 	trail  *agenttest.Trail
 	source agenttest.Source
@@ -48,10 +52,12 @@ type host struct {
 	report *agenttest.Reporter
 	stop   func()
 	last   report.Status
+	asked  int // how often the loop has asked for a timer once it waits again
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, clock: agenttest.NewClock(), dir: agenttest.NewDir()}
+	h := &host{t: t, clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
+	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = plan.Policy{
 		Rows: []plan.Row{
 			{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
@@ -64,14 +70,19 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
+// agent is a new one on this host.
+func (h *host) agent() *agent.Agent {
+	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
+	return &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
+		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
+		Times: h.times, Remember: remember}
+}
+
 // start runs an agent until kill, and returns when it is ready.
 func (h *host) start() report.Status {
 	h.t.Helper()
-	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
-	a := &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Store: state.Open(h.dir),
-		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
-		Times:    agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute},
-		Remember: remember}
+	a := h.agent()
+	h.asked = h.clock.Asked()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
@@ -96,11 +107,24 @@ func (h *host) start() report.Status {
 // kill ends the agent where it stands. The twins hold nothing back, so this is as good as SIGKILL.
 func (h *host) kill() { h.stop() }
 
+// saw takes the status at the end of a pass, after which the loop asks for a timer and waits.
+func (h *host) saw(s report.Status) {
+	h.last = s
+	h.asked++
+}
+
+// move lets time pass for a loop that waits.
+func (h *host) move(d time.Duration) {
+	h.clock.AwaitAsked(h.asked)
+	h.clock.Move(d)
+}
+
 // pass waits for the end of a pass.
 func (h *host) pass() report.Status {
 	h.t.Helper()
 	select {
-	case h.last = <-h.report.Statuses:
+	case s := <-h.report.Statuses:
+		h.saw(s)
 	case <-time.After(10 * time.Second):
 		h.t.Fatal("no pass ended")
 	}
@@ -110,15 +134,23 @@ func (h *host) pass() report.Status {
 // publish lets the object ask for these files and waits for the pass.
 func (h *host) publish(entries ...plan.Entry) report.Status {
 	h.t.Helper()
-	d := &plan.Desired{Verified: true, Entries: entries, Listed: map[plan.RowID]bool{}}
-	for _, e := range entries {
+	return h.ask(plan.Desired{Entries: entries})
+}
+
+// ask is publish for an object that says more than contents.
+func (h *host) ask(d plan.Desired) report.Status {
+	h.t.Helper()
+	d.Verified, d.Listed = true, map[plan.RowID]bool{}
+	for _, e := range d.Entries {
 		d.Listed[e.Row] = true
 	}
+	now := h.clock.Now()
 	for {
 		select {
-		case h.source <- agent.Reading{State: "following", Desired: d}:
+		case h.source <- agent.Reading{State: "following", Desired: &d, Time: plan.Evidence{Date: now, Seen: now}}:
 			return h.pass()
-		case h.last = <-h.report.Statuses: // a pass that a timer brought
+		case s := <-h.report.Statuses: // a pass that a timer brought
+			h.saw(s)
 		}
 	}
 }
@@ -126,14 +158,15 @@ func (h *host) publish(entries ...plan.Entry) report.Status {
 // elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop.
 func (h *host) elapse(d time.Duration) {
 	h.t.Helper()
-	h.clock.Move(d)
+	h.move(d)
 	for {
 		select {
 		case h.drift <- struct{}{}:
 			h.pass()
 			h.settled()
 			return
-		case h.last = <-h.report.Statuses:
+		case s := <-h.report.Statuses:
+			h.saw(s)
 		}
 	}
 }
@@ -141,7 +174,7 @@ func (h *host) elapse(d time.Duration) {
 // wait lets time pass until the loop turns by itself.
 func (h *host) wait(d time.Duration) report.Status {
 	h.t.Helper()
-	h.clock.Move(d)
+	h.move(d)
 	return h.pass()
 }
 

@@ -17,6 +17,9 @@ import (
 // An empty plan touches nothing.
 func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
+	l.entries = p.Entries
+	l.wait(p)
+	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
 		p = p.Unclaimed()
@@ -29,11 +32,23 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if unclaimed != nil {
 		return unclaimed
 	}
-	l.synced = l.Clock.Now()
-	if !l.desired.Verified {
-		return nil
+	if l.leave(p); l.quarrels.next.IsZero() {
+		l.synced = l.Clock.Now()
 	}
-	return l.Store.Keep(&l.memory, l.desired.Object, l.desired.Entries)
+	return l.keep(p)
+}
+
+// keep remembers what the files have now and for how long removals have waited.
+func (l *loop) keep(p plan.Plan) error {
+	if p.Holds != nil {
+		l.memory.Holds = p.Holds
+	}
+	if l.desired.Verified {
+		if err := l.Store.Keep(&l.memory, l.desired.Object, p.Entries); err != nil {
+			return err
+		}
+	}
+	return l.Store.Save(l.memory)
 }
 
 // claim makes the plan's claims durable before anything is written.
@@ -85,8 +100,10 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
+		l.known.wrote(w.Entry)
 		delete(l.unsynced, w.Key)
 		l.writes++
+		l.replace(w)
 	}
 	for _, r := range p.Removes {
 		l.Trail.Record(about(p.Object, audit.Removed, "removed "+r.Path).
@@ -116,6 +133,7 @@ func (l *loop) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.known.see(o)
 	l.observed = o
 	return nil
 }

@@ -22,10 +22,13 @@ func (l *loop) express(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := plan.Compute(plan.Input{Desired: d, Observed: o, Memory: l.memory.Memory,
-		Policy: l.Policy, Known: l.known.certs, Unsynced: l.unsynced})
+	l.known.see(o)
+	p := plan.Compute(l.input(d, o))
 	if p.Empty() {
 		return nil
+	}
+	if p.Holds != nil {
+		l.memory.Holds = p.Holds
 	}
 	if err := l.claim(p); err != nil {
 		return nil // the pass meets it again, and knows what can be done without
@@ -36,16 +39,13 @@ func (l *loop) express(ctx context.Context) error {
 // fresh is the part of what is desired that the last pass that succeeded did not ask for; there is
 // none if that is nothing or all. No row counts as listed, so nothing seems to be missing.
 func (l *loop) fresh() (plan.Desired, bool) {
-	if l.done == nil || l.done == l.desired {
+	if l.done == nil {
 		return plan.Desired{}, false
 	}
-	before := make(map[plan.Key]plan.Digest, len(l.done.Entries))
-	for _, e := range l.done.Entries {
-		before[e.Key] = e.Digest
-	}
-	d := plan.Desired{Object: l.desired.Object, Verified: l.desired.Verified}
+	d := *l.desired
+	d.Entries, d.Listed, d.Refused = nil, nil, nil
 	for _, e := range l.desired.Entries {
-		if before[e.Key] != e.Digest {
+		if l.done[e.Key] != e.Digest {
 			d.Entries = append(d.Entries, e)
 		}
 	}

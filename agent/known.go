@@ -11,35 +11,43 @@ import (
 // looking at an unchanged host moves no content and parses nothing. It is a cache: what it knows of
 // a file never replaces looking at it.
 type known struct {
-	at    map[plan.Key]plan.Digest
-	certs map[plan.Digest][]pki.Cert
+	at       map[plan.Key]plan.Digest
+	contents map[plan.Digest]pki.Content
 }
 
 func newKnown() *known {
-	return &known{at: make(map[plan.Key]plan.Digest), certs: make(map[plan.Digest][]pki.Cert)}
+	return &known{at: make(map[plan.Key]plan.Digest), contents: make(map[plan.Digest]pki.Content)}
 }
 
 // learn takes in what was observed and forgets every content that is neither on disk nor desired.
 func (k *known) learn(o plan.Observed, d plan.Desired) {
 	fresh := newKnown()
 	for _, e := range d.Entries {
-		fresh.certs[e.Digest] = e.Certs
+		fresh.wrote(e)
 	}
+	k.see(o)
 	for key, f := range o {
-		if f.Kind != plan.Regular {
-			continue
-		}
-		fresh.at[key] = f.Digest
-		if _, ok := fresh.certs[f.Digest]; ok {
-			continue
-		}
-		if c, ok := k.certs[f.Digest]; ok {
-			fresh.certs[f.Digest] = c
-		} else if b, err := pki.Parse(f.Data, pki.Options{AllowLeaf: true}); err == nil {
-			fresh.certs[f.Digest] = b.Certs
-		} else {
-			delete(fresh.at, key) // unusable content: ask for it again, it may have been cut short
+		// A file whose bytes were not sent is not in at: it is asked for with them the next time.
+		if c, ok := k.contents[f.Digest]; ok && f.Kind == plan.Regular {
+			fresh.contents[f.Digest], fresh.at[key] = c, f.Digest
 		}
 	}
 	*k = *fresh
+}
+
+// see takes in what was observed of some files.
+func (k *known) see(o plan.Observed) {
+	for key, f := range o {
+		if _, ok := k.contents[f.Digest]; !ok && f.Kind == plan.Regular && plan.DigestOf(f.Data) == f.Digest {
+			k.contents[f.Digest] = pki.Read(f.Data)
+		}
+		if _, ok := k.contents[f.Digest]; ok {
+			k.at[key] = f.Digest
+		}
+	}
+}
+
+// wrote takes in what is on disk because we put it there.
+func (k *known) wrote(e plan.Entry) {
+	k.contents[e.Digest] = pki.Content{Certs: e.Certs, Whole: len(e.Certs) > 0}
 }

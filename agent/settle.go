@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -14,27 +13,24 @@ import (
 
 // unit is what the loop knows of one allowlisted unit beyond its durable memory.
 type unit struct {
-	state    string // as report.Unit.State
-	reason   string
-	due      time.Time // when the owed action is dispatched; zero if nothing is owed
-	running  bool
-	failures int
-	paid     time.Time
-}
+	state  string // as report.Unit.State
+	reason string
+	due    time.Time // when the owed action is looked at again; zero if nothing is owed
+	paid   time.Time
 
-// job is the end of a dispatched action.
-type job struct {
-	unit   plan.Unit
-	inputs plan.Digest
-	after  plan.UnitState
-	err    error
+	running bool
+	overdue time.Time // when a running job will have taken too long
+
+	failures int         // in a row, with the same inputs
+	failed   plan.Digest // those inputs
+	opened   time.Time   // when the breaker opened; zero while it is closed
 }
 
 // settle asks for each unit whether it has loaded what is on disk, and dispatches what is owed and
 // due (step 5 of the flow). A unit that cannot be asked about does not hold up the others.
 func (l *loop) settle(ctx context.Context) error {
 	var first error
-	for _, u := range l.Policy.Units {
+	for _, u := range l.Policy.InOrder() {
 		if err := l.settleUnit(ctx, u); err != nil && first == nil {
 			first = err
 		}
@@ -43,25 +39,29 @@ func (l *loop) settle(ctx context.Context) error {
 }
 
 func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {
-	s := l.units[u.Name]
-	if s == nil {
-		s = &unit{}
-		l.units[u.Name] = s
-	}
+	s := l.unit(u.Name)
 	if s.running {
+		l.watchJob(u, s)
 		return nil
 	}
-	now, err := l.Units.State(ctx, u.Name)
+	now, affected, err := l.askSystemd(ctx, u)
 	if err != nil {
-		s.state, s.reason = "unknown", err.Error()
+		s.state, s.reason = "unknown", plan.Printable(err.Error())
 		return fmt.Errorf("asking systemd about %s: %v", u.Name, err)
 	}
-	in := plan.InputsOf(u.Name, l.Policy, l.observed)
+	if why := u.Refuse(affected); why != "" {
+		l.refuseUnit(u, s, why)
+		return nil
+	}
+	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents)
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
 	switch d.Action {
 	case plan.Act:
-		return l.owe(ctx, u, s, in, d)
+		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
+			return nil
+		}
+		return l.dispatch(ctx, u, s, in, affected, d.Why)
 	case plan.Adopt:
 		if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Boot: now.Boot, Invocation: now.Invocation}); err != nil {
 			return err
@@ -69,86 +69,117 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
 	}
-	s.state, s.reason, s.due, s.failures = "loaded", d.Why, time.Time{}, 0
-	if !now.Active {
+	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
+	if !now.Exists || !now.Active && u.Verb != plan.Restart {
 		s.state = "not running"
 	}
 	return nil
 }
 
-// owe waits until the owed action is due: first for more changes to come, then for this node's place
-// in the fleet's spread. Then it dispatches.
-func (l *loop) owe(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) error {
-	now := l.Clock.Now()
-	if s.state != "failed" {
+// unit is what is known of an allowlisted unit, to be changed.
+func (l *loop) unit(name string) *unit {
+	s := l.units[name]
+	if s == nil {
+		s = &unit{}
+		l.units[name] = s
+	}
+	return s
+}
+
+// askSystemd is all that systemd has to say before a decision.
+func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	if now, err = l.Units.State(ctx, u.Name); err != nil || !now.Exists {
+		return now, nil, err
+	}
+	affected, err = l.Units.Affected(ctx, u)
+	return now, affected, err
+}
+
+// reviewUnits says what the allowlist will not do although there is nothing to do yet. What cannot be
+// asked now is asked before each action anyway.
+func (l *loop) reviewUnits(ctx context.Context) {
+	for _, u := range l.Policy.Units {
+		if _, affected, err := l.askSystemd(ctx, u); err == nil {
+			if why := u.Refuse(affected); why != "" {
+				l.refuseUnit(u, l.unit(u.Name), why)
+			}
+		}
+	}
+}
+
+// refuseUnit keeps an action from being asked for that would act on units nobody allowed.
+func (l *loop) refuseUnit(u plan.Unit, s *unit, why string) {
+	if s.reason != why {
+		l.Trail.Record(action(audit.UnitRefused, u, nil, why))
+	}
+	*s = unit{state: "refused", reason: why, paid: s.paid}
+}
+
+// isDue waits until the owed action is due: first for more changes to come, then for this node's place
+// in the fleet's spread; and after failures, for the pause that follows them. Other content may fare
+// better and starts anew.
+func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool {
+	if s.failures > 0 && s.failed != in.Digest {
+		*s = unit{paid: s.paid}
+	}
+	if s.due.IsZero() || s.state == "unknown" {
 		s.state, s.reason = "owed", d.Why
 	}
+	if p := l.desired.Paused; p != "" {
+		s.reason, s.due = "paused: "+plan.Printable(p), time.Time{}
+		return false
+	}
+	now := l.Clock.Now()
 	if s.due.IsZero() {
 		s.due = now.Add(l.Times.Coalesce)
 		if u.Verb == plan.TryRestart {
 			s.due = s.due.Add(place(l.Node, u.Name, l.Times.Spread))
 		}
-	}
-	if now.Before(s.due) {
-		return nil
-	}
-	return l.dispatch(ctx, u, s, in, d)
-}
-
-// dispatch makes it durable that the outcome is unknown, and only then asks systemd: killed at any
-// point from here on, the agent finds the action owed again.
-func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) error {
-	if err := l.remember(u.Name, plan.Loaded{Unknown: true}); err != nil {
-		return err
-	}
-	l.Trail.Record(action(audit.UnitDispatched, u, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, d.Why)).
-		With(audit.Inputs, in.Digest.String()))
-	s.state, s.running = "running", true
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, l.Times.Job)
-		defer cancel()
-		after, err := l.Units.Act(ctx, u)
-		l.jobs <- job{unit: u, inputs: in.Digest, after: after, err: err}
-	}()
-	return nil
-}
-
-// ended pays the action, or keeps it owed and due again after a delay.
-func (l *loop) ended(j job) {
-	s := l.units[j.unit.Name]
-	s.running, s.due = false, time.Time{}
-	if j.err == nil {
-		j.err = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs, Boot: j.after.Boot, Invocation: j.after.Invocation})
-	}
-	if j.err != nil {
-		l.actions.Failed++
-		s.state, s.reason = "failed", j.err.Error()
-		s.due = l.Clock.Now().Add(jitter(backoff(l.Times, s.failures)))
-		s.failures++
-		l.Trail.Record(action(audit.UnitFailed, j.unit, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
-			With(audit.Reason, j.err.Error()))
-		return
-	}
-	l.actions.Paid++
-	s.state, s.reason, s.failures, s.paid = "loaded", "", 0, l.Clock.Now()
-	l.Trail.Record(action(audit.UnitPaid, j.unit, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
-		With(audit.Inputs, j.inputs.String()))
-}
-
-func action(kind audit.Kind, u plan.Unit, message string) audit.Record {
-	return audit.Record{Kind: kind, Message: message}.
-		With(audit.Unit, u.Name).With(audit.Verb, string(u.Verb)).With(audit.AlsoAffects, strings.Join(u.AlsoAffects, "\n"))
-}
-
-// remember makes what a unit has loaded durable.
-func (l *loop) remember(name string, loaded plan.Loaded) error {
-	before, had := l.memory.Units[name]
-	l.memory.Units[name] = loaded
-	if err := l.Store.Save(l.memory); err != nil {
-		if delete(l.memory.Units, name); had {
-			l.memory.Units[name] = before
+		if l.desired.Now {
+			s.due = now // the operator waits for it
 		}
-		return err
 	}
-	return nil
+	return !now.Before(s.due)
+}
+
+// putOff finds what the action has to wait for although it is due: a job that systemd has already, be
+// it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
+// and of those that start along with it.
+func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
+	later := func(t time.Time, why string) bool {
+		s.due, s.reason = t, why
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	t := l.Clock.Now()
+	if now.Busy {
+		return later(t.Add(l.Times.RetryMin), "systemd has a job for it that has not ended")
+	}
+	for _, maker := range l.Policy.Makers(u.Name) {
+		if m := l.units[maker]; m != nil && m.pending() {
+			return later(t.Add(l.Times.RetryMin), "waits for "+maker)
+		}
+	}
+	if !u.Verb.Starts() {
+		return false
+	}
+	next := now.NextStart(t)
+	for _, name := range affected {
+		// One that cannot be asked about has to take care of itself.
+		if other, err := l.Units.State(ctx, name); err == nil && other.NextStart(t).After(next) {
+			next = other.NextStart(t)
+		}
+	}
+	if next.After(t) {
+		return later(next, "its start limit is near: waits until "+next.UTC().Format(time.TimeOnly))
+	}
+	return false
+}
+
+// pending tells whether waiting for the unit makes sense.
+func (s *unit) pending() bool {
+	return s.running || s.state == "owed" || s.state == "unknown" || s.state == "failed"
 }

@@ -3,6 +3,9 @@
 package agent
 
 import (
+	"slices"
+	"time"
+
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -11,19 +14,52 @@ import (
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
 	s := report.Status{Version: l.Version, Node: l.Node, State: l.reading.State, Reason: l.reading.Reason, Since: l.since.UTC(),
-		Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes, Actions: l.actions}
+		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes, Actions: l.actions}
 	if l.desired != nil {
-		s.Object = l.desired.Object
-		for _, e := range l.desired.Entries {
+		s.Object, s.Paused = l.desired.Object, plan.Printable(l.desired.Paused)
+		for _, e := range l.contents() {
 			s.Files = append(s.Files, l.fileStatus(e))
 		}
 	}
+	if s.Operator = l.operator; l.wanted.paused != "" {
+		s.Paused = l.wanted.paused // there may be nothing to be paused yet
+	}
+	s.Conflicts = l.conflicts()
+	for _, h := range l.held {
+		s.Held = append(s.Held, l.heldStatus(h))
+	}
 	for _, u := range l.Policy.Units {
 		if t := l.units[u.Name]; t != nil {
-			s.Units = append(s.Units, report.Unit{Name: u.Name, Verb: u.Verb, State: t.state, Reason: t.reason, Paid: t.paid.UTC()})
+			s.Units = append(s.Units, report.Unit{Name: u.Name, Verb: u.Verb, State: t.state, Reason: t.reason, Paid: t.paid.UTC(), BreakerOpened: t.opened.UTC()})
 		}
 	}
 	return s
+}
+
+// contents are what the files shall have now: what is held included, as far as that is known.
+func (l *loop) contents() []plan.Entry {
+	planned := make(map[plan.Key]plan.Entry, len(l.entries))
+	for _, e := range l.entries {
+		planned[e.Key] = e
+	}
+	out := slices.Clone(l.desired.Entries)
+	for i, e := range out {
+		if p, ok := planned[e.Key]; ok {
+			out[i] = p
+		}
+	}
+	return out
+}
+
+func (l *loop) heldStatus(h plan.Held) report.Held {
+	out := report.Held{Key: h.Key, Reason: h.Reason}
+	if h.Cert != nil {
+		out.Fingerprint, out.Subject = h.Cert.Fingerprint.String(), plan.Printable(h.Cert.Subject)
+	}
+	if h.Left > 0 {
+		out.Until = l.Clock.Now().Add(h.Left).UTC().Round(time.Minute)
+	}
+	return out
 }
 
 func (l *loop) fileStatus(e plan.Entry) report.File {
@@ -36,9 +72,25 @@ func (l *loop) fileStatus(e plan.Entry) report.File {
 		if path, err := row.Path(e.Name); err == nil {
 			f.Path = path
 		}
+		f.Consumers = l.consumers(e, row)
 	}
 	if l.known.at[e.Key] == e.Digest && !l.unsynced[e.Key] {
 		f.State = "in place"
 	}
 	return f
+}
+
+// consumers are what was proven about the content that is desired now.
+func (l *loop) consumers(e plan.Entry, row plan.Row) (all []report.Consumer) {
+	if l.Prober == nil {
+		return nil
+	}
+	for _, c := range row.Verify {
+		r := report.Consumer{Kind: c.Kind, Address: c.Address, State: plan.NotYet}
+		if p := l.uses[use{row.ID, c}]; p != nil && p.digest == e.Digest {
+			r.State, r.Reason, r.Since = p.State, p.Reason, p.since.UTC()
+		}
+		all = append(all, r)
+	}
+	return all
 }

@@ -45,11 +45,15 @@ type Options struct {
 	// Listed says whether the administrator's list of nodes holds the name, for machines that are not
 	// Nodes, or not yet. An error leaves requests pending.
 	Listed func(node string) (bool, error)
+	// Machines also admits nodes for which there is a Machine of OpenShift.
+	Machines bool
 	// Namespace holds the Lease, and Replica is how this process is called in it.
 	Namespace, Replica string
 	// Lease is how long a replica that fell silent still counts as the leader.
 	Lease time.Duration
 	Log   *zap.Logger
+	// Health is told what this replica does.
+	Health *Health
 }
 
 // Run works until ctx ends. It fails only if it cannot begin: an API server that is away is waited for.
@@ -82,7 +86,11 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 				o.Log.Info("leading", zap.String("replica", o.Replica))
 				newController(client, states, broadcaster.NewRecorder(scheme.Scheme, core.EventSource{Component: Name}), o).run(ctx)
 			},
-			OnStoppedLeading: func() { o.Log.Info("not leading", zap.String("replica", o.Replica)) },
+			OnStoppedLeading: func() {
+				o.Health.leads(false)
+				o.Log.Info("not leading", zap.String("replica", o.Replica))
+			},
+			OnNewLeader: func(replica string) { o.Health.leads(replica == o.Replica) },
 		},
 	}
 	defer working.Lock() // no request is cut off by the end of the process

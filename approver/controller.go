@@ -48,8 +48,10 @@ type controller struct {
 	Options
 	client kubernetes.Interface
 	states dynamic.ResourceInterface
-	events record.EventRecorder
-	queue  workqueue.TypedRateLimitingInterface[item]
+	// machines is nil unless they count.
+	machines dynamic.ResourceInterface
+	events   record.EventRecorder
+	queue    workqueue.TypedRateLimitingInterface[item]
 
 	factory  informers.SharedInformerFactory
 	reported dynamicinformer.DynamicSharedInformerFactory
@@ -62,7 +64,7 @@ func newController(client kubernetes.Interface, states dynamic.Interface, events
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(l *meta.ListOptions) {
 		l.FieldSelector = fields.OneTermEqualSelector("spec.signerName", csr.Signer).String()
 	}))
-	return &controller{
+	c := &controller{
 		Options: o, client: client, states: states.Resource(stateKind), events: events,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](
 			100*time.Millisecond, lookAgain)),
@@ -70,6 +72,10 @@ func newController(client kubernetes.Interface, states dynamic.Interface, events
 		requests: factory.Certificates().V1().CertificateSigningRequests().Lister(),
 		said:     map[string]string{},
 	}
+	if o.Machines {
+		c.machines = states.Resource(machineKind).Namespace(machineNamespace)
+	}
+	return c
 }
 
 // run works until ctx ends, which is when this replica no longer leads.
@@ -129,7 +135,9 @@ func (c *controller) next(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(i)
+	c.Health.begin()
 	again, err := c.handle(ctx, i)
+	c.Health.end(len(c.said), err)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -183,6 +191,7 @@ func (c *controller) carryOut(ctx context.Context, o *certificates.CertificateSi
 	case verdict.Leave:
 		if c.said[o.Name] != v.Message() {
 			c.said[o.Name] = v.Message()
+			c.Health.judged(v)
 			c.tell(o, "NodeCertificatePending", v)
 		}
 		if v.Check == verdict.Age {

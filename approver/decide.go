@@ -26,6 +26,7 @@ func (c *controller) decide(ctx context.Context, o *certificates.CertificateSign
 	if err != nil {
 		return fmt.Errorf("setting the condition %s: %v", t, err)
 	}
+	c.Health.judged(v)
 	c.tell(o, reason, v)
 	return nil
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
 )
@@ -24,7 +26,8 @@ type facts struct {
 	secret string
 }
 
-// gather asks everybody concerned. All of it is read afresh: a cache could be behind.
+// gather asks everybody concerned. All of it is read afresh, because a cache could be behind, but for the
+// other requests: one that is not known yet is as good as one that is not made yet.
 func (c *controller) gather(ctx context.Context, o *certificates.CertificateSigningRequest, claim verdict.Claim) (f facts, err error) {
 	if f.Access, err = c.access(ctx, o, claim); err != nil {
 		return facts{}, err
@@ -38,6 +41,11 @@ func (c *controller) gather(ctx context.Context, o *certificates.CertificateSign
 	f.Identity, f.Allowed = f.state.identity(), f.state.Annotations[verdict.AllowAnnotation]
 	if b := f.state.Status.Bootstrap; b != nil {
 		f.Admitted, f.Last = when(b.Approved), b.Request
+	}
+	if claim.Class != verdict.Agent {
+		if f.Newer, err = c.newer(o, claim); err != nil {
+			return facts{}, err
+		}
 	}
 	if claim.Class == verdict.Token {
 		token, err := c.token(ctx, tokenSecret(claim.TokenID()))
@@ -82,9 +90,35 @@ func (c *controller) known(ctx context.Context, node string) (bool, error) {
 	}
 	_, err := c.client.CoreV1().Nodes().Get(ctx, node, meta.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return c.provisioned(ctx, node)
 	}
 	return err == nil, err
+}
+
+// newer is the name of an undecided request that the same requester made later for the same node.
+func (c *controller) newer(o *certificates.CertificateSigningRequest, claim verdict.Claim) (string, error) {
+	all, err := c.requests.List(labels.Everything())
+	if err != nil {
+		return "", err
+	}
+	for _, other := range all {
+		if other.Spec.Username != o.Spec.Username || !later(other, o) {
+			continue // before anything is parsed: there may be thousands
+		}
+		if rival, _ := verdict.Read(other, c.Policy, time.Now()); rival != nil && rival.Node == claim.Node {
+			return other.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// later is true of the younger request. Times of the API have seconds; of two in the same second each
+// replica has to choose the same.
+func later(a, b *certificates.CertificateSigningRequest) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name > b.Name
+	}
+	return b.CreationTimestamp.Before(&a.CreationTimestamp)
 }
 
 // token reads a bootstrap token. It is nil if there is none, or if the approver may not read it, as

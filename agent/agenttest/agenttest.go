@@ -9,6 +9,8 @@
 package agenttest
 
 import (
+	"context"
+	"fmt"
 	"io/fs"
 	"path"
 	"strings"
@@ -17,7 +19,9 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 // Clock is a clock that stands still until it is moved.
@@ -25,6 +29,9 @@ type Clock struct {
 	mu     sync.Mutex
 	armed  *sync.Cond
 	now    time.Time
+	up     time.Duration
+	boots  int
+	asked  int
 	timers map[chan time.Time]time.Time
 }
 
@@ -44,6 +51,23 @@ func (c *Clock) AwaitTimers(n int) {
 	}
 }
 
+// Asked tells how often After was called, and AwaitAsked returns when it was called so often. What
+// reads the clock and then arms a timer must not have time move between the two.
+func (c *Clock) Asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// AwaitAsked waits: see Asked.
+func (c *Clock) AwaitAsked(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.asked < n {
+		c.armed.Wait()
+	}
+}
+
 // Now implements agent.Clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
@@ -55,21 +79,53 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
+	defer c.armed.Broadcast()
 	ch := make(chan time.Time, 1)
 	if d <= 0 {
 		ch <- c.now
 	} else {
 		c.timers[ch] = c.now.Add(d)
-		c.armed.Broadcast()
 	}
 	return ch
+}
+
+// Uptime implements agent.Clock.
+func (c *Clock) Uptime() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+// Boot implements agent.Clock.
+func (c *Clock) Boot() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint("boot", c.boots)
+}
+
+// Reboot begins another boot.
+func (c *Clock) Reboot() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.up, c.boots = 0, c.boots+1
+}
+
+// Set sets the clock, as an administrator would: no time passes.
+func (c *Clock) Set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch, at := range c.timers {
+		c.timers[ch] = at.Add(t.Sub(c.now))
+	}
+	c.now = t
 }
 
 // Move lets d pass: every timer that is due fires.
 func (c *Clock) Move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+	c.now, c.up = c.now.Add(d), c.up+d
 	for ch, t := range c.timers {
 		if !t.After(c.now) {
 			ch <- c.now
@@ -214,4 +270,64 @@ func (d *Dir) List(subdirectory string) (names []string, err error) {
 		}
 	}
 	return names, nil
+}
+
+// Trust answers as a test says, and keeps what it was asked and told.
+type Trust struct {
+	mu sync.Mutex
+	// Answer is asked with the subjects of the certificates; nil verifies everything.
+	Answer func(subjects []string) (why string, err error)
+	Asked  int
+	// Used lists the subjects of each set that Use was told.
+	Used [][]string
+}
+
+// Use implements agent.Trust.
+func (t *Trust) Use(certs []pki.Cert) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Used = append(t.Used, subjects(certs))
+}
+
+// Prove implements agent.Trust.
+func (t *Trust) Prove(_ context.Context, certs []pki.Cert) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Asked++
+	if t.Answer == nil {
+		return "", nil
+	}
+	return t.Answer(subjects(certs))
+}
+
+func subjects(certs []pki.Cert) []string {
+	out := make([]string, len(certs))
+	for i, c := range certs {
+		out[i] = c.Subject
+	}
+	return out
+}
+
+// Operator says what a test has it say. The zero value says nothing.
+type Operator struct {
+	mu   sync.Mutex
+	word state.Word
+	err  error
+}
+
+// Say replaces the word, or has reading it fail.
+func (o *Operator) Say(w state.Word, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.word, o.err = w, err
+}
+
+// Word implements agent.Operator.
+func (o *Operator) Word() (state.Word, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return state.Word{}, o.err
+	}
+	return o.word, nil
 }

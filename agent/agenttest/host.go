@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,36 +135,70 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 // Sweep implements agent.Writer. The twin leaves nothing behind.
 func (d *Disk) Sweep(context.Context) ([]string, error) { return nil, d.Fail("sweep", "") }
 
-// Systemd is a service manager. Units come into being with Start.
+// Systemd is a service manager. Units come into being with Install and Start.
 type Systemd struct {
 	mu    sync.Mutex
 	clock *Clock
-	units map[string]*plan.UnitState
+	units map[string]*unit
 	runs  int
 	// Fail is asked with the operation, state or the verb, and the unit.
 	Fail func(operation, unit string) error
 	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
 	Load func(unit string)
+	// Hold is called in each job before it does anything; a job lasts until it returns.
+	Hold func(unit string)
+	// Propagates is what systemd acts on along with a unit.
+	Propagates map[string][]string
 	// Jobs lists the actions that were done, as "verb unit".
 	Jobs []string
 }
 
+type unit struct {
+	plan.UnitState
+	oneshot bool
+	starts  []time.Time
+}
+
 // NewSystemd has no units.
 func NewSystemd(c *Clock) *Systemd {
-	return &Systemd{clock: c, units: make(map[string]*plan.UnitState), Fail: func(string, string) error { return nil }, Load: func(string) {}}
+	return &Systemd{clock: c, units: make(map[string]*unit), Fail: func(string, string) error { return nil },
+		Load: func(string) {}, Hold: func(string) {}, Propagates: make(map[string][]string)}
+}
+
+// Install makes a oneshot known that has not run, and is inactive after each run.
+func (s *Systemd) Install(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: "boot"}}
+}
+
+// Limit lets the unit fail that is started more than burst times within interval.
+func (s *Systemd) Limit(name string, burst int, interval time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.units[name].StartBurst, s.units[name].StartInterval = burst, interval
 }
 
 // Start starts a unit, or restarts it: a new invocation, from now.
-func (s *Systemd) Start(unit string) {
+func (s *Systemd) Start(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.start(unit)
+	if s.units[name] == nil {
+		s.units[name] = &unit{}
+	}
+	s.start(name)
 }
 
-func (s *Systemd) start(unit string) {
+func (s *Systemd) start(name string) {
+	u, now := s.units[name], s.clock.Now()
+	u.starts = slices.DeleteFunc(append(u.starts, now), func(t time.Time) bool { return now.Sub(t) > u.StartInterval })
 	s.runs++
-	s.units[unit] = &plan.UnitState{Active: true, Boot: "boot", Invocation: fmt.Sprint("run", s.runs), Since: s.clock.Now()}
-	s.Load(unit)
+	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, !u.oneshot, false, "boot", fmt.Sprint("run", s.runs), now
+	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
+		u.Active, u.Failed = false, true
+		return
+	}
+	s.Load(name)
 }
 
 // Done is a copy of Jobs.
@@ -174,34 +209,56 @@ func (s *Systemd) Done() []string {
 }
 
 // State implements agent.Units.
-func (s *Systemd) State(_ context.Context, unit string) (plan.UnitState, error) {
+func (s *Systemd) State(_ context.Context, name string) (plan.UnitState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.Fail("state", unit); err != nil {
+	if err := s.Fail("state", name); err != nil {
 		return plan.UnitState{}, err
 	}
-	if u := s.units[unit]; u != nil {
-		return *u, nil
+	if u := s.units[name]; u != nil {
+		return u.UnitState, nil
 	}
 	return plan.UnitState{}, nil
 }
 
+// Affected implements agent.Units.
+func (s *Systemd) Affected(_ context.Context, u plan.Unit) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Propagates[u.Name], nil
+}
+
 // Act implements agent.Units.
 func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
+	s.busy(u.Name, true)
+	s.Hold(u.Name)
+	s.busy(u.Name, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.Fail(string(u.Verb), u.Name); err != nil {
 		return plan.UnitState{}, err
 	}
-	if s.units[u.Name] == nil {
+	have := s.units[u.Name]
+	if have == nil {
 		return plan.UnitState{}, errors.New("unit not loaded")
 	}
 	s.clock.Move(time.Millisecond)
-	if u.Verb == plan.TryRestart {
+	if u.Verb.Starts() {
 		s.start(u.Name)
 	} else {
 		s.Load(u.Name)
 	}
 	s.Jobs = append(s.Jobs, fmt.Sprintf("%s %s", u.Verb, u.Name))
-	return *s.units[u.Name], nil
+	if have.Failed {
+		return plan.UnitState{}, errors.New("the job is done and the unit is failed (start-limit-hit)")
+	}
+	return have.UnitState, nil
+}
+
+func (s *Systemd) busy(name string, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u := s.units[name]; u != nil {
+		u.Busy = is
+	}
 }

@@ -57,16 +57,18 @@ const (
 	State           FieldName = "NODECERT_STATE"
 	Reason          FieldName = "NODECERT_REASON"
 	Version         FieldName = "NODECERT_VERSION"
+	Consumer        FieldName = "NODECERT_CONSUMER"
 	Request         FieldName = "NODECERT_REQUEST"
 	Serial          FieldName = "NODECERT_SERIAL"
 	Expires         FieldName = "NODECERT_EXPIRES"
 	Credential      FieldName = "NODECERT_CREDENTIAL"
+	Operator        FieldName = "NODECERT_OPERATOR"
 )
 
 // FieldNames lists every field.
 func FieldNames() []FieldName {
 	return []FieldName{UID, ResourceVersion, Row, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
-		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Version, Request, Serial, Expires, Credential}
+		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential, Operator}
 }
 
 // Record is one line of the trail.

@@ -4,6 +4,7 @@ package audit
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -49,6 +50,34 @@ func TestRecordsAreDocumented(t *testing.T) {
 		if !strings.Contains(string(page), "`"+string(f)+"`") {
 			t.Errorf("docs/audit-records.md does not explain %s", f)
 		}
+	}
+}
+
+// update writes the catalog anew: go test ./agent/audit -update
+var update = flag.Bool("update", false, "write the journal's catalog")
+
+// catalog is what journalctl -x says to each record (https://systemd.io/CATALOG).
+func catalog() string {
+	var b strings.Builder
+	b.WriteString("# What `journalctl -x` adds to the audit records. Made from agent/audit/ids.go by `go test ./agent/audit -update`.\n")
+	for _, k := range Kinds() {
+		fmt.Fprintf(&b, "\n-- %s\nSubject: Node certificate agent: %s\nDefined-By: node-cert-agent\nDocumentation: man:node-cert-agent(8)\n\n%s.\n",
+			k.ID, k.Name, strings.ToUpper(k.Meaning[:1])+k.Meaning[1:])
+		b.WriteString("The fields NODECERT_* of this entry (-o verbose) have the details.\n")
+	}
+	return b.String()
+}
+
+func TestTheJournalsCatalogHasEveryRecord(t *testing.T) {
+	const file = "../../systemd/usr/lib/systemd/catalog/node-cert-agent.catalog"
+	if *update {
+		if err := os.WriteFile(file, []byte(catalog()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != catalog() {
+		t.Errorf("the catalog is not that of Kinds (%v); make it with: go test ./agent/audit -update", err)
 	}
 }
 

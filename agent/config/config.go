@@ -18,15 +18,25 @@ type Settings struct {
 	// NodeName is the configured name of the node; empty means that it is to be discovered.
 	NodeName string
 	Object   Object
+	// ConfigMap is the second source; zero if no enabled row takes from it.
+	ConfigMap ConfigMap
 	// Policy holds the enabled rows, in the order of plan.RowIDs, and the allowlist by name.
 	Policy  plan.Policy
 	Actions Actions
 	Follow  Follow
+	// ProbePatience is how long a consumer may take to be seen with new bytes.
+	ProbePatience time.Duration
 	// Consume says what happens to a bootstrap credential that has served: delete, tombstone or keep.
 	Consume string
 	// KubeletIdentity lets the kubelet's client certificate ask for a lost identity.
 	KubeletIdentity bool
-	Identity        Identity
+	// Pins are the public keys of the cluster's CAs, as sha256:<hex>.
+	Pins []string
+	// FollowHint lets the object announce that its cluster moves.
+	FollowHint bool
+	Identity   Identity
+	// Files are the files that it was read from, the weakest first.
+	Files []string
 	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
 	// is nothing to do after a change was announced.
 	Digest plan.Digest
@@ -35,6 +45,11 @@ type Settings struct {
 // Object says which object is watched.
 type Object struct {
 	Group, Version, Resource, Name string
+}
+
+// ConfigMap says which ConfigMap is watched, and which of its keys is taken.
+type ConfigMap struct {
+	Namespace, Name, Key string
 }
 
 // Actions says how unit actions are carried out.
@@ -126,7 +141,11 @@ func Load(o Options) (Settings, error) {
 	if len(problems) > 0 {
 		return Settings{}, errors.Join(problems...)
 	}
-	s.Digest = digest(append(chosen, fragments...))
+	read := append(chosen, fragments...)
+	for _, f := range read {
+		s.Files = append(s.Files, f.path)
+	}
+	s.Digest = digest(read)
 	return s, nil
 }
 

@@ -93,11 +93,15 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		Actions: Actions{Coalesce: 2 * time.Second, Spread: 10 * time.Minute, Timeout: 90 * time.Second},
 		Follow: Follow{Resync: 10 * time.Minute, RetrySpread: 3 * time.Second, RetryMax: 30 * time.Second,
 			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
-		Consume: "delete",
+		ProbePatience: 90 * time.Second,
+		FollowHint:    true,
+		Consume:       "delete",
 		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute, Probe: 10 * time.Minute,
 			SuspectAfter: 2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
+		Files:  []string{"builtin:standalone.yaml"},
 		Digest: s.Digest,
 	}
+	want.Policy.Trust = plan.Trust{Hold: time.Hour, Source: plan.RootCAData}
 	for id, file := range map[plan.RowID]string{
 		plan.KubeAPIServerServingCAData:  "/etc/kubernetes/kubelet-ca.crt",
 		plan.CloudProviderCAData:         "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
@@ -111,6 +115,7 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 	slices.SortFunc(want.Policy.Rows, func(a, b plan.Row) int {
 		return slices.Index(plan.RowIDs(), a.ID) - slices.Index(plan.RowIDs(), b.ID)
 	})
+	want.Policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: "127.0.0.1:10250", Mismatch: plan.Unprovable}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)
 	}
@@ -150,48 +155,83 @@ profile: standalone
 node: {name: worker-1.example.org}
 object: {group: machineconfiguration.openshift.io, version: v1, resource: controllerconfigs, name: other}
 rows:
-  kubeAPIServerServingCAData: {file: /srv/a.crt, mode: "0600", owner: "0:990", followLink: true, validate: strict}
+  kubeAPIServerServingCAData: {file: /srv/a.crt, mode: "0600", owner: "0:990", followLink: true, validate: strict, verify: []}
   cloudProviderCAData: {enabled: false}
-  rootCAData: {onChange: [b.service, a.service]}
+  rootCAData: {onChange: [b.service, a.service], verify: [{kind: apiserver, address: "[::1]:6443", mismatch: unprovable}, {kind: clientCA, address: "127.0.0.1:6443", others: true}]}
   additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", owner: root:root}
   imageRegistryBundleData: {enabled: false}
   imageRegistryBundleUserData: {file: "/etc/containers/certs.d/{name}/ca.crt"}
+  kubeconfigCAData: {enabled: true, file: /srv/kubeconfig, followLink: true, onChange: [a.service], validate: strict}
+  internalRegistryPullSecret: {enabled: true, file: /srv/pull.json, mode: "0400", owner: "0:990"}
+configMap: {namespace: ns, name: other, key: ca.pem}
 units:
   b.service: {verb: reload, enabled: true}
   a.service: {verb: try-restart, alsoAffects: [a.socket, kubelet.service]}
   c.service: {verb: reload, enabled: false}
+  node-cert-agent-update-ca-trust.service: {verb: restart}
 actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
+probe: {patience: 0s}
+trust: {holdRemovals: 10m, source: kubeAPIServerServingCAData}
 follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
-bootstrap: {consume: tombstone, kubeletIdentity: true}
+bootstrap: {consume: tombstone, kubeletIdentity: true, followHint: false, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
 identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
 		Profile:  "standalone",
 		NodeName: "worker-1.example.org",
 		Object:   Object{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "other"},
+
+		ConfigMap: ConfigMap{"ns", "other", "ca.pem"},
 		Policy: plan.Policy{
 			Rows: []plan.Row{
 				{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true, Validate: plan.Strict},
-				{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn},
+				{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn,
+					Verify: []plan.Consumer{{Kind: plan.APIServer, Address: "[::1]:6443", Mismatch: plan.Unprovable},
+						{Kind: plan.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: plan.Stale}}},
+				{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"}, Validate: plan.Strict},
 				{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644, Validate: plan.Warn},
 				{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644, Validate: plan.Warn},
+				{ID: plan.InternalRegistryPullSecret, File: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
 			},
 			Units: []plan.Unit{
 				{Name: "a.service", Verb: plan.TryRestart, AlsoAffects: []string{"a.socket", "kubelet.service"}},
 				{Name: "b.service", Verb: plan.Reload},
+				{Name: updateCATrust, Verb: plan.Restart},
 			},
+			Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
 		},
 		Actions: Actions{Timeout: 90 * time.Second},
 		Follow: Follow{Resync: time.Second, RetrySpread: time.Millisecond, RetryMax: 100 * time.Millisecond,
 			Silence: time.Second, WatchTimeout: 24 * time.Hour},
 		Consume:         "tombstone",
 		KubeletIdentity: true,
+		Pins:            []string{"sha256:abababababababababababababababababababababababababababababababab"},
 		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second, Probe: 3 * time.Second,
 			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
+		Files:  s.Files,
 		Digest: s.Digest,
 	}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)
+	}
+}
+
+func TestOtherWritersAreKnownToTheRowsThatTheyWrite(t *testing.T) {
+	s := load(t, map[string]string{etcDir + "50.yaml": header + "coexist: [machine-config-daemon, node-ca]\n"})
+	for _, r := range s.Policy.Rows {
+		want := []plan.Writer{plan.MachineConfigDaemon}
+		if r.ID.List() {
+			want = append(want, plan.NodeCA)
+		}
+		if !slices.Equal(r.Beside, want) {
+			t.Errorf("%s is beside %v, want %v", r.ID, r.Beside, want)
+		}
+	}
+	if !s.Policy.Trust.Mirror {
+		t.Error("removals are held beside writers that hold nothing")
+	}
+	if alone := load(t, nil); alone.Policy.Trust.Mirror || alone.Policy.Rows[0].Beside != nil {
+		t.Errorf("alone there is %+v", alone.Policy)
 	}
 }
 
@@ -316,7 +356,10 @@ func example(t *testing.T) string {
 
 func TestTheExampleChangesNothingAsItStands(t *testing.T) {
 	bare, s := load(t, nil), load(t, map[string]string{etcDir + "10-example.yaml": example(t)})
-	s.Digest = bare.Digest
+	if n := len(s.Files); n != 2 || !strings.HasSuffix(s.Files[1], "/10-example.yaml") {
+		t.Errorf("it was read from %q", s.Files)
+	}
+	s.Digest, s.Files = bare.Digest, bare.Files
 	if !reflect.DeepEqual(s, bare) {
 		t.Errorf("have %+v\nwant %+v", s, bare)
 	}

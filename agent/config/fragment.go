@@ -32,7 +32,7 @@ func (i input) problem(key, format string, args ...any) error {
 // where is the input's place in the form of Error.
 func (i input) where() string { return fmt.Sprintf("%s:%d", i.file, i.line) }
 
-// rule says what may stand at a key. There are three: branch, named and leaf.
+// rule says what may stand at a key: a branch, a named, a leaf, or nothing (absent).
 type rule interface {
 	apply(f *fragment, key string, n *yaml.Node)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,34 +19,42 @@ const site = etcDir + "50-site.yaml"
 
 func TestRefusedFragments(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"no apiVersion":        {"node: {name: a}\n", "1: apiVersion: missing; want config.node-cert-agent.io/v1alpha1"},
-		"another apiVersion":   {"apiVersion: v2\n", `1: apiVersion: "v2" is not possible; want "config.node-cert-agent.io/v1alpha1"`},
-		"not a mapping":        {"- a\n", "1: want a mapping of keys, have a list"},
-		"an unknown key":       {header + "\nnodes: {}\n", "3: nodes: unknown key; want one of actions, apiVersion, bootstrap, follow, identity, node, object, profile, rows, units"},
-		"an unknown deep key":  {header + "follow:\n  resync: 1m\n  resynk: 1m\n", "4: follow.resynk: unknown key; want one of resync, retryMax, retrySpread, silence, watchTimeout"},
-		"an unknown row":       {header + "rows:\n  rootCAdata: {}\n", "3: rows.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, imageRegistryBundleUserData, kubeAPIServerServingCAData, rootCAData"},
-		"a repeated key":       {header + "node: {name: a}\nnode: {name: b}\n", "3: node: given twice; first in line 2"},
-		"a repeated unit":      {header + "units:\n  a.service: {verb: reload}\n  a.service: {verb: reload}\n", "4: units.a.service: given twice; first in line 3"},
-		"a second document":    {header + "---\n" + header, "2: a second document: one file holds one"},
-		"broken YAML":          {header + "node: {name: [}\n", "1: not YAML here or just below: did not find expected node content"},
-		"a tab":                {header + "node:\n\tname: a\n", "3: not YAML here or just below: found character that cannot start any token"},
-		"an alias":             {header + "rows:\n  rootCAData: &a {}\n  cloudProviderCAData: *a\n", "3: rows.rootCAData: anchors and aliases are not accepted\n4: rows.cloudProviderCAData: anchors and aliases are not accepted"},
-		"a merge key":          {header + "node:\n  <<: {name: a}\n", "3: node.<<: unknown key; want one of name"},
-		"a tag":                {header + "node: {name: !!str 1}\n", "2: node.name: tags are not accepted"},
-		"a key with a newline": {header + "\"a\\nb\": 1\n", `2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, follow, identity, node, object, profile, rows, units`},
-		"a key that is a list": {header + "[a]: 1\n", "2: a key must be a plain word"},
-		"nothing below a key":  {header + "rows:\n", "2: rows: want a mapping of keys, have nothing"},
-		"a number as string":   {header + "node: {name: 10}\n", "2: node.name: want a string, in quotes if need be; have a number or date"},
+		"no apiVersion":          {"node: {name: a}\n", "1: apiVersion: missing; want config.node-cert-agent.io/v1alpha1"},
+		"another apiVersion":     {"apiVersion: v2\n", `1: apiVersion: "v2" is not possible; want "config.node-cert-agent.io/v1alpha1"`},
+		"not a mapping":          {"- a\n", "1: want a mapping of keys, have a list"},
+		"a writer unknown to us": {header + "coexist: [puppet]\n", `2: coexist: "puppet" is not known; want machine-config-daemon or node-ca`},
+		"an unknown key":         {header + "\nnodes: {}\n", "3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units"},
+		"an unknown deep key":    {header + "follow:\n  resync: 1m\n  resynk: 1m\n", "4: follow.resynk: unknown key; want one of resync, retryMax, retrySpread, silence, watchTimeout"},
+		"an unknown row":         {header + "rows:\n  rootCAdata: {}\n", "3: rows.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, imageRegistryBundleUserData, internalRegistryPullSecret, kubeAPIServerServingCAData, kubeconfigCAData, kubeletKubeconfigCAData, rootCAData"},
+		"a repeated key":         {header + "node: {name: a}\nnode: {name: b}\n", "3: node: given twice; first in line 2"},
+		"a repeated unit":        {header + "units:\n  a.service: {verb: reload}\n  a.service: {verb: reload}\n", "4: units.a.service: given twice; first in line 3"},
+		"a second document":      {header + "---\n" + header, "2: a second document: one file holds one"},
+		"broken YAML":            {header + "node: {name: [}\n", "1: not YAML here or just below: did not find expected node content"},
+		"a tab":                  {header + "node:\n\tname: a\n", "3: not YAML here or just below: found character that cannot start any token"},
+		"an alias":               {header + "rows:\n  rootCAData: &a {}\n  cloudProviderCAData: *a\n", "3: rows.rootCAData: anchors and aliases are not accepted\n4: rows.cloudProviderCAData: anchors and aliases are not accepted"},
+		"a merge key":            {header + "node:\n  <<: {name: a}\n", "3: node.<<: unknown key; want one of name"},
+		"a tag":                  {header + "node: {name: !!str 1}\n", "2: node.name: tags are not accepted"},
+		"a key with a newline":   {header + "\"a\\nb\": 1\n", `2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units`},
+		"a key that is a list":   {header + "[a]: 1\n", "2: a key must be a plain word"},
+		"nothing below a key":    {header + "rows:\n", "2: rows: want a mapping of keys, have nothing"},
+		"a number as string":     {header + "node: {name: 10}\n", "2: node.name: want a string, in quotes if need be; have a number or date"},
 		"several problems": {header + "node: {name: A_B}\nfollow:\n  resync: 1\n  silence: 1h1s\n", `2: node.name: "A_B" is not a lower-case DNS name
 4: follow.resync: want a duration from 1s to 24h0m0s, such as 500ms, 90s or 10m
 5: follow.silence: want a duration from 1s to 1h0m0s, such as 500ms, 90s or 10m`},
-		"a profile that does not exist": {header + "profile: openshft\n", `2: profile: no profile "openshft"; want one of standalone`},
-		"a profile with a path":         {header + "profile: ../x\n", `2: profile: "../x" is not a profile's name in lower case`},
-		"pauses the wrong way round":    {header + "identity: {deniedMin: 2h}\n", `2: identity.deniedMin: more than identity.deniedMax, which is 1h0m0s`},
-		"an object without a group":     {header + "object: {group: \"\"}\n", `2: object.group: "" is not a lower-case DNS name`},
-		"a version that is none":        {header + "object: {version: latest}\n", `2: object.version: "latest" is not an API version such as v1`},
-		"a kind for a resource":         {header + "object: {resource: ControllerConfig}\n", `2: object.resource: "ControllerConfig" is not a resource's plural name in lower case`},
-		"a negative duration":           {header + "actions: {spread: -1s}\n", "2: actions.spread: want a duration from 0s to 24h0m0s, such as 500ms, 90s or 10m"},
+		"a profile that does not exist": {header + "profile: openshft\n", `2: profile: no profile "openshft"; want one of kubeadm, openshift, standalone`},
+		"a pull secret that the group may read": {header + "rows: {internalRegistryPullSecret: {mode: \"0640\"}}\n",
+			`2: rows.internalRegistryPullSecret.mode: 0640 lets others read a secret; want "0600" or "0400"`},
+		"a mode for a file that is edited": {header + "rows: {kubeconfigCAData: {mode: \"0600\"}}\n",
+			"2: rows.kubeconfigCAData.mode: not possible: this row edits a file that is there, and keeps its mode and owner"},
+		"an owner for a file that is edited": {header + "rows: {kubeletKubeconfigCAData: {owner: root:root}}\n",
+			"2: rows.kubeletKubeconfigCAData.owner: not possible: this row edits a file that is there, and keeps its mode and owner"},
+		"a key that no ConfigMap has": {header + "configMap: {key: a/b}\n", `2: configMap.key: "a/b" is not a key of a ConfigMap`},
+		"a profile with a path":       {header + "profile: ../x\n", `2: profile: "../x" is not a profile's name in lower case`},
+		"pauses the wrong way round":  {header + "identity: {deniedMin: 2h}\n", `2: identity.deniedMin: more than identity.deniedMax, which is 1h0m0s`},
+		"an object without a group":   {header + "object: {group: \"\"}\n", `2: object.group: "" is not a lower-case DNS name`},
+		"a version that is none":      {header + "object: {version: latest}\n", `2: object.version: "latest" is not an API version such as v1`},
+		"a kind for a resource":       {header + "object: {resource: ControllerConfig}\n", `2: object.resource: "ControllerConfig" is not a resource's plural name in lower case`},
+		"a negative duration":         {header + "actions: {spread: -1s}\n", "2: actions.spread: want a duration from 0s to 24h0m0s, such as 500ms, 90s or 10m"},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) { refused(t, tt.text, tt.want) })
@@ -63,6 +72,8 @@ func refused(t *testing.T, text, want string) {
 }
 
 const braces = "braces are for placeholders: one {name} as the directory above a registry row's file, or one {sha256} in the name of additionalTrustBundle's file"
+
+const noAddress = `is not an IP address of this host and a port, such as "127.0.0.1:10250" or "[::1]:10250"`
 
 var refusedRows = map[string]struct{ row, key, value, want string }{
 	"a relative file":             {"rootCAData", "file", "etc/ca.crt", `"etc/ca.crt" is not an absolute path in its shortest form`},
@@ -102,6 +113,22 @@ var refusedRows = map[string]struct{ row, key, value, want string }{
 	"a unit twice":                {"rootCAData", "onChange", "[a.service, a.service]", `"a.service" is listed twice`},
 	"another validation":          {"rootCAData", "validate", "none", `"none" is not possible; want "warn" "strict"`},
 	"a unit not on the allowlist": {"rootCAData", "onChange", "[a.service]", "a.service is not on the allowlist; to allow it add `units: {a.service: {verb: reload}}`, or try-restart"},
+	"the trust store not allowed": {"additionalTrustBundle", "onChange", "[node-cert-agent-update-ca-trust.service]",
+		"node-cert-agent-update-ca-trust.service is not on the allowlist; to allow it add `units: {node-cert-agent-update-ca-trust.service: {verb: restart}}`"},
+	"consumers that are no list":         {"rootCAData", "verify", "{kind: clientCA}", `want a list such as [{kind: clientCA, address: "127.0.0.1:10250"}], have a mapping`},
+	"a consumer that is a word":          {"rootCAData", "verify", "[kubelet]", "entry 1: want a mapping of keys, have a string"},
+	"a consumer by a link":               {"rootCAData", "verify", "[&a {kind: serving}]", "entry 1: anchors and aliases are not accepted"},
+	"a consumer with an unknown key":     {"rootCAData", "verify", "[{kinds: clientCA}]", "entry 1: kinds: unknown key; want one of kind, address, others, mismatch"},
+	"a consumer of an unknown kind":      {"rootCAData", "verify", "[{kind: http}]", `entry 1: kind: "http" is not possible; want "clientCA" "serving" "apiserver"`},
+	"a consumer of no kind":              {"rootCAData", "verify", `[{address: "127.0.0.1:1"}]`, "entry 1: kind: missing; want clientCA, serving or apiserver"},
+	"a consumer that is nowhere":         {"rootCAData", "verify", "[{kind: serving}]", `entry 1: address: missing; want an IP address and a port, such as "127.0.0.1:10250"`},
+	"a consumer by name":                 {"rootCAData", "verify", `[{kind: serving, address: "localhost:1"}]`, `entry 1: address: "localhost:1" ` + noAddress},
+	"a consumer everywhere":              {"rootCAData", "verify", `[{kind: serving, address: "0.0.0.0:1"}]`, `entry 1: address: "0.0.0.0:1" ` + noAddress},
+	"a consumer without a port":          {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:0"}]`, `entry 1: address: "127.0.0.1:0" ` + noAddress},
+	"a consumer that does not serve CAs": {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1", others: true}]`, "entry 1: others: only a clientCA server announces CAs"},
+	"a mismatch that means nothing":      {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`, `entry 1: mismatch: "live" is not possible; want "stale" "unprovable"`},
+	"a consumer twice":                   {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1"}, {kind: serving, address: "127.0.0.1:1"}]`, "entry 2: asks 127.0.0.1:1 the same as another"},
+	"a consumer of one of many files":    {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`, "the row has a file for each entry, and no server shows which of them it uses"},
 	"the file of another row": {"rootCAData", "file", "/etc/kubernetes/kubelet-ca.crt",
 		"collides with row kubeAPIServerServingCAData, whose file is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
 	"a file below another row's": {"rootCAData", "file", "/etc/kubernetes/kubelet-ca.crt/x",
@@ -160,7 +187,7 @@ func TestRefusedVerbsSayWhy(t *testing.T) {
 	tests := map[string]string{
 		"start":             "start is never granted: whoever may start a unit can, on systemd 257, have a transient unit run as root; want reload or try-restart",
 		"stop":              "stop is never granted: a stopped unit stays down if the agent dies; want reload or try-restart",
-		"restart":           "restart is never granted: it starts what the administrator has stopped; try-restart does not; want reload or try-restart",
+		"restart":           "restart is only for node-cert-agent-update-ca-trust.service: it starts what the administrator has stopped; want reload or try-restart",
 		"enable":            "enable is never granted: what starts at boot is the image's matter; want reload or try-restart",
 		"reload-or-restart": "want reload or try-restart",
 		"Reload":            "want reload or try-restart",
@@ -168,6 +195,10 @@ func TestRefusedVerbsSayWhy(t *testing.T) {
 	for verb, want := range tests {
 		refused(t, header+"units:\n  a.service:\n    verb: "+verb+"\n", "4: units.a.service.verb: "+want)
 	}
+	for _, verb := range []string{"reload", "try-restart"} {
+		refused(t, header+"units:\n  "+updateCATrust+":\n    verb: "+verb+"\n", "4: units."+updateCATrust+".verb: want restart: it works by running, and runs only for that")
+	}
+	refused(t, header+"units: {"+updateCATrust+": {}}\n", "2: units."+updateCATrust+".verb: want restart: it works by running, and runs only for that")
 	refused(t, header+"units:\n  a.service: {}\n", "3: units.a.service.verb: missing; want reload or try-restart")
 	refused(t, header+"units: {a.service: {verb: reload, alsoAffects: [a.service]}}\n",
 		"2: units.a.service.alsoAffects: lists the unit itself; name only the others")
@@ -175,8 +206,21 @@ func TestRefusedVerbsSayWhy(t *testing.T) {
 		`2: units.a.service.alsoAffects: "kubelet" has no suffix such as .service; want the full name of the unit`)
 }
 
+func TestWhatCarriesTheHostCannotBeAcceptedAsAffectedEither(t *testing.T) {
+	for name, want := range map[string]string{
+		"node-cert-agent.service":       "is ours; the agent does not act on itself",
+		updateCATrust:                   "is ours; the agent does not act on itself",
+		"dbus.socket":                   "carries the host and the agent's own rights; it cannot be on the allowlist",
+		"systemd-journald-audit.socket": "carries the host and the agent's own rights; it cannot be on the allowlist",
+		"init.scope":                    "is systemd itself; it cannot be on the allowlist",
+		"kubelet*":                      "is a pattern; name each unit in full",
+	} {
+		refused(t, header+"units: {a.service: {verb: reload, alsoAffects: ["+strconv.Quote(name)+"]}}\n", "2: units.a.service.alsoAffects: "+strconv.Quote(name)+" "+want)
+	}
+}
+
 func TestTheSmallRulesHaveNoExceptions(t *testing.T) {
-	for _, ok := range []string{"a.service", "a@b.service", `a\x2db.service`, "A_b:c-1.2.service"} {
+	for _, ok := range []string{updateCATrust, "a.service", "a@b.service", `a\x2db.service`, "A_b:c-1.2.service"} {
 		if err := unitName(ok); err != nil {
 			t.Error(err)
 		}
@@ -209,12 +253,12 @@ func TestRefusedFiles(t *testing.T) {
 			[]string{strings.TrimSuffix(etcDir, "/") + ": not a directory: a symbolic link"}},
 		"too much text": {map[string]string{site: header + strings.Repeat("#", maxFile)}, []string{site + ": larger than 262144 bytes"}},
 		"two broken fragments": {map[string]string{etcDir + "10.yaml": "a: 1", libDir + "20.yaml": "b: 1"}, []string{
-			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, follow, identity, node, object, profile, rows, units",
-			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, follow, identity, node, object, profile, rows, units"}},
+			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units",
+			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units"}},
 		"a profile that chooses a profile": {map[string]string{profileDir + "/standalone.yaml": header + "profile: other\n"},
-			[]string{profileDir + "/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, follow, identity, node, object, rows, units"}},
+			[]string{profileDir + "/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, rows, trust, units"}},
 		"a missing profile beside others": {map[string]string{profileDir + "/a.yaml": header, site: header + "profile: b\n"},
-			[]string{site + `:2: profile: no profile "b"; want one of a, standalone`}},
+			[]string{site + `:2: profile: no profile "b"; want one of a, kubeadm, openshift, standalone`}},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
@@ -293,4 +337,9 @@ func TestOnTheHostAFragmentThatOthersMayWriteIsRefused(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), dir) {
 		t.Errorf("have %v", err)
 	}
+}
+
+func TestAPullSecretHasNoConsumersToAsk(t *testing.T) {
+	refused(t, header+"rows:\n  internalRegistryPullSecret:\n    enabled: true\n    verify: [{kind: serving, address: \"127.0.0.1:1\"}]\n",
+		"5: rows.internalRegistryPullSecret.verify: the row's file holds no certificates")
 }

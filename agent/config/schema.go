@@ -30,20 +30,33 @@ var profileRules = branch{
 		"resource": text(matches(`[a-z][a-z0-9]{0,62}`, "a resource's plural name in lower case")),
 		"name":     text(dnsName),
 	},
+	"configMap": branch{
+		"namespace": text(dnsName),
+		"name":      text(dnsName),
+		"key":       text(matches(`[-._a-zA-Z0-9]{1,253}`, "a key of a ConfigMap")),
+	},
 	"rows": rowRules(),
 	"units": named{unitName, branch{
 		"enabled":     leaf(flag),
 		"verb":        leaf(verb),
-		"alsoAffects": list(anyUnitName),
+		"alsoAffects": list(alsoName),
 	}},
 	"actions": branch{
 		"coalesce": span(0, time.Minute),
 		"spread":   span(0, 24*time.Hour),
 		"timeout":  span(time.Second, time.Hour),
 	},
+	"coexist": list(knownWriter),
+	"probe":   branch{"patience": span(0, 10*time.Minute)},
+	"trust": branch{
+		"holdRemovals": span(0, 30*24*time.Hour),
+		"source":       text(emptyOr(trustSource)),
+	},
 	"bootstrap": branch{
 		"consume":         oneOf("delete", "tombstone", "keep"),
 		"kubeletIdentity": leaf(flag),
+		"followHint":      leaf(flag),
+		"pins":            list(matches(`sha256:[0-9a-f]{64}`, "the pin of a public key, sha256: and 64 hexadecimal digits")),
 	},
 	"identity": branch{
 		"lifetime":     span(10*time.Minute, 90*24*time.Hour),
@@ -74,7 +87,7 @@ var fragmentRules = func() branch {
 func rowRules() branch {
 	rows := branch{}
 	for _, id := range plan.RowIDs() {
-		rows[string(id)] = branch{
+		row := branch{
 			"enabled":    leaf(flag),
 			"file":       text(func(s string) error { return checkFile(id, s) }),
 			"mode":       leaf(mode),
@@ -82,9 +95,43 @@ func rowRules() branch {
 			"followLink": leaf(flag),
 			"onChange":   list(unitName),
 			"validate":   oneOf(plan.Warn, plan.Strict),
+			"verify":     leaf(consumers),
 		}
+		switch {
+		case id.Edits():
+			row["mode"], row["owner"] = kept, kept
+		case id.Content() == plan.PullSecret:
+			row["mode"] = leaf(secretMode)
+		}
+		rows[string(id)] = row
 	}
 	return rows
+}
+
+// knownWriter accepts the programs beside which we know how to work.
+func knownWriter(s string) error {
+	if w := plan.Writer(s); w != plan.MachineConfigDaemon && w != plan.NodeCA {
+		return fmt.Errorf("%.64q is not known; want %s or %s", s, plan.MachineConfigDaemon, plan.NodeCA)
+	}
+	return nil
+}
+
+// absent stands at a key that other branches of the kind have, and this one has not.
+type absent struct{ why string }
+
+var kept = absent{"this row edits a file that is there, and keeps its mode and owner"}
+
+func (a absent) apply(f *fragment, key string, n *yaml.Node) {
+	f.fail(n, key, "not possible: %s", a.why)
+}
+
+// trustSource accepts the rows with one bundle of CAs.
+func trustSource(s string) error {
+	id := plan.RowID(s)
+	if !slices.Contains(plan.RowIDs(), id) || id.List() || id.Content() == plan.PullSecret {
+		return fmt.Errorf("%.64q is no row with one bundle of CAs", s)
+	}
+	return nil
 }
 
 // text is a string that check accepts.
@@ -173,6 +220,15 @@ func mode(n *yaml.Node) (any, error) {
 		return nil, fmt.Errorf("%s keeps the owner from reading the file", s)
 	}
 	return fs.FileMode(bits), nil
+}
+
+// secretMode is mode for content that only the file's owner may read.
+func secretMode(n *yaml.Node) (any, error) {
+	m, err := mode(n)
+	if err == nil && m.(fs.FileMode)&0o077 != 0 {
+		err = fmt.Errorf("%04o lets others read a secret; want \"0600\" or \"0400\"", m)
+	}
+	return m, err
 }
 
 // ids are the owner and group of a file.

@@ -36,8 +36,11 @@ func (in inputs) settings() (Settings, []error) {
 			Spread:   value[time.Duration](in, "actions.spread"),
 			Timeout:  value[time.Duration](in, "actions.timeout"),
 		},
+		ProbePatience:   value[time.Duration](in, "probe.patience"),
 		Consume:         value[string](in, "bootstrap.consume"),
 		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
+		FollowHint:      value[bool](in, "bootstrap.followHint"),
+		Pins:            value[[]string](in, "bootstrap.pins"),
 		Identity: Identity{
 			Lifetime:     value[time.Duration](in, "identity.lifetime"),
 			Look:         value[time.Duration](in, "identity.look"),
@@ -62,10 +65,30 @@ func (in inputs) settings() (Settings, []error) {
 	var problems, more []error
 	s.Policy.Units, problems = in.units()
 	s.Policy.Rows, more = in.rows(s.Policy.Units)
+	if slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool { return r.ID.FromConfigMap() }) {
+		s.ConfigMap = ConfigMap{value[string](in, "configMap.namespace"), value[string](in, "configMap.name"), value[string](in, "configMap.key")}
+	}
+	s.Policy.Trust = plan.Trust{Hold: value[time.Duration](in, "trust.holdRemovals")}
+	if source, ok := s.Policy.Row(plan.RowID(value[string](in, "trust.source"))); ok && !source.Many() {
+		s.Policy.Trust.Source = source.ID
+	}
+	s.beside(value[[]string](in, "coexist"))
 	if s.Identity.DeniedMax < s.Identity.DeniedMin {
 		more = append(more, in["identity.deniedMin"].problem("identity.deniedMin", "more than identity.deniedMax, which is %v", s.Identity.DeniedMax))
 	}
 	return s, append(problems, more...)
+}
+
+// beside makes room for other writers of the same files. They hold nothing back, so neither do we.
+func (s *Settings) beside(names []string) {
+	var writers []plan.Writer
+	for _, n := range names {
+		writers = append(writers, plan.Writer(n))
+	}
+	for i, r := range s.Policy.Rows {
+		s.Policy.Rows[i] = r.With(writers)
+	}
+	s.Policy.Trust.Mirror = len(writers) > 0
 }
 
 // units is the allowlist, by name.
@@ -79,8 +102,12 @@ func (in inputs) units() (units []plan.Unit, problems []error) {
 			continue
 		}
 		u := plan.Unit{Name: name, Verb: value[plan.Verb](in, key+".verb"), AlsoAffects: value[[]string](in, key+".alsoAffects")}
-		if u.Verb == "" {
-			problems = append(problems, in[key].problem(key+".verb", "missing; want %s or %s", plan.Reload, plan.TryRestart))
+		if err := checkVerb(name, u.Verb); err != nil {
+			at, ok := in[key+".verb"]
+			if !ok {
+				at = in[key]
+			}
+			problems = append(problems, at.problem(key+".verb", "%v", err))
 		}
 		if slices.Contains(u.AlsoAffects, name) {
 			problems = append(problems, in[key+".alsoAffects"].problem(key+".alsoAffects", "lists the unit itself; name only the others"))
@@ -107,6 +134,10 @@ func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
 			FollowLink: value[bool](in, key+".followLink"),
 			OnChange:   value[[]string](in, key+".onChange"),
 			Validate:   value[plan.Validation](in, key+".validate"),
+			Verify:     value[[]plan.Consumer](in, key+".verify"),
+		}
+		if why := unverifiable(row); why != "" && len(row.Verify) > 0 {
+			problems = append(problems, in[key+".verify"].problem(key+".verify", "%s", why))
 		}
 		for _, other := range rows {
 			if collide(row.File, other.File) && !shared(row, other) {
@@ -116,8 +147,7 @@ func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
 		}
 		for _, name := range row.OnChange {
 			if !slices.ContainsFunc(units, func(u plan.Unit) bool { return u.Name == name }) {
-				problems = append(problems, in[key+".onChange"].problem(key+".onChange",
-					"%s is not on the allowlist; to allow it add `units: {%s: {verb: %s}}`, or %s", name, name, plan.Reload, plan.TryRestart))
+				problems = append(problems, in[key+".onChange"].problem(key+".onChange", "%s is not on the allowlist; to allow it add %s", name, toAllow(name)))
 			}
 		}
 		rows = append(rows, row)
@@ -128,4 +158,15 @@ func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
 // shared reports whether two rows may have one file: the two registry lists describe one directory.
 func shared(a, b plan.Row) bool {
 	return a.File == b.File && a.OwnDirectory() && b.OwnDirectory()
+}
+
+// unverifiable says why no server can show that it uses the row's file.
+func unverifiable(r plan.Row) string {
+	switch {
+	case r.Many():
+		return "the row has a file for each entry, and no server shows which of them it uses"
+	case r.ID.Content() == plan.PullSecret:
+		return "the row's file holds no certificates"
+	}
+	return ""
 }

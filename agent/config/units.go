@@ -47,6 +47,10 @@ func anyUnitName(name string) error {
 	return nil
 }
 
+// updateCATrust is our oneshot that has the distribution rebuild its trust store: the one unit that is
+// ours and on an allowlist, and the one that may be restarted.
+const updateCATrust = "node-cert-agent-update-ca-trust.service"
+
 // unitName accepts what may be on the allowlist: a service that is neither ours nor one that
 // carries the host.
 func unitName(name string) error {
@@ -56,8 +60,28 @@ func unitName(name string) error {
 	if path.Ext(name) != ".service" {
 		return fmt.Errorf("%q is not a service; only services load certificates", name)
 	}
+	if name == updateCATrust {
+		return nil
+	}
+	return untouchable(name)
+}
+
+// alsoName accepts what systemd may act on with an allowlisted unit: units of any type, but none of those
+// that cannot be on the allowlist whatever the administrator says.
+func alsoName(name string) error {
+	if err := anyUnitName(name); err != nil {
+		return err
+	}
+	return untouchable(name)
+}
+
+// untouchable refuses ourselves and what we and the host stand on.
+func untouchable(name string) error {
 	if strings.HasPrefix(name, "node-cert-agent") {
 		return fmt.Errorf("%q is ours; the agent does not act on itself", name)
+	}
+	if name == "init.scope" {
+		return fmt.Errorf("%q is systemd itself; it cannot be on the allowlist", name)
 	}
 	for _, prefix := range []string{"systemd-", "dbus", "polkit"} {
 		if strings.HasPrefix(name, prefix) {
@@ -71,7 +95,6 @@ func unitName(name string) error {
 var refusedVerbs = map[string]string{
 	"start":   "whoever may start a unit can, on systemd 257, have a transient unit run as root",
 	"stop":    "a stopped unit stays down if the agent dies",
-	"restart": "it starts what the administrator has stopped; try-restart does not",
 	"enable":  "what starts at boot is the image's matter",
 	"disable": "what starts at boot is the image's matter",
 	"mask":    "what starts at boot is the image's matter",
@@ -84,7 +107,7 @@ func verb(n *yaml.Node) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v := plan.Verb(s); v == plan.Reload || v == plan.TryRestart {
+	if v := plan.Verb(s); v == plan.Reload || v == plan.TryRestart || v == plan.Restart {
 		return v, nil
 	}
 	want := fmt.Sprintf("want %s or %s", plan.Reload, plan.TryRestart)
@@ -92,4 +115,27 @@ func verb(n *yaml.Node) (any, error) {
 		return nil, fmt.Errorf("%s is never granted: %s; %s", s, why, want)
 	}
 	return nil, errors.New(want)
+}
+
+// checkVerb judges a valid verb for this unit.
+func checkVerb(unit string, v plan.Verb) error {
+	switch {
+	case unit == updateCATrust && v != plan.Restart:
+		return fmt.Errorf("want %s: it works by running, and runs only for that", plan.Restart)
+	case unit == updateCATrust:
+		return nil
+	case v == "":
+		return fmt.Errorf("missing; want %s or %s", plan.Reload, plan.TryRestart)
+	case v == plan.Restart:
+		return fmt.Errorf("%s is only for %s: it starts what the administrator has stopped; want %s or %s", v, updateCATrust, plan.Reload, plan.TryRestart)
+	}
+	return nil
+}
+
+// toAllow is what to add for a unit that is not on the allowlist.
+func toAllow(unit string) string {
+	if unit == updateCATrust {
+		return fmt.Sprintf("`units: {%s: {verb: %s}}`", unit, plan.Restart)
+	}
+	return fmt.Sprintf("`units: {%s: {verb: %s}}`, or %s", unit, plan.Reload, plan.TryRestart)
 }

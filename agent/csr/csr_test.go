@@ -9,6 +9,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -190,7 +192,74 @@ func TestUsersAreNodes(t *testing.T) {
 	}
 }
 
+// hostile are requests as a stranger might send them: well-formed in their encoding and strange in what
+// they hold, or the other way round.
+func hostile(t testing.TB) map[string][]byte {
+	t.Helper()
+	deep := bytes.Repeat([]byte{0x30, 0x80}, 4000) // indefinite lengths, one in the other
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := func(pemBytes []byte) []byte { b, _ := pem.Decode(pemBytes); return b.Bytes }
+	good := der(request(t, subject(User("a"), Group), key(t, elliptic.P256())))
+	spki := bytes.LastIndex(good, []byte{0x03, 0x42, 0x00, 0x04}) // the BIT STRING of a point that is not compressed
+	if spki < 0 {
+		t.Fatal("no public key")
+	}
+	off := bytes.Clone(good)
+	off[spki+10] ^= 1
+	infinity := bytes.Clone(good)
+	clear(infinity[spki+3 : spki+3+65])
+	return map[string][]byte{
+		"nested without end":               deep,
+		"a length beyond all memory":       {0x30, 0x88, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"a length of more bytes than int":  append([]byte{0x30, 0xff}, bytes.Repeat([]byte{0xff}, 127)...),
+		"a point that is not on the curve": off,
+		"a point of zeros":                 infinity,
+		"an RSA key":                       der(request(t, subject(User("a"), Group), rsaKey)),
+		"something after the request":      append(bytes.Clone(good), good...),
+		"a hundred attributes of a name":   der(request(t, x509.CertificateRequest{Subject: pkix.Name{OrganizationalUnit: slices.Repeat([]string{Group}, 100), CommonName: User("a")}}, rsaKey)),
+		"a name that is not UTF-8":         bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\xff")),
+		"a NUL in the name":                bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\x00")),
+	}
+}
+
+func TestHostileRequestsBreakARule(t *testing.T) {
+	for sentence, der := range hostile(t) {
+		_, err := Check(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}))
+		if v := (*Violation)(nil); !errors.As(err, &v) {
+			t.Errorf("%s: got %v", sentence, err)
+		} else if strings.ContainsFunc(v.Fact, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			t.Errorf("%s: not one line: %q", sentence, v.Fact)
+		}
+	}
+}
+
+func TestNoByteOfARequestMayChangeOrBeMissing(t *testing.T) {
+	built, err := Build("worker-1", key(t, elliptic.P256()), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(built)
+	for i, b := range block.Bytes {
+		for sentence, der := range map[string][]byte{
+			"inverted": slices.Concat(block.Bytes[:i], []byte{^b}, block.Bytes[i+1:]),
+			"one more": slices.Concat(block.Bytes[:i], []byte{b + 1}, block.Bytes[i+1:]),
+			"missing":  slices.Concat(block.Bytes[:i], block.Bytes[i+1:]),
+			"the last": block.Bytes[:i],
+		} {
+			if r, err := Check(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})); err == nil {
+				t.Errorf("with byte %d %s it is accepted as %+v", i, sentence, r)
+			}
+		}
+	}
+}
+
 func FuzzCheck(f *testing.F) {
+	for _, der := range hostile(f) {
+		f.Add(der)
+	}
 	k := key(f, elliptic.P256())
 	built, err := Build("worker-1", k, rand.Reader)
 	if err != nil {

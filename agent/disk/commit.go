@@ -17,7 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Change publishes Data at a target.
+// Change publishes Data at a target, or as the target's Part.
 type Change struct {
 	Target
 	Data []byte
@@ -37,6 +37,10 @@ type Removal struct {
 // fails ends the commit; what was done before it is fsynced all the same, and the error names what
 // was and what was not done. After any error the caller must not act on the new files: it looks
 // again and commits again.
+//
+// Where a target has a Part, the file is read when it is staged, and must not have been changed by
+// anybody else when it is renamed over. Between that look and the rename a change can be lost: no
+// system call renames over a file only if it still is a certain one.
 //
 // A removal whose file is gone is done; one whose file has other bytes is an error. An own directory
 // is removed with its file if nothing else is in it.
@@ -65,6 +69,7 @@ type staged struct {
 	*renameio.PendingFile
 	spot
 	path string
+	read os.FileInfo // of the file that a part was changed in, else nil
 }
 
 // stage prepares all changes, or none.
@@ -126,16 +131,40 @@ func (v *visit) prepare(c Change) (staged, error) {
 	if err := at.dir.touch(); err != nil {
 		return staged{}, err
 	}
+	var read os.FileInfo
+	if c.Part != nil {
+		if c, read, err = at.whole(c); err != nil {
+			return staged{}, err
+		}
+	}
 	// No option for the mode: renameio would leave its file behind if chmod failed.
 	f, err := renameio.NewPendingFile(at.base, renameio.WithRoot(at.dir.root))
 	if err != nil {
 		return staged{}, err
 	}
+	if c.KeepMode && at.info != nil && plan.Narrower(at.info.Mode(), c.Mode) {
+		c.Mode = at.info.Mode().Perm()
+	}
 	if err := fill(f.File, c); err != nil {
 		_ = f.Cleanup()
 		return staged{}, err
 	}
-	return staged{PendingFile: f, spot: at, path: c.Path}, nil
+	return staged{PendingFile: f, spot: at, path: c.Path, read: read}, nil
+}
+
+// whole turns the change of a part into one of the file, with the mode and owner that it has.
+func (s spot) whole(c Change) (Change, os.FileInfo, error) {
+	var buf bytes.Buffer
+	read, err := s.read(&buf)
+	if err != nil {
+		return c, nil, err
+	}
+	if c.Data, err = c.Part.Set(buf.Bytes(), c.Data); err != nil {
+		return c, nil, err
+	}
+	st := read.Sys().(*syscall.Stat_t)
+	c.Mode, c.UID, c.GID = read.Mode().Perm(), int(st.Uid), int(st.Gid)
+	return c, read, nil
 }
 
 // fill gives a fresh file its lock, mode, owner and content.
@@ -254,9 +283,19 @@ func list(paths []string) string {
 	return strings.Join(paths, ", ")
 }
 
+// unchanged compares two looks at one path. The change time covers content, mode and owner.
+func unchanged(before, now os.FileInfo) bool {
+	return os.SameFile(before, now) && before.Size() == now.Size() && before.Sys().(*syscall.Stat_t).Ctim == now.Sys().(*syscall.Stat_t).Ctim
+}
+
 // publish renames the staged file over its target. This is what CloseAtomicallyReplace does, less
 // its second fsync: see docs/decisions/20261121-stage-then-rename.md.
 func (s staged) publish() error {
+	if s.read != nil {
+		if now, err := s.dir.root.Lstat(s.base); err != nil || !unchanged(s.read, now) {
+			return errors.New("somebody else changed the file meanwhile")
+		}
+	}
 	if err := s.dir.root.Rename(path.Base(s.Name()), s.base); err != nil {
 		return err
 	}
@@ -270,6 +309,9 @@ func (v *visit) remove(r Removal) error {
 	at, err := v.find(r.Target)
 	if err != nil || at.dir == nil {
 		return err
+	}
+	if r.Part != nil {
+		return errors.New("only part of it is ours")
 	}
 	if err := at.dir.touch(); err != nil {
 		return err

@@ -71,6 +71,12 @@ func TestCommitDoesAllOrSaysWhatNot(t *testing.T) {
 		"a pipe is not replaced": {files{"p": "|"}, files{"p": "|"}, []step{{"p", "", "new", ""}}, "a named pipe"},
 		"a link in place of an own directory is not entered": {files{"certs.d/h": "-> ../etc", "etc/": ""},
 			files{"certs.d/h": "-> ../etc", "etc/": ""}, []step{{registries, "h", "new", ""}}, "a symbolic link"},
+		"a bundle is not written beside its key": {files{"pki/ca.crt": "old", "pki/ca.key": "k"}, files{"pki/ca.crt": "old", "pki/ca.key": "k"},
+			[]step{{"pki/ca.crt", "", "new", ""}}, "beside a private key, ca.key"},
+		"nor made there": {files{"pki/ca-key.pem": "k"}, files{"pki/ca-key.pem": "k"},
+			[]step{{"pki/ca.pem", "", "new", ""}}, "beside a private key, ca-key.pem"},
+		"another's key does not matter": {files{"pki/sa.key": "k"}, files{"pki/sa.key": "k", "pki/ca.crt": "new"},
+			[]step{{"pki/ca.crt", "", "new", ""}}, ""},
 		"what is too large is not written": {files{"a": "old"}, files{"a": "old"},
 			[]step{{"a", "", strings.Repeat("x", MaxSize+1), ""}}, "2097153 bytes"},
 		"a row in two elements is replaced together": {files{"a": "1", "b": "1", "certs.d/h/ca.crt": "1"},
@@ -189,6 +195,35 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 			}
 			if got := tell(t, dir); !maps.Equal(got, before) {
 				t.Errorf("now there is %v, want %v", got, before)
+			}
+		})
+	}
+}
+
+func TestAStricterModeIsKeptWhereTheRowSaysSo(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		before os.FileMode
+		keep   bool
+		want   os.FileMode
+	}{
+		"the row's mode is set":                      {0o600, false, 0o644},
+		"beside a writer that keeps modes it stays":  {0o600, true, 0o600},
+		"a mode that grants more does not":           {0o666, true, 0o644},
+		"nor one that grants other things":           {0o710, true, 0o644},
+		"nor one with which the owner is locked out": {0o040, true, 0o644},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			p := filepath.Join(files{"a": "old"}.make(t), "a")
+			if err := os.Chmod(p, c.before); err != nil {
+				t.Fatal(err)
+			}
+			at := target(t, p, "")
+			at.KeepMode = c.keep
+			if err := open(t, "/").Commit([]Change{{at, []byte("new")}}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(p); err != nil || info.Mode() != c.want {
+				t.Errorf("the mode is %v (%v), want %v", info.Mode(), err, c.want)
 			}
 		})
 	}

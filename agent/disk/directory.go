@@ -41,11 +41,19 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 // WriteFile replaces a file atomically and durably. A subdirectory that is missing is made.
 func (d *Directory) WriteFile(name string, data []byte) error {
 	if dir := path.Dir(name); dir != "." {
-		if err := d.root.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("making %s: %w", path.Join(d.path, dir), bare(err))
+		if err := d.Mkdir(dir); err != nil {
+			return err
 		}
 	}
 	return d.tree.WriteFile(path.Join(d.path, name), data, 0o600)
+}
+
+// Mkdir makes a subdirectory, unless it is there.
+func (d *Directory) Mkdir(name string) error {
+	if err := d.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making %s: %w", path.Join(d.path, name), bare(err))
+	}
+	return nil
 }
 
 // Rename renames within the directory. It is not durable by itself.

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -26,7 +28,8 @@ type Look struct {
 
 // Observe yields one plan.File for each look, in their order, each read when it is asked for. It
 // opens nothing but regular files. What cannot be told is Unreadable, and what may not be replaced
-// is Irregular, each with a reason; a file larger than MaxSize is Irregular too.
+// is Irregular, each with a reason; a file larger than MaxSize is Irregular too. Where a target has a
+// Part, digest and bytes are those of the part.
 func (t *Tree) Observe(looks []Look) iter.Seq[plan.File] {
 	return func(yield func(plan.File) bool) {
 		v := t.visit()
@@ -48,7 +51,7 @@ func (v *visit) observe(l Look) plan.File {
 		return unfit(err)
 	}
 	if at.info == nil {
-		return plan.File{}
+		return plan.File{Closed: at.closed()}
 	}
 	buf := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buf)
@@ -59,18 +62,39 @@ func (v *visit) observe(l Look) plan.File {
 	if err != nil {
 		return unfit(err)
 	}
+	data := buf.Bytes()
+	if l.Part != nil {
+		if data, err = l.Part.Get(data); err != nil {
+			return plan.File{Kind: plan.Irregular, Reason: err.Error()}
+		}
+	}
 	st := info.Sys().(*syscall.Stat_t)
 	f := plan.File{
-		Kind: plan.Regular, Digest: plan.DigestOf(buf.Bytes()),
+		Kind: plan.Regular, Digest: plan.DigestOf(data),
 		// Special bits included, although no row has them: the difference is what repairs them.
 		Mode: info.Mode() &^ fs.ModeType,
 		UID:  int(st.Uid), GID: int(st.Gid),
 		Changed: time.Unix(st.Ctim.Unix()),
+		Closed:  at.closed(),
 	}
 	if f.Digest != l.Known {
-		f.Data = slices.Clone(buf.Bytes())
+		f.Data = slices.Clone(data)
 	}
 	return f
+}
+
+// closed tells whether the file's own directory belongs to somebody else and is not for us to write
+// in. The kernel is asked, because it depends on capabilities, too.
+func (s spot) closed() bool {
+	if s.parent == nil || s.dir == nil || trusted(s.dir.info) {
+		return false
+	}
+	dir, err := s.dir.root.Open(".")
+	if err != nil {
+		return true
+	}
+	defer dir.Close()
+	return errors.Is(unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS), unix.EACCES)
 }
 
 // leave closes an own directory at once: a host may have hundreds.

@@ -28,7 +28,7 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 		"ca.crt": "old", "folder/": "", "pipe": "|", "link": "-> ca.crt", "loop": "-> loop",
 		"big": strings.Repeat("x", MaxSize+1), "limit": strings.Repeat("x", MaxSize),
 		"certs.d/known/ca.crt": "r", "certs.d/file": "f", "certs.d/pipe": "|", "certs.d/link": "-> known",
-		"link.d": "-> certs.d",
+		"link.d": "-> certs.d", "pki/ca.crt": "ca", "pki/ca.key": "k", "pki/other.crt": "other", "certs.d/keyed/ca.crt": "r", "certs.d/keyed/ca.key": "k",
 	}.make(t)
 	for sentence, c := range map[string]struct {
 		file, name string
@@ -52,6 +52,10 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 		"a file in place of an own directory":         {"certs.d/{name}/ca.crt", "file", plan.Irregular, "a regular file"},
 		"a link in place of an own directory":         {"certs.d/{name}/ca.crt", "link", plan.Irregular, "a symbolic link"},
 		"a pipe in place of an own directory":         {"certs.d/{name}/ca.crt", "pipe", plan.Irregular, "a named pipe"},
+		"a bundle beside its key is refused":          {"pki/ca.crt", "", plan.Irregular, "beside a private key, ca.key"},
+		"one that is yet to come is, too":             {"pki/ca.pem", "", plan.Irregular, "beside a private key, ca.key"},
+		"a neighbour of theirs is not":                {"pki/other.crt", "", plan.Regular, ""},
+		"an entry beside its key is refused":          {"certs.d/{name}/ca.crt", "keyed", plan.Irregular, "beside a private key, ca.key"},
 		"an own directory without the file is absent": {"certs.d/{name}/key", "known", plan.Absent, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {

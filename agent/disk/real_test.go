@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,4 +173,39 @@ func TestLinkOfAnotherUserIsNotFollowed(t *testing.T) {
 	if got := tell(t, dir)["real"]; got != "old" {
 		t.Errorf("the file now holds %q", got)
 	}
+}
+
+func TestAReaderFindsOldOrNewThroughThousandsOfRotations(t *testing.T) {
+	const rotations = 2000
+	looks := rotate(t, rotations)
+	t.Logf("%d looks in %d rotations of 25 files", looks, rotations)
+}
+
+func TestADirectoryThatKeepsTheWriterOutIsToldBeforeAnythingFails(t *testing.T) {
+	dir := files{"certs.d/theirs/ca.crt": "theirs", "certs.d/empty/": "", "certs.d/shared/ca.crt": "theirs"}.make(t)
+	var errs []error
+	for name, mode := range map[string]os.FileMode{"theirs": 0o755, "empty": 0o755, "shared": 0o777} {
+		p := filepath.Join(dir, "certs.d", name)
+		errs = append(errs, os.Chown(p, 1001, 0), os.Chmod(p, mode))
+	}
+	if err := errors.Join(append(errs, os.Chmod(filepath.Dir(dir), 0o755))...); err != nil {
+		t.Fatal(err)
+	}
+	look := func() (closed []string) {
+		for _, name := range []string{"theirs", "empty", "shared", "none"} {
+			if observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, registries), name)})[0].Closed {
+				closed = append(closed, name)
+			}
+		}
+		return closed
+	}
+	// Root with all its capabilities is kept out by nobody; without them it is one user among others.
+	if got := look(); len(got) != 0 {
+		t.Errorf("closed for root: %q", got)
+	}
+	asNobody(t, func() {
+		if got := look(); !slices.Equal(got, []string{"theirs", "empty"}) {
+			t.Errorf("closed for others: %q", got)
+		}
+	})
 }

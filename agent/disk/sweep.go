@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ import (
 // Sweep removes the temporary files that killed commits left beside the files of these rows, and
 // returns their paths. It removes nothing but regular files named like ours (a dot, the name of a
 // file that the row could have, 1 to 19 digits), owned by us or by the row's owner, on which no
-// commit holds its lock. Whatever cannot be looked at is passed over; an error is a leftover that
+// commit holds its lock. Beside other programs that write the row's files it takes none that was
+// written within the last minute: they may name theirs the same way, and lock nothing. Whatever cannot be looked at is passed over; an error is a leftover that
 // could not be removed.
 func (t *Tree) Sweep(rows []plan.Row) (removed []string, err error) {
 	t.mu.Lock()
@@ -111,7 +113,7 @@ func (n nest) sweep(row plan.Row) (removed []string, err error) {
 			continue
 		}
 		p := path.Join(n.dir.path, name)
-		switch gone, failure := n.dir.clear(name, row.UID); {
+		switch gone, failure := n.dir.clear(name, row); {
 		case failure != nil && err == nil:
 			err = fmt.Errorf("sweep %s: %w", p, bare(failure))
 		case gone:
@@ -139,12 +141,12 @@ func leftover(name string, ours func(base string) bool) bool {
 // clear removes one leftover, unless it is not ours or is in use. A commit of another process
 // between the making of its file and the lock on it could lose that file here; its rename then fails,
 // and nothing else happens.
-func (d *directory) clear(name string, owner int) (bool, error) {
+func (d *directory) clear(name string, row plan.Row) (bool, error) {
 	info, err := d.root.Lstat(name)
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil || !info.Mode().IsRegular() || len(row.Beside) > 0 && time.Since(info.ModTime()) < time.Minute {
 		return false, nil
 	}
-	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != owner {
+	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != row.UID {
 		return false, nil
 	}
 	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,5 +90,25 @@ func TestStagedFilesAreLocked(t *testing.T) {
 	}, step{"a", "", "2", ""})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAFreshFileBesideAnotherWriterIsNotTakenForALeftover(t *testing.T) {
+	dir := files{"certs.d/h/ca.crt": "c", "certs.d/h/.ca.crt1": "theirs", "certs.d/h/.ca.crt2": "ours"}.make(t)
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "certs.d/h/.ca.crt2"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	r := row(filepath.Join(dir, registries))
+	r.ID = plan.ImageRegistryBundleData
+	beside := r.With([]plan.Writer{plan.MachineConfigDaemon})
+	for _, c := range []struct {
+		row  plan.Row
+		want string
+	}{{beside, ".ca.crt2"}, {r, ".ca.crt1"}} {
+		removed, err := open(t, "/").Sweep([]plan.Row{c.row})
+		if err != nil || len(removed) != 1 || filepath.Base(removed[0]) != c.want {
+			t.Errorf("beside %v: swept %q, %v; want %s", c.row.Beside, removed, err, c.want)
+		}
 	}
 }

@@ -35,11 +35,28 @@ type Target struct {
 	Mode fs.FileMode
 	// UID and GID own the file; -1 leaves what the system gives to a new file.
 	UID, GID int
+	// KeepMode lets a file that is there keep its mode where that grants less than Mode.
+	KeepMode bool
 	// FollowLink allows Path to be a symbolic link, if it and its directory belong to root.
 	FollowLink bool
 	// OwnDirectory says that the file's directory exists for it alone: it is made (0755) before the
 	// file and removed, when empty, after it.
 	OwnDirectory bool
+	// Bundle says that the file holds certificates: if the private key of one may lie beside it
+	// (plan.PrivateKeys), it is irregular.
+	Bundle bool
+	// Part says that only part of the file is ours. Then Mode and owner do not count: the file keeps
+	// those it has, is not made if it is missing, and is not removed.
+	Part *Part
+}
+
+// Part is a part of a file that somebody else makes. Errors are the reason why the file is left as it
+// is, and hold no content.
+type Part struct {
+	// Get takes the part out of a file, and Set puts another in its place. Neither changes its
+	// arguments.
+	Get func(file []byte) (part []byte, err error)
+	Set func(file, part []byte) (changed []byte, err error)
 }
 
 // TargetOf is the target of a row's entry. It fails if the name is not fit for the row.
@@ -56,7 +73,7 @@ func TargetOf(row plan.Row, name string) (Target, error) {
 		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the entry's", row.ID, row.File)
 	}
 	return Target{Path: p, Mode: row.Mode, UID: row.UID, GID: row.GID,
-		FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory()}, nil
+		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: row.ID.Content() != plan.PullSecret && !row.ID.Edits()}, nil
 }
 
 // Tree is a host's file system, or the part of one below a directory. Its methods may be called
@@ -234,10 +251,27 @@ func (v *visit) find(target Target) (s spot, err error) {
 			return s, err
 		}
 	}
-	if s.info != nil && !s.info.Mode().IsRegular() {
+	switch {
+	case s.info != nil && !s.info.Mode().IsRegular():
 		return s, irregular(describe(s.info))
+	case s.info == nil && target.Part != nil:
+		return s, irregular("missing, and it is not ours to make")
+	case target.Bundle:
+		return s, s.keyless()
 	}
 	return s, nil
+}
+
+// keyless fails if a private key may lie beside the file.
+func (s spot) keyless() error {
+	for _, name := range plan.PrivateKeys(s.base) {
+		if _, err := s.dir.root.Lstat(name); err == nil {
+			return irregular("beside a private key, " + name)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return bare(err)
+		}
+	}
+	return nil
 }
 
 func (s *spot) look() error {

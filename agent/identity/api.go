@@ -5,6 +5,7 @@ package identity
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,8 +35,11 @@ type answer struct {
 	status int
 	// reason is one line about an answer that is not a success.
 	reason string
+	// untrusted is set if the server was there and no CA that is known verifies it.
+	untrusted bool
 	// after is what the server asked us to wait.
 	after   time.Duration
+	date    time.Time
 	request request
 	user    string
 	allowed bool
@@ -128,7 +132,7 @@ func (p api) ask(ctx context.Context, l *link, method, path string, body *object
 	req.Header.Set("Content-Type", "application/json")
 	res, err := newClient(l.rt).Do(req)
 	if err != nil {
-		return answer{reason: network(err)}
+		return answer{reason: network(err), untrusted: untrusted(err)}
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -141,6 +145,7 @@ func (p api) ask(ctx context.Context, l *link, method, path string, body *object
 // read makes an answer of what came.
 func (p api) read(res *http.Response, data []byte) answer {
 	a := answer{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"), p.clock.Now())}
+	a.date, _ = http.ParseTime(res.Header.Get("Date"))
 	var o object
 	malformed := json.Unmarshal(data, &o)
 	if res.StatusCode >= 300 {
@@ -182,6 +187,12 @@ func retryAfter(s string, now time.Time) time.Duration {
 		d = t.Sub(now)
 	}
 	return min(max(d, 0), maxRetryAfter)
+}
+
+// untrusted recognises that a server was refused because no known CA verifies it.
+func untrusted(err error) bool {
+	var u x509.UnknownAuthorityError
+	return errors.As(err, &u)
 }
 
 // network is the fact in a network error, without what differs from try to try.

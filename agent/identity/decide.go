@@ -97,16 +97,26 @@ func (r request) stage() (s stage, why string) {
 	return waiting, why
 }
 
+// backdate is how long before its issue a certificate of the kube-controller-manager begins.
+const backdate = 5 * time.Minute
+
 // shortest is the least time between two renewals, however short-lived the certificates are.
 const shortest = 10 * time.Second
 
 // renewal is when a certificate is to be renewed: at 70 to 90 % of its life, counted from its receipt,
 // because it is backdated and the issuer may have shortened it. Where between is a property of the
 // certificate, so that a fleet does not move at once and a restart changes nothing.
+//
+// The life that is left when it is received is never longer than what was issued: a clock that is
+// hours slow would else renew after the end.
 func renewal(c *x509.Certificate, received time.Time) time.Time {
-	life := c.NotAfter.Sub(received)
+	whole := c.NotAfter.Sub(c.NotBefore)
+	if whole > 2*backdate {
+		whole -= backdate
+	}
+	life := min(c.NotAfter.Sub(received), whole)
 	if life <= 0 { // our clock is fast
-		life = c.NotAfter.Sub(c.NotBefore)
+		life = whole
 	}
 	h := sha256.Sum256(c.SerialNumber.Bytes())
 	place := float64(binary.BigEndian.Uint32(h[:])) / (1 << 32)
@@ -129,4 +139,25 @@ func backoff(least, most time.Duration, n int, random float64) time.Duration {
 // its end by our own clock needs no second opinion.
 func doubted(since, now, notAfter time.Time, after time.Duration) bool {
 	return now.After(notAfter) || now.Sub(since) >= after
+}
+
+// latest is the newest of these times.
+func latest(times ...time.Time) (t time.Time) {
+	for _, other := range times {
+		if other.After(t) {
+			t = other
+		}
+	}
+	return t
+}
+
+// eldest is when the first of these CAs began, zero if there are none: one that verifies a server has
+// begun, and the others may be there for the future.
+func eldest(cas []*x509.Certificate) (t time.Time) {
+	for _, c := range cas {
+		if t.IsZero() || c.NotBefore.Before(t) {
+			t = c.NotBefore
+		}
+	}
+	return t
 }

@@ -16,7 +16,8 @@ var errNoIdentity = errors.New("this node has no identity yet")
 // uses the new one, on fresh connections, and who is inside stays until the old link is closed.
 type door struct {
 	link atomic.Pointer[link]
-	// turned is told of answers that cast doubt on the identity: 401 and 403.
+	// turned is told of answers that cast doubt on the identity: 401 and 403, and 0 for a server that
+	// no known CA verifies.
 	turned func(status int)
 }
 
@@ -36,6 +37,9 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := l.rt.RoundTrip(l.direct(req))
 	if err == nil && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) {
 		d.turned(res.StatusCode)
+	}
+	if untrusted(err) {
+		d.turned(0)
 	}
 	return res, err
 }

@@ -52,29 +52,32 @@ type origin struct {
 
 // cluster is where an API server is and how it is verified.
 type cluster struct {
-	Server     string `json:"server"`
-	CA         []byte `json:"certificateAuthority,omitempty"`
-	CAFile     string `json:"certificateAuthorityFile,omitempty"`
+	Server string `json:"server"`
+	CA     []byte `json:"certificateAuthority,omitempty"`
+	CAFile string `json:"certificateAuthorityFile,omitempty"`
+	// Pinned are CAs beside the stated ones, found by their pinned keys. Both are trusted.
+	Pinned     []byte `json:"pinnedAuthority,omitempty"`
 	ServerName string `json:"tlsServerName,omitempty"`
 	Proxy      string `json:"proxy,omitempty"`
 }
 
 func (c config) cluster() cluster {
 	t := c.transport.TLS
-	return cluster{Server: c.server.String(), CA: t.CAData, CAFile: t.CAFile, ServerName: t.ServerName, Proxy: c.proxy}
+	return cluster{Server: c.server.String(), CA: t.CAData, CAFile: t.CAFile, Pinned: c.pinned, ServerName: t.ServerName, Proxy: c.proxy}
 }
 
-// same reports whether both lead to one API server and trust the same.
+// same reports whether both lead to one API server and state the same trust. What pins added is a
+// matter of that cluster.
 func (c cluster) same(other cluster) bool {
 	return c.Server == other.Server && bytes.Equal(c.CA, other.CA) && c.CAFile == other.CAFile
 }
 
 // config is the cluster without credentials.
 func (c cluster) config() (config, error) {
-	out := config{proxy: c.Proxy, transport: transport.Config{UserAgent: userAgent,
+	out := config{proxy: c.Proxy, pinned: c.Pinned, transport: transport.Config{UserAgent: userAgent,
 		TLS: transport.TLSConfig{CAData: c.CA, CAFile: c.CAFile, ServerName: c.ServerName}}}
 	u, err := url.Parse(c.Server)
-	if err != nil || u.Scheme != "https" || u.Host == "" || !out.transport.HasCA() {
+	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return config{}, errors.New("names no server that can be verified")
 	}
 	out.server = *u
@@ -92,6 +95,9 @@ func (c cluster) config() (config, error) {
 func (g *generation) config() (config, error) {
 	c, err := g.Cluster.config()
 	c.transport.TLS.CertData, c.transport.TLS.KeyData = g.cert, g.key.Reveal()
+	if g.leaf != nil {
+		c.floor = g.leaf.NotBefore
+	}
 	return c, err
 }
 
@@ -214,6 +220,19 @@ func decodePending(data []byte, node string) (*pending, error) {
 		return nil, fmt.Errorf("is for the node %.64q", p.Node)
 	}
 	return p, nil
+}
+
+// private is the key, to ask with once more.
+func (g *generation) private() (*ecdsa.PrivateKey, error) {
+	pair, err := tls.X509KeyPair(g.cert, g.key.Reveal())
+	if err != nil {
+		return nil, errors.New("certificate and key do not belong together")
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the key is of another kind")
+	}
+	return key, nil
 }
 
 // answers reports whether the certificate was issued for this key.

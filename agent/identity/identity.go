@@ -10,17 +10,17 @@
 // is consumed before the identity got with it is durable and proven. What is missing is a state with a
 // reason. It decides nothing about files: credentials come from, and are consumed through, Bootstrap.
 //
-// Kubeconfigs are read by code of our own and refused as a whole if they ask for anything but TLS to a
-// server that is verified against stated CAs: no program is run, no plug-in loaded, no user
-// impersonated, and no library sees the file before it has passed. What they hold never appears in an
-// error.
+// A server gets no credential of any kind before it is verified against the CAs that a kubeconfig states
+// or that were found by their pinned keys; where the object announces another cluster, only our own
+// certificate asks there. Kubeconfigs are read by code of our own and refused as a whole if they ask for
+// more than that: no program is run, no plug-in loaded, no user impersonated. No secret is in an error.
 //
 // Of client-go only transport and connrotation are linked: clientcmd and rest would add 2.8 MB to the
 // binary, a typed clientset or util/certificate would double it.
 //
 // Sources: Kubernetes "Organizing cluster access using kubeconfig files", the reference of
-// CertificateSigningRequest and SelfSubjectReview; k8s.io/client-go/transport, k8s.io/apimachinery
-// util/net SetTransportDefaults.
+// CertificateSigningRequest and SelfSubjectReview; RFC 7469 section 2.4 (pins); k8s.io/client-go/transport,
+// k8s.io/apimachinery util/net SetTransportDefaults.
 package identity
 
 import (
@@ -40,6 +40,7 @@ const userAgent = "node-cert-agent"
 type Identity struct {
 	client *http.Client
 	server url.URL
+	config config
 }
 
 // FromKubeconfig reads the kubeconfig at path; relative paths in it start at its directory. Accepted
@@ -56,7 +57,7 @@ func FromKubeconfig(path string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: its certificates or key cannot be used: %v", path, err)
 	}
-	return &Identity{server: c.server, client: &http.Client{Transport: rt,
+	return &Identity{config: c, server: c.server, client: &http.Client{Transport: rt,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
 
@@ -79,14 +80,14 @@ func Stored(dir Dir, node string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %v", currentFile, err)
 	}
-	return &Identity{client: newClient(l.rt), server: l.server}, nil
+	return &Identity{config: c, client: newClient(l.rt), server: l.server}, nil
 }
 
 // Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
 // with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
 // Reset had set aside.
 func Reset(dir Dir) (aside []string, err error) {
-	for _, name := range []string{pendingFile, previousFile, currentFile} {
+	for _, name := range []string{pendingFile, previousFile, currentFile, hintFile} {
 		switch err := dir.Rename(name, name+".reset"); {
 		case err == nil:
 			aside = append(aside, name+".reset")

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -42,12 +41,15 @@ type Status struct {
 // any moment.
 type Keeper struct {
 	opt      Options
+	pins     pins
 	api      api
 	store    store
 	door     *door
 	turned   chan int
 	force    chan struct{}
 	swapped  chan struct{}
+	hints    chan string
+	trusts   chan []byte
 	readings chan Status
 	retiring sync.WaitGroup
 
@@ -67,7 +69,14 @@ type Keeper struct {
 	looked   time.Time
 	reported map[string]bool // files whose refusal is on record
 
+	trust []byte // beside what the cluster in use came with
+
+	heard  string // the hint's text
+	hint   *hint  // and what it says
+	remark string // what came of it
+
 	failures, denials int
+	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
 	doubt             time.Time // since when the server has refused the identity
 	renew, probe      time.Time
@@ -85,8 +94,13 @@ type Keeper struct {
 func New(o Options) *Keeper {
 	o = o.withDefaults()
 	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
-		swapped: make(chan struct{}, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
+		swapped: make(chan struct{}, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
+	k.pins = parsePins(o.Pins)
+	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect
 	k.door = &door{turned: func(status int) {
+		if status == 0 && len(k.pins) == 0 {
+			return // asking again would not help
+		}
 		select {
 		case k.turned <- status:
 		default:
@@ -126,6 +140,10 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.opt.Clock.After(wait):
 		case status := <-turned:
 			k.probe, k.complaint = k.opt.Clock.Now(), status
+		case bundle := <-k.trusts:
+			k.retrust(ctx, bundle)
+		case text := <-k.hints:
+			k.heed(text)
 		case <-k.force:
 			k.renew = k.opt.Clock.Now()
 		}
@@ -192,90 +210,6 @@ func (k *Keeper) publish() {
 	default:
 	}
 	k.readings <- s // there is room: nobody else sends
-}
-
-// load takes up what an earlier run left.
-func (k *Keeper) load(ctx context.Context) (err error) {
-	if k.opt.Node == "" {
-		return fmt.Errorf("the name of this node is not known")
-	}
-	var current *generation
-	var lost [3]string
-	if current, lost[0], err = k.store.generation(currentFile); err != nil {
-		return err
-	}
-	if k.previous, lost[1], err = k.store.generation(previousFile); err != nil {
-		return err
-	}
-	if k.pending, lost[2], err = k.store.pending(); err != nil {
-		return err
-	}
-	for _, what := range lost {
-		if what != "" {
-			k.tell(audit.IdentityLost, "a file of the identity cannot be used: "+what)
-		}
-	}
-	k.loaded = true
-	if current == nil {
-		current, k.previous = k.previous, nil
-	}
-	if current == nil {
-		return nil
-	}
-	l, err := k.open(current)
-	if err != nil {
-		k.tell(audit.IdentityLost, "the identity cannot be used: "+err.Error())
-		k.previous = current
-		return nil
-	}
-	k.use(ctx, current, l)
-	// Nothing is needed from there now, and asking may have to start the writer first.
-	k.looked = k.opt.Clock.Now().Add(k.opt.Times.Look - k.every())
-	if k.pending != nil && current.answers(k.pending) {
-		// Killed between keeping the certificate and forgetting that its key was pending.
-		k.pending = nil
-		err = k.store.dropPending()
-	}
-	return err
-}
-
-// open makes a link for a generation.
-func (k *Keeper) open(g *generation) (*link, error) {
-	c, err := g.config()
-	if err != nil {
-		return nil, err
-	}
-	return newLink(c)
-}
-
-// use puts a generation behind the door. Who used the one before is told, and may finish.
-func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
-	old := k.door.link.Swap(l)
-	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
-	k.moving = false
-	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
-	k.proven = false
-	if k.expired() || !k.consumed || !k.renewable {
-		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
-		// fault of RBAC is best known early.
-		k.probe = k.opt.Clock.Now()
-	}
-	select {
-	case k.swapped <- struct{}{}:
-	default:
-	}
-	if old == nil {
-		return
-	}
-	old.base.CloseIdleConnections()
-	over := k.opt.Clock.After(k.opt.Times.Retire)
-	k.retiring.Go(func() {
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-		old.close()
-	})
 }
 
 // tell leaves an audit record. What others said is escaped and cut.

@@ -543,3 +543,83 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 }
+
+// lost is a world whose API server has just given the identity up, with another token at hand.
+func lost(t *testing.T) (*world, *Keeper) {
+	t.Helper()
+	w, k := active(t)
+	w.files, w.revoked, k.probe = []File{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
+	return w, k
+}
+
+// keyInUse is that of the identity on disk.
+func (w *world) keyInUse() string {
+	g, err := decodeGeneration(w.dir[currentFile], "worker-1")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(g.leaf.RawSubjectPublicKeyInfo)
+}
+
+func TestALostIdentityIsAskedForWithTheKeyThatItHad(t *testing.T) {
+	w, k := lost(t)
+	key := w.keyInUse()
+	clear(w.requests) // an hour later
+	w.until(k, Suspect, time.Minute)
+	w.until(k, Active, time.Hour)
+	if w.keyInUse() != key || w.made != 2 || w.whoGoesThrough(k) != us {
+		t.Errorf("another key after %d requests, known as %s", w.made, w.whoGoesThrough(k))
+	}
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	if w.keyInUse() == key {
+		t.Error("it was renewed with the same key")
+	}
+}
+
+func TestALostIdentityWhoseRequestIsStillThereGetsAnotherKey(t *testing.T) {
+	w, k := lost(t)
+	key := w.keyInUse()
+	w.until(k, Suspect, time.Minute)
+	before := w.now
+	w.until(k, Active, time.Hour)
+	if w.keyInUse() == key || w.made != 2 || w.now.Sub(before) > 3*time.Minute {
+		t.Errorf("the same key, or %d requests, or it took %v", w.made, w.now.Sub(before))
+	}
+}
+
+func TestALostIdentityThatIsDeniedAsksWithAnotherKey(t *testing.T) {
+	w, k := lost(t)
+	key := w.keyInUse()
+	clear(w.requests)
+	w.approve = func(r *twin) { r.Status.Conditions = []condition{{Type: "Denied", Status: "True"}} }
+	w.until(k, Suspect, time.Minute)
+	w.pass(k, 4*time.Minute)
+	wantOne(t, "denials on record", w.records(audit.RequestDenied), 1)
+	w.approve = w.sign
+	w.until(k, Active, time.Hour)
+	if w.keyInUse() == key {
+		t.Error("it asked with the same key")
+	}
+}
+
+func TestAnIdentityThatHoldsAfterAllIsNotRenewedForIt(t *testing.T) {
+	w, k := lost(t)
+	clear(w.requests)
+	w.approve = nil
+	w.until(k, Suspect, time.Minute)
+	w.until(k, Pending, time.Hour)
+	w.revoked, w.approve = "", w.sign
+	w.override = func(what string) int { // nobody looks at the request before the server knows us again
+		if what == "GET request" {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	w.until(k, Active, time.Hour)
+	w.override = func(string) int { return 0 }
+	w.pass(k, time.Hour)
+	if _, ok := w.dir[pendingFile]; ok || w.made != 2 || w.records(audit.IdentityRenewed) > 0 {
+		t.Errorf("a pending key: %v, %d requests, %d renewals", ok, w.made, w.records(audit.IdentityRenewed))
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/transport"
@@ -28,6 +29,14 @@ type config struct {
 	transport transport.Config
 	server    url.URL
 	proxy     string
+	// pinned are CAs in PEM that are trusted beside those of transport.
+	pinned []byte
+	// trusted is what the cluster itself publishes, trusted likewise: see Keeper.Trust.
+	trusted []byte
+	// clock is the host's, nil the system's. Servers are judged by it, but by no time before floor, which
+	// has certainly passed.
+	clock func() time.Time
+	floor time.Time
 }
 
 // What is accepted, for the end of an error.
@@ -68,12 +77,13 @@ func read(path string) (config, error) {
 	if err != nil {
 		return config{}, cause(err)
 	}
-	return parse(data, filepath.Dir(path))
+	return parse(data, filepath.Dir(path), false)
 }
 
 // parse checks the whole file, users and clusters included that the current context does not name:
-// what is refused in one of them was meant to be used by somebody. Relative paths start at dir.
-func parse(data []byte, dir string) (config, error) {
+// what is refused in one of them was meant to be used by somebody. Relative paths start at dir. Only
+// where pins say which CAs will do may the file state none.
+func parse(data []byte, dir string, pinned bool) (config, error) {
 	top, err := open(data, dir)
 	if err != nil {
 		return config{}, err
@@ -105,7 +115,7 @@ func parse(data []byte, dir string) (config, error) {
 		return config{}, err
 	}
 	c := config{transport: transport.Config{UserAgent: userAgent}}
-	if err := cluster.trust(&c); err != nil {
+	if err := cluster.trust(&c, pinned); err != nil {
 		return config{}, err
 	}
 	return c, user.credentials(&c)
@@ -222,7 +232,7 @@ func (s section) chosen(among map[string]section, field string) (section, error)
 }
 
 // trust reads where the server is and how it is verified.
-func (s section) trust(c *config) error {
+func (s section) trust(c *config, pinned bool) error {
 	server, err := s.text("server")
 	if err != nil {
 		return err
@@ -235,7 +245,7 @@ func (s section) trust(c *config) error {
 	if c.transport.TLS.CAData, c.transport.TLS.CAFile, err = s.content("certificate-authority"); err != nil {
 		return err
 	}
-	if !c.transport.HasCA() {
+	if !c.transport.HasCA() && !pinned {
 		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
 	}
 	if c.transport.TLS.ServerName, err = s.text("tls-server-name"); err != nil {

@@ -16,6 +16,8 @@ type credential struct {
 	digest string
 	config config
 	link   *link
+	// announced is set for the one that leads where a hint says.
+	announced bool
 	// refused is until when it is left alone, and why for what reason.
 	refused time.Time
 	why     string
@@ -25,6 +27,10 @@ type credential struct {
 type ladder struct {
 	rungs []*credential
 	at    int
+	// connect makes a link.
+	connect func(config) (*link, error)
+	// pinned is set if pins say which CAs will do, so that a file may state none.
+	pinned bool
 	// faults says what is wrong with the files that are no rungs.
 	faults []string
 }
@@ -32,20 +38,17 @@ type ladder struct {
 // bootstrapDir is where relative paths in a bootstrap file start.
 const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 
-// climb replaces the rungs: first is the first one unless it is nil, then the files follow. known is the
+// climb replaces the rungs: those in first, unless they are nil, then the files. known is the
 // cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of
 // a file stays known while its content is the same.
-func (l *ladder) climb(first *credential, files []File, known *cluster) (fresh []*credential, refused []File) {
-	var rungs []*credential
-	if first != nil {
-		rungs = append(rungs, first)
-	}
+func (l *ladder) climb(first []*credential, files []File, known *cluster) (fresh []*credential, refused []File) {
+	rungs := slices.DeleteFunc(first, func(c *credential) bool { return c == nil })
 	l.faults = nil
 	for _, f := range files {
 		c := l.find(f.Name, f.Digest)
 		if c == nil {
 			var err error
-			if c, err = newCredential(f, known); err != nil {
+			if c, err = l.credential(f, known); err != nil {
 				f.Refused = err.Error()
 				refused = append(refused, f)
 				l.faults = append(l.faults, f.Name+": "+f.Refused)
@@ -74,7 +77,7 @@ func (l *ladder) find(name, content string) *credential {
 	return l.rungs[i]
 }
 
-func newCredential(f File, known *cluster) (*credential, error) {
+func (l *ladder) credential(f File, known *cluster) (*credential, error) {
 	if f.Refused != "" {
 		return nil, errors.New(f.Refused)
 	}
@@ -84,12 +87,12 @@ func newCredential(f File, known *cluster) (*credential, error) {
 		c.digest = ""
 		c.config, err = asPair(f, known)
 	} else {
-		c.config, err = parse(f.Content.Reveal(), bootstrapDir)
+		c.config, err = parse(f.Content.Reveal(), bootstrapDir, l.pinned)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.link, err = newLink(c.config)
+	c.link, err = l.connect(c.config)
 	return c, err
 }
 

@@ -24,6 +24,7 @@ const (
 	currentFile  = "identity.pem"
 	previousFile = "identity.previous.pem"
 	pendingFile  = "pending/key.pem"
+	hintFile     = "cluster-hint.json"
 	// bad is appended to the name of a file that cannot be used and is set aside.
 	bad = ".bad"
 )
@@ -116,6 +117,20 @@ func (s store) keepPending(p *pending) error {
 func (s store) dropPending() error {
 	if err := s.dir.Remove(pendingFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the pending key: %v", err)
+	}
+	return nil
+}
+
+func (s store) keepHint(text []byte) error {
+	if err := s.dir.WriteFile(hintFile, text); err != nil {
+		return fmt.Errorf("keeping the hint: %v", err)
+	}
+	return nil
+}
+
+func (s store) dropHint() error {
+	if err := s.dir.Remove(hintFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the hint: %v", err)
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,10 +42,14 @@ type world struct {
 
 	// The cluster. Requests of one cluster are gone when their entry is.
 	ca       *testpki.Authority
-	tokens   map[string]bool // those that work
-	rolled   bool            // no client certificate is known any more
-	forbids  bool            // RBAC lets nobody renew
-	revoked  string          // a serial number that is not
+	clients  []*testpki.Authority // that issued client certificates, too
+	serving  tls.Certificate      // what the server presents
+	info     []byte               // the CAs in cluster-info, for anybody; nil: there is none
+	tokened  int                  // requests with a token
+	tokens   map[string]bool      // those that work
+	rolled   bool                 // no client certificate is known any more
+	forbids  bool                 // RBAC lets nobody renew
+	revoked  string               // a serial number that is not
 	requests map[string]*twin
 	made     int // requests ever made
 	life     time.Duration
@@ -58,6 +63,8 @@ type world struct {
 	keep     bool
 	looks    int
 	broken   error // of the bootstrap directory
+	stuck    error // of every consumption
+	pins     []string
 	trail    []audit.Record
 
 	// contact is called before each contact with the outside. It may panic.
@@ -75,16 +82,26 @@ type twin struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Now().UTC().Truncate(time.Second), ca: testpki.New("cluster", testpki.ECDSA), tokens: map[string]bool{"good": true},
+	w := &world{t: t, now: time.Now().UTC().Truncate(time.Second), tokens: map[string]bool{"good": true},
 		requests: map[string]*twin{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {}, override: func(string) int { return 0 }}
+	w.ca = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "cluster"}, NotAfter: w.now.AddDate(1, 0, 0)}, testpki.ECDSA)
 	w.approve = w.sign
 	w.server = httptest.NewUnstartedServer(w)
-	serving := w.ca.Issue(x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	w.serving = serving(w.ca).TLS()
 	w.server.EnableHTTP2, w.server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
-	w.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{serving.TLS()}}
+	w.server.TLS = &tls.Config{NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return &tls.Config{NextProtos: []string{"h2"}, ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{w.serving}}, nil
+	}}
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
 	return w
+}
+
+// serving is what a server of the authority presents.
+func serving(a *testpki.Authority) testpki.Pair {
+	return a.Issue(x509.Certificate{NotAfter: a.Cert.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 }
 
 // file is a bootstrap file with a token.
@@ -121,7 +138,8 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 // who is the user behind a request, "" if the server knows none.
 func (w *world) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
-		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || certs[0].CheckSignatureFrom(w.ca.Cert) != nil {
+		issued := func(a *testpki.Authority) bool { return certs[0].CheckSignatureFrom(a.Cert) == nil }
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
 			return ""
 		}
 		return certs[0].Subject.CommonName
@@ -141,9 +159,14 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		what = "GET request"
 	}
 	who := w.who(r)
+	if r.Header.Get("Authorization") != "" {
+		w.tokened++
+	}
 	status, body := w.override(what), any(nil)
 	switch {
 	case status != 0:
+	case r.URL.Path == clusterInfoPath:
+		status, body = w.clusterInfo(r)
 	case who == "":
 		status = http.StatusUnauthorized
 	case what == "POST selfsubjectreviews":
@@ -166,6 +189,18 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	rw.WriteHeader(status)
 	_ = json.NewEncoder(rw).Encode(body)
+}
+
+// clusterInfo is for everybody, and who asks for it must not say who he is: he does not know us yet.
+func (w *world) clusterInfo(r *http.Request) (int, any) {
+	if len(r.TLS.PeerCertificates) > 0 || r.Header.Get("Authorization") != "" {
+		w.t.Error("a credential was sent to a server that was not verified")
+	}
+	if w.info == nil {
+		return http.StatusForbidden, nil
+	}
+	return http.StatusOK, map[string]any{"data": map[string]any{"jws-kubeconfig-good": "x", "kubeconfig": "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString(w.info) + "\n    server: https://elsewhere:6443\n  name: ''\ncontexts: null\n"}}
 }
 
 func (w *world) create(r *http.Request) (int, any) {
@@ -220,8 +255,8 @@ func (w *world) Bootstrap(context.Context) ([]File, error) {
 
 func (w *world) Consume(_ context.Context, digest string) (string, error) {
 	w.contact("before consume")
-	if w.keep {
-		return "", nil
+	if w.keep || w.stuck != nil {
+		return "", w.stuck
 	}
 	for i, f := range w.files {
 		if f.Digest == digest {
@@ -256,7 +291,7 @@ func (w *world) records(k audit.Kind) (n int) {
 
 // keeper is a new one, as after a start of the process.
 func (w *world) keeper() *Keeper {
-	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
+	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Pins: w.pins, FollowHint: true, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 }
 
 // until lets time pass as the keeper asks for it, until it is in the state; it gives up after a while

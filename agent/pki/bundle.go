@@ -100,7 +100,7 @@ func (p *parser) blocks(data []byte) error {
 			return fmt.Errorf("block %d does not decode or is cut off", n)
 		}
 		p.outside(consumed[:start])
-		if err := p.block(block); err != nil {
+		if err := p.block(block, consumed[start:]); err != nil {
 			return fmt.Errorf("block %d %v", n, err)
 		}
 		data = rest
@@ -122,7 +122,7 @@ func (p *parser) outside(text []byte) {
 	}
 }
 
-func (p *parser) block(b *pem.Block) error {
+func (p *parser) block(b *pem.Block, text []byte) error {
 	if b.Type != "CERTIFICATE" {
 		return fmt.Errorf("is a %.40q, not a CERTIFICATE", b.Type)
 	}
@@ -143,8 +143,7 @@ func (p *parser) block(b *pem.Block) error {
 	}
 	p.seen[fp] = true
 	p.judge(c)
-	p.certs = append(p.certs, Cert{Fingerprint: fp, Subject: c.Subject.String(), NotBefore: c.NotBefore,
-		NotAfter: c.NotAfter, CA: c.BasicConstraintsValid && c.IsCA, DER: b.Bytes})
+	p.certs = append(p.certs, facts(c, fp, text))
 	return nil
 }
 
@@ -204,5 +203,5 @@ func EarliestExpiry(certs []Cert) (t time.Time) {
 
 // PEM encodes one certificate as RFC 7468 says, without headers.
 func (c Cert) PEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.DER})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.DER()})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/tests/objects"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -134,12 +135,29 @@ func TestDiffComparesSets(t *testing.T) {
 	}
 }
 
+// checkRead: to salvage what can be read of a file never finds less than Parse does, and calls whole
+// exactly what Parse takes.
+func checkRead(t *testing.T, data []byte) {
+	c := pki.Read(data)
+	b, err := pki.Parse(data, pki.Options{AllowLeaf: true})
+	if c.Whole != (err == nil) {
+		t.Errorf("whole is %v, and the bundle is refused with %v", c.Whole, err)
+	}
+	if _, removed := pki.Diff(b.Certs, c.Certs); removed != nil {
+		t.Errorf("of %d certificates %d are not found", len(b.Certs), len(removed))
+	}
+}
+
 // FuzzParse: whatever is accepted parses the same when its certificates are printed and read again.
 func FuzzParse(f *testing.F) {
 	for _, b := range [][]byte{one, join(one, two), withHeader(one), damaged(one), leaf, authority.KeyPEM(), []byte("-----BEGIN CERTIFICATE-----")} {
 		f.Add(b)
 	}
+	for _, b := range objects.Contents() {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		checkRead(t, data)
 		b, err := pki.Parse(data, pki.Options{AllowLeaf: true})
 		if err != nil {
 			return

@@ -4,6 +4,7 @@ package pki
 
 import (
 	"encoding/hex"
+	"encoding/pem"
 	"time"
 )
 
@@ -23,6 +24,15 @@ type Cert struct {
 	NotBefore, NotAfter time.Time
 	// CA tells whether basicConstraints says so.
 	CA bool
-	// DER is the certificate itself.
-	DER []byte
+	// block is the PEM block in the text that it was read from. The text is kept by others anyway, and
+	// a decoded copy of each bundle would weigh as much again.
+	block []byte
+}
+
+// DER decodes the certificate, anew at each call. It is nil for a Cert that was not read from text.
+func (c Cert) DER() []byte {
+	if b, _ := pem.Decode(c.block); b != nil {
+		return b.Bytes
+	}
+	return nil
 }

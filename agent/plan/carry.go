@@ -4,6 +4,9 @@ package plan
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -11,7 +14,7 @@ import (
 // files whose field is empty, missing or refused, lists that are, and refused entries of lists. The
 // last good content stays in force for them (law 4 of the design), which means that drift of it is
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
-// carried: that is how a registry is removed.
+// carried: that is how a registry is removed. The object of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
 	paths := make(map[string]bool, len(d.Entries))
 	rows := make(map[RowID]bool)
@@ -38,10 +41,50 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 		e.Carried = true
 		entries = append(entries, e)
 	}
-	order := RowIDs()
-	slices.SortStableFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Row), slices.Index(order, b.Row)), cmp.Compare(a.Name, b.Name))
-	})
-	d.Entries = entries
+	d.Entries, d.Refused = entries, slices.Clone(d.Refused)
+	d.sort()
+	if d.Partial {
+		d.Object = before.Object
+	}
 	return d
+}
+
+// With is d and what the second source asks for. The two feed different rows. What else the object
+// says, d says.
+func (d Desired) With(second Desired) Desired {
+	d.Verified = d.Verified && second.Verified
+	d.Entries = slices.Concat(d.Entries, second.Entries)
+	d.Refused = slices.Concat(d.Refused, second.Refused)
+	d.Listed = maps.Clone(d.Listed)
+	for id, listed := range second.Listed {
+		if d.Listed == nil {
+			d.Listed = make(map[RowID]bool)
+		}
+		d.Listed[id] = listed
+	}
+	d.sort()
+	return d
+}
+
+// sort puts entries and refusals in row order and then by name.
+func (d *Desired) sort() {
+	order := RowIDs()
+	compare := func(a, b Key) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Row), slices.Index(order, b.Row)), cmp.Compare(a.Name, b.Name))
+	}
+	slices.SortStableFunc(d.Entries, func(a, b Entry) int { return compare(a.Key, b.Key) })
+	slices.SortStableFunc(d.Refused, func(a, b Refusal) int { return compare(a.Key, b.Key) })
+}
+
+// Projection identifies what the object asks for: keys and contents, and nothing of where they were
+// read. The second source is no part of it: it comes and goes on its own.
+func (d Desired) Projection() Digest {
+	h := sha256.New()
+	for _, e := range d.Entries {
+		if e.Row.FromConfigMap() {
+			continue
+		}
+		fmt.Fprintf(h, "%q %s\n", e.Key.String(), e.Digest)
+	}
+	return Digest(h.Sum(nil))
 }

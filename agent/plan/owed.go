@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
 // Inputs are the files a unit reads, as one value.
@@ -41,8 +43,9 @@ const (
 const clockSlack = time.Second
 
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
-// that names the unit in onChange.
-func InputsOf(unit string, p Policy, o Observed) Inputs {
+// that names the unit in onChange. Bundles count as sets of certificates, which are looked up in known:
+// a consumer that loaded the same certificates in another order owes nothing.
+func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) Inputs {
 	h := sha256.New()
 	var in Inputs
 	frame := func(s string) {
@@ -58,7 +61,12 @@ func InputsOf(unit string, p Policy, o Observed) Inputs {
 		}
 		f := o[k]
 		frame(k.String())
-		frame(string(f.Digest[:]))
+		if c := known[f.Digest]; c.Whole {
+			set := pki.SetDigest(c.Certs)
+			frame(string(set[:]))
+		} else {
+			frame(string(f.Digest[:]))
+		}
 		if f.Changed.After(in.Changed) {
 			in.Changed = f.Changed
 		}
@@ -74,23 +82,31 @@ func InputsOf(unit string, p Policy, o Observed) Inputs {
 // A unit that runs since before its inputs last changed, and is not known to have loaded them, owes
 // the action; so does every doubtful case, with one exception: without memory a restart needs proof
 // that something changed, or losing /var/lib would restart a fleet.
+//
+// A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
+// says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
+// older state of what it makes.
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
-	if !s.Active {
+	switch {
+	case !s.Exists:
+		return Decision{Nothing, "not installed, or masked"}
+	case !s.Active && u.Verb != Restart:
 		return Decision{Nothing, "not running: it reads its files when it starts"}
 	}
-	same := known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
-	if same && l.Inputs == in.Digest {
-		return Decision{Nothing, "has loaded what is on disk"}
-	}
-	if same {
-		return Decision{Act, "its files changed since it loaded them"}
-	}
-	if startedAfter(s, in) {
-		return Decision{Adopt, "started after its files last changed"}
-	}
+	same := known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation && !s.Failed
 	switch {
+	case same && l.Inputs == in.Digest:
+		return Decision{Nothing, "has loaded what is on disk"}
+	case same:
+		return Decision{Act, "its files changed since it loaded them"}
+	case !s.Failed && startedAfter(s, in):
+		return Decision{Adopt, "started after its files last changed"}
 	case known && l.Unknown:
 		return Decision{Act, "whether an earlier action reached it is unknown"}
+	case u.Verb == Restart && s.Failed:
+		return Decision{Act, "its last run failed"}
+	case u.Verb == Restart:
+		return Decision{Act, "it is not known to have run with what is on disk"}
 	case known:
 		return Decision{Act, "restarted by itself near a change of its files"}
 	case u.Verb == TryRestart && !changedAfter(s, in):

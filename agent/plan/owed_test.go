@@ -11,7 +11,15 @@ func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	in := Inputs{Digest: Digest{1}, Changed: now}
 	running := func(invocation string, since time.Duration) UnitState {
-		return UnitState{Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
+		return UnitState{Exists: true, Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
+	}
+	finished := func(invocation string, since time.Duration) UnitState {
+		return UnitState{Exists: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
+	}
+	failed := func(invocation string, since time.Duration) UnitState {
+		s := finished(invocation, since)
+		s.Failed = true
+		return s
 	}
 	loaded := func(b byte, invocation string) Loaded {
 		return Loaded{Inputs: Digest{b}, Boot: "boot1", Invocation: invocation}
@@ -37,7 +45,23 @@ func TestOwed(t *testing.T) {
 		"without memory a unit started after the change is adopted":        {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
 		"without memory a restart needs proof of a change":                 {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
 		"without memory and proof there is no restart":                     {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
-		"without memory and a start time there is no restart":              {TryRestart, UnitState{Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
+		"a unit that is masked or missing owes nothing":                    {Reload, UnitState{}, Loaded{}, false, Nothing},
+		"a unit that failed reads its files when it starts":                {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
+		"dispatched by an agent that died, before the restart: act":        {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a reload is never proven by the time of the start":                {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
+		"a oneshot that never ran owes a run":                              {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
+		"a oneshot that ran is inactive and owes nothing":                  {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that systemd has forgotten since owes nothing":          {Restart, UnitState{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
+		"a oneshot owes a run after a change":                              {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a oneshot that somebody ran after the change is adopted":          {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a oneshot that somebody ran before the change owes a run":         {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot whose run after the change failed owes another":         {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot adopted while it ran, which then failed, owes another":  {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
+		"a oneshot owes a run in each boot":                                {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
+		"a oneshot that runs through (exited) is as good as any":           {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that was dispatched and not seen done owes a run":       {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot owes a run: it disturbs nobody":          {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory and a start time there is no restart":              {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known); got.Action != c.want {
@@ -49,24 +73,24 @@ func TestOwed(t *testing.T) {
 
 func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
-	base := InputsOf("a.service", policy, disk(a))
-	if base == InputsOf("a.service", policy, disk(kubelet("b"))) {
+	base := InputsOf("a.service", policy, disk(a), nil)
+	if base == InputsOf("a.service", policy, disk(kubelet("b")), nil) {
 		t.Error("another content gives the same inputs")
 	}
-	if base != InputsOf("a.service", policy, disk(a, r)) {
+	if base != InputsOf("a.service", policy, disk(a, r), nil) {
 		t.Error("a file of a row that does not name the unit is among its inputs")
 	}
-	if base.Digest == InputsOf("b.service", policy, disk(a)).Digest {
+	if base.Digest == InputsOf("b.service", policy, disk(a), nil).Digest {
 		t.Error("a unit that reads nothing has the inputs of one that reads a file")
 	}
-	if InputsOf("a.service", policy, Observed{a.Key: File{}}) != InputsOf("a.service", policy, nil) {
+	if InputsOf("a.service", policy, Observed{a.Key: File{}}, nil) != InputsOf("a.service", policy, nil, nil) {
 		t.Error("an absent file counts as an input")
 	}
 	late := disk(a)
 	f := late[a.Key]
 	f.Changed = time.Unix(7, 0)
 	late[a.Key] = f
-	if got := InputsOf("a.service", policy, late).Changed; !got.Equal(f.Changed) {
+	if got := InputsOf("a.service", policy, late, nil).Changed; !got.Equal(f.Changed) {
 		t.Errorf("changed at %v", got)
 	}
 }

@@ -19,6 +19,15 @@ type Plan struct {
 	Refused []Refusal
 	// Kept is what the object no longer asks for and stays, with the reason.
 	Kept []Refusal
+	// Held is what will go, once its time has come.
+	Held []Held
+	// Question has to be answered before the trust source shrinks, or is nil.
+	Question *Question
+	// Entries are the contents that the managed files have once the plan is carried out: what the
+	// object asks for, with what is held.
+	Entries []Entry
+	// Holds are all holds as they shall be remembered, or nil if they are as before.
+	Holds map[HoldKey]Hold
 	// Owned are all claims as they must be durable before the commit, or nil if ownership does not
 	// change.
 	Owned map[Key]Claim
@@ -60,9 +69,13 @@ type Input struct {
 	Observed Observed
 	Memory   Memory
 	Policy   Policy
-	// Known gives the certificates of digests seen before, so that unchanged files need not be
+	Now      Moment
+	// Known gives the certificates in contents seen before, so that unchanged files need not be
 	// parsed again.
-	Known map[Digest][]pki.Cert
+	Known map[Digest]pki.Content
+	// Answers are those to questions of earlier plans, by pki.SetDigest of the certificates: empty
+	// if the API server was verified, else why not.
+	Answers map[pki.Fingerprint]string
 	// Unsynced names files whose last commit failed: what can be read there may not survive a power
 	// cut (fsync(2) reports an error once and then forgets it), so they are staged anew.
 	Unsynced map[Key]bool
@@ -151,8 +164,13 @@ func CompareKeys(a, b Key) int {
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
-	c := computation{in: in, owned: maps.Clone(in.Memory.Owned),
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Holds),
+
 		keys: make(map[Key]bool, len(in.Desired.Entries)), paths: make(map[string]bool, len(in.Desired.Entries))}
+	if c.holds == nil {
+		c.holds = make(map[HoldKey]Hold)
+	}
+	maps.DeleteFunc(c.holds, func(k HoldKey, _ Hold) bool { _, ok := in.Policy.Row(k.Row); return !ok })
 	c.plan.Object = in.Desired.Object
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
@@ -164,6 +182,9 @@ func Compute(in Input) Plan {
 	if !equalOwned(in.Memory.Owned, c.owned) {
 		c.plan.Owned = c.owned
 	}
+	if !maps.Equal(in.Memory.Holds, c.holds) {
+		c.plan.Holds = c.holds
+	}
 	return c.plan
 }
 
@@ -173,6 +194,8 @@ type computation struct {
 	keys  map[Key]bool    // desired
 	paths map[string]bool // desired by some entry: never removed on behalf of another
 	owned map[Key]Claim
+	holds map[HoldKey]Hold
+	many  *bool // see mass
 }
 
 // entry decides about one desired file.
@@ -191,31 +214,65 @@ func (c *computation) entry(e Entry) {
 		c.keep(e.Key, "it is empty or missing in the object; the last good content stays")
 	}
 	f := c.in.Observed[e.Key]
-	w := Write{Entry: e, Path: path, Before: f.Digest}
-	switch {
-	case f.Kind == Irregular || f.Kind == Unreadable:
+	if f.Kind == Irregular || f.Kind == Unreadable {
 		c.refuse(e.Key, f.Reason)
 		return
+	}
+	disk, seen := c.content(f)
+	switch secret := row.ID.Content() == PullSecret; {
+	case seen || f.Digest == e.Digest:
+	case !secret:
+		c.refuse(e.Key, "what is there has not been read yet")
+		return
+	case !c.in.Desired.Verified:
+		c.keep(e.Key, "there is another one, which may be newer than what is remembered")
+		return
+	}
+	w := Write{Entry: e, Path: path, Before: f.Digest}
+	if f.Digest == e.Digest && len(c.in.Desired.Revoked) == 0 {
+		if c.in.Desired.Verified && !e.Carried {
+			c.unhold(e.Key, nil)
+		}
+	} else {
+		e = c.retain(row, e, disk)
+		w.Entry = e
+		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
+	}
+	if len(w.Added) == 0 && !c.in.Desired.Verified && disk.Whole && len(e.Certs) > 0 {
+		e.Digest = f.Digest // what is merely remembered adds, and there is nothing to add
+	}
+	switch {
 	case f.Kind == Absent:
 		w.Cause = Missing
 	case f.Digest != e.Digest:
 		w.Cause = Different
-	case f.Mode.Perm() != row.Mode || f.UID != row.UID || f.GID != row.GID:
+	case !row.accepts(f):
 		w.Cause = WrongMode
 	case c.in.Unsynced[e.Key]:
 		w.Cause = Undurable
 	default:
+		c.plan.Entries = append(c.plan.Entries, e)
 		c.confirm(e, path)
 		return
 	}
-	before, valid := c.certs(f)
-	w.Added, w.Removed = pki.Diff(before, e.Certs)
-	if (!c.in.Desired.Verified || e.Carried) && valid && len(w.Removed) > 0 {
-		c.keep(e.Key, "the remembered version lacks a certificate that is on disk")
-		return
+	c.write(row, w, f)
+}
+
+const closedDirectory = "its directory belongs to somebody else, who keeps the writer out"
+
+// write plans w, unless f lies where nothing can be written. What is closed to us a known writer
+// brings up to date by itself.
+func (c *computation) write(row Row, w Write, f File) {
+	switch {
+	case f.Closed && len(row.Beside) > 0:
+		c.keep(w.Key, closedDirectory+" and is left to it: "+row.others())
+	case f.Closed:
+		c.refuse(w.Key, closedDirectory)
+	default:
+		c.plan.Entries = append(c.plan.Entries, w.Entry)
+		c.plan.Writes = append(c.plan.Writes, w)
+		c.claim(row, w)
 	}
-	c.plan.Writes = append(c.plan.Writes, w)
-	c.claim(row, w)
 }
 
 // claim records, before the commit, that the new bytes are ours. Only rows with an entry per file
@@ -260,11 +317,12 @@ func (c *computation) owner(k Key, cl Claim) {
 	f := c.in.Observed[k]
 	switch {
 	case c.keys[k]:
+		delete(c.holds, HoldKey{Key: k})
 	case c.paths[path]:
-		delete(c.owned, k) // the same file is another row's entry now
+		c.disown(k) // the same file is another row's entry now
 	case f.Kind == Absent:
 		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
-			delete(c.owned, k)
+			c.disown(k)
 		}
 	case slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Key == k }):
 		c.keep(k, "what the object asks for in its place is refused")
@@ -272,23 +330,36 @@ func (c *computation) owner(k Key, cl Claim) {
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
 	case !c.in.Desired.Verified:
 		c.keep(k, "a removal needs a verified read of the object since this host booted")
+	case len(row.Beside) > 0:
+		// It may have become theirs: with equal bytes nobody can tell who wrote last.
+		c.keep(k, "whoever else writes these files removes it: "+row.others())
+	case f.Closed:
+		c.keep(k, closedDirectory)
 	case !slices.Contains(cl.Digests, f.Digest):
 		c.keep(k, "somebody else changed it")
 	default:
+		if h, wait := c.waitFile(k, f); wait {
+			c.plan.Held = append(c.plan.Held, h)
+			return
+		}
 		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path, Digest: f.Digest})
 	}
 }
 
-// certs gives the certificates on disk and whether the file there is a valid bundle.
-func (c *computation) certs(f File) ([]pki.Cert, bool) {
-	if f.Kind != Regular {
-		return nil, false
+func (c *computation) disown(k Key) {
+	delete(c.owned, k)
+	delete(c.holds, HoldKey{Key: k})
+}
+
+// content gives the certificates in a file on disk; ok is false if its bytes have not been seen.
+func (c *computation) content(f File) (found pki.Content, ok bool) {
+	if f.Kind == Absent {
+		return pki.Content{}, true
 	}
 	if known, ok := c.in.Known[f.Digest]; ok {
 		return known, true
 	}
-	b, err := pki.Parse(f.Data, pki.Options{AllowLeaf: true})
-	return b.Certs, err == nil
+	return pki.Read(f.Data), DigestOf(f.Data) == f.Digest
 }
 
 // refused tells whether the object asks for something in the entry's place that is not fit.

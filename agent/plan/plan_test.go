@@ -53,10 +53,10 @@ func disk(entries ...Entry) Observed {
 	return o
 }
 
-func known(entries ...Entry) map[Digest][]pki.Cert {
-	k := map[Digest][]pki.Cert{}
+func known(entries ...Entry) map[Digest]pki.Content {
+	k := map[Digest]pki.Content{}
 	for _, e := range entries {
-		k[e.Digest] = e.Certs
+		k[e.Digest] = pki.Content{Certs: e.Certs, Whole: true}
 	}
 	return k
 }
@@ -165,10 +165,15 @@ func TestCompute(t *testing.T) {
 			"[write /etc/kubernetes/kubelet-ca.crt different +1 -0]"},
 		"memory never takes a valid certificate away": {
 			Input{Desired: remembered, Observed: disk(kubelet("a", "c")), Known: known(kubelet("a", "c"))},
-			"[keep kubeAPIServerServingCAData: the remembered version lacks a certificate that is on disk]"},
+			"[write /etc/kubernetes/kubelet-ca.crt different +1 -0]"},
+		"memory leaves a file alone that holds all it remembers": {
+			Input{Desired: remembered, Observed: disk(kubelet("c", "b", "a")), Known: known(kubelet("c", "b", "a"))}, "[]"},
 		"memory replaces a file that does not parse": {
-			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644, Digest: Digest{1}, Data: []byte("junk")}}},
+			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644, Digest: DigestOf([]byte("junk")), Data: []byte("junk")}}},
 			"[write /etc/kubernetes/kubelet-ca.crt different +2 -0]"},
+		"content that was not read is not replaced": {
+			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("b"))},
+			"[refuse kubeAPIServerServingCAData: what is there has not been read yet]"},
 		"refusals of the object are carried through": {
 			Input{Desired: Desired{Refused: []Refusal{{Key{RootCAData, ""}, "holds a private key"}}}},
 			"[refuse rootCAData: holds a private key]"},
@@ -196,7 +201,7 @@ func TestWritesKeepTheObjectsOrderAndRemovalsComeLast(t *testing.T) {
 func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	const path = "/etc/docker/certs.d/r:5000/ca.crt"
 	before, after := entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleData, "r:5000", "s")
-	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Memory: Memory{Owned: owned(path, before)}})
+	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Known: known(before), Memory: Memory{Owned: owned(path, before)}})
 	if got := p.Owned[after.Key].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
 		t.Fatalf("claimed %v before the commit", got)
 	}

@@ -42,6 +42,12 @@ func (p Plan) String() string {
 	for _, k := range p.Kept {
 		fmt.Fprintf(&b, "keep    %s: %s\n", Printable(k.Key.String()), k.Reason)
 	}
+	for _, h := range p.Held {
+		fmt.Fprintf(&b, "hold    %s: %s\n", Printable(h.Key.String()), h.Reason)
+		if h.Cert != nil {
+			certLines(&b, "-", []pki.Cert{*h.Cert})
+		}
+	}
 	if b.Len() == 0 {
 		return "nothing to do\n"
 	}
@@ -52,4 +58,13 @@ func certLines(b *strings.Builder, sign string, certs []pki.Cert) {
 	for _, c := range certs {
 		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, Printable(c.Subject), c.NotAfter.UTC().Format("2006-01-02"))
 	}
+}
+
+// Format implements fmt.Formatter: an entry is its key and digest to every verb. Its bytes may be a
+// secret, and their only ways out are the request to the privileged half and the 0600 store.
+func (e Entry) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s %s", e.Key.String(), e.Digest) }
+
+// Format implements fmt.Formatter, as Entry's does.
+func (w CommitWrite) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "%s %s", w.Key.String(), DigestOf(w.Data))
 }

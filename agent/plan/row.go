@@ -13,7 +13,8 @@ import (
 )
 
 // RowID names one row of the host's file table. It is the JSON name of the object's field that
-// feeds the row, so that a person finds it in both places.
+// feeds the row, so that a person finds it in both places. The two kubeconfig rows are fed by the
+// ConfigMap and named after what they change.
 type RowID string
 
 // The rows that exist. A cluster cannot add one; a profile can only leave one out.
@@ -21,17 +22,59 @@ const (
 	KubeAPIServerServingCAData  RowID = "kubeAPIServerServingCAData" // the kubelet's client CA, despite its name
 	CloudProviderCAData         RowID = "cloudProviderCAData"
 	RootCAData                  RowID = "rootCAData"
+	KubeconfigCAData            RowID = "kubeconfigCAData"        // in the kubeconfig that the kubelet bootstraps with
+	KubeletKubeconfigCAData     RowID = "kubeletKubeconfigCAData" // in the one that it then lives on
 	AdditionalTrustBundle       RowID = "additionalTrustBundle"
 	ImageRegistryBundleData     RowID = "imageRegistryBundleData"
 	ImageRegistryBundleUserData RowID = "imageRegistryBundleUserData"
+	InternalRegistryPullSecret  RowID = "internalRegistryPullSecret"
 )
 
-// RowIDs lists every row in the order in which their files are renamed. Where two rows name the
-// same file (the two registry lists may), the later row wins, as OpenShift's user data does.
+// RowIDs lists every row in the order in which their files are renamed: trust before what needs it.
+// Where two rows name the same file (the two registry lists may), the later row wins, as OpenShift's
+// user data does.
 func RowIDs() []RowID {
-	return []RowID{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, AdditionalTrustBundle,
-		ImageRegistryBundleData, ImageRegistryBundleUserData}
+	return []RowID{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, KubeconfigCAData, KubeletKubeconfigCAData,
+		AdditionalTrustBundle, ImageRegistryBundleData, ImageRegistryBundleUserData, InternalRegistryPullSecret}
 }
+
+// Content is what a row's files hold, and so how bytes for it are judged.
+type Content string
+
+// Bundle is a set of CA certificates. RegistryBundle is one of a list of {file, data}, which may also
+// be a registry's own certificate. PullSecret is a docker config in JSON, and secret as a whole.
+// KubeconfigCA is a bundle that replaces one value inside a kubeconfig; the file around it is never
+// seen outside the privileged half.
+const (
+	Bundle         Content = "bundle"
+	RegistryBundle Content = "registry bundle"
+	PullSecret     Content = "pull secret"
+	KubeconfigCA   Content = "kubeconfig CA"
+)
+
+// Content of the row.
+func (id RowID) Content() Content {
+	switch id {
+	case ImageRegistryBundleData, ImageRegistryBundleUserData:
+		return RegistryBundle
+	case InternalRegistryPullSecret:
+		return PullSecret
+	case KubeconfigCAData, KubeletKubeconfigCAData:
+		return KubeconfigCA
+	}
+	return Bundle
+}
+
+// List tells the fields that are lists of {file, data} from those that are one value.
+func (id RowID) List() bool { return id.Content() == RegistryBundle }
+
+// Edits reports whether the row changes one value inside a file that somebody else makes. Such a file
+// keeps its mode and owner, and is not made if it is missing.
+func (id RowID) Edits() bool { return id.Content() == KubeconfigCA }
+
+// FromConfigMap reports whether the row takes from the ConfigMap, the second source, and not from the
+// controllerconfig.
+func (id RowID) FromConfigMap() bool { return id.Content() == KubeconfigCA }
 
 // Placeholders of Row.File. A row has at most one, and with one it manages many files.
 const (
@@ -58,16 +101,21 @@ type Row struct {
 	ID RowID
 	// File is an absolute, clean path with at most one placeholder.
 	File string
-	// Mode holds permission bits only.
+	// Mode holds permission bits only. Rows that edit have none.
 	Mode fs.FileMode
-	// UID and GID own the file.
+	// UID and GID own the file. Rows that edit name nobody.
 	UID, GID int
 	// FollowLink allows File to be a symbolic link owned by root: the file it points to is then the
 	// managed one. Without it a link is refused.
 	FollowLink bool
 	// OnChange names the allowlisted units that must load the row's files again when they change.
 	OnChange []string
+	// Verify are the consumers that are asked whether they use the file. A row with a placeholder has
+	// none.
+	Verify   []Consumer
 	Validate Validation
+	// Beside are the other programs that write the row's files: see Row.With.
+	Beside []Writer
 }
 
 // Key names one managed file: a row and, in rows with a placeholder, the entry (else empty).
@@ -123,6 +171,14 @@ func (r Row) Path(name string) (string, error) {
 		return "", fmt.Errorf("row %s has one file, and no entry %q", r.ID, name)
 	}
 	return r.File, nil
+}
+
+// PrivateKeys names the files that would hold the private key of a bundle called base, in the ways of
+// kubeadm (ca.crt, ca.key) and cfssl (ca.pem, ca-key.pem). A row never writes beside one: what lies
+// there is no bundle but a CA's own certificate, with which somebody signs.
+func PrivateKeys(base string) []string {
+	stem := strings.TrimSuffix(base, path.Ext(base))
+	return []string{stem + ".key", stem + "-key.pem"}
 }
 
 // RegistryName turns the `file` key of a registry entry into the directory name under certs.d:

@@ -3,9 +3,14 @@
 package plan
 
 import (
+	"net"
 	"path"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/objects"
 )
 
 func TestRegistryNames(t *testing.T) {
@@ -100,4 +105,63 @@ func FuzzPath(f *testing.F) {
 			t.Errorf("%q leads to %q", name, p)
 		}
 	})
+}
+
+// FuzzRegistryName: whatever the object calls a registry, its directory is one plain element of a
+// path that no other program reads as something else, or there is none.
+func FuzzRegistryName(f *testing.F) {
+	for _, s := range append(objects.Names(), "a..b", "....", "[::]..1", "a..0x10", "a..+1", "-a", "a-", "a.", strings.Repeat("a", 64)) {
+		f.Add(s)
+	}
+	row := Row{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
+	f.Fuzz(func(t *testing.T, file string) {
+		name := RegistryName(file)
+		if strings.Contains(name, "..") {
+			t.Errorf("%q becomes %q", file, name)
+		}
+		p, err := row.Path(name)
+		if err != nil {
+			if strings.ContainsFunc(err.Error(), unicode.IsControl) {
+				t.Errorf("the reason holds control characters: %q", err)
+			}
+			return
+		}
+		if p != "/etc/docker/certs.d/"+name+"/ca.crt" || path.Clean(p) != p {
+			t.Errorf("%q leads to %q", file, p)
+		}
+		if len(name) > 255 || strings.HasPrefix(name, ".") || strings.Contains(name, "..") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '\\' || r >= 0x7f }) {
+			t.Errorf("%q became the name %q", file, name)
+		}
+		if RegistryName(name) != name {
+			t.Errorf("%q becomes %q, and that another name again", file, name)
+		}
+		if host, port, err := net.SplitHostPort(name); err == nil {
+			if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > 65535 {
+				t.Errorf("%q became host %q and port %q", file, host, port)
+			}
+		}
+	})
+}
+
+func TestKeysLieBesideBundlesInTwoWays(t *testing.T) {
+	for base, want := range map[string]string{
+		"ca.crt": "ca.key ca-key.pem", "ca.pem": "ca.key ca-key.pem", "front-proxy-ca.crt": "front-proxy-ca.key front-proxy-ca-key.pem",
+		"bundle": "bundle.key bundle-key.pem", "a.b.crt": "a.b.key a.b-key.pem",
+	} {
+		if got := strings.Join(PrivateKeys(base), " "); got != want {
+			t.Errorf("beside %s: %s, want %s", base, got, want)
+		}
+	}
+}
+
+func TestAFileThatIsEditedMayHaveAnyModeAndOwner(t *testing.T) {
+	ca := []byte("x")
+	for id, want := range map[RowID]int{KubeconfigCAData: 0, KubeletKubeconfigCAData: 0, RootCAData: 1} {
+		e := Entry{Key: Key{Row: id}, Data: ca, Digest: DigestOf(ca)}
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}}, Policy: Policy{Rows: []Row{{ID: id, File: "/f", Mode: 0o644}}},
+			Observed: Observed{e.Key: {Kind: Regular, Digest: e.Digest, Mode: 0o600, UID: 1, GID: 2}}})
+		if len(p.Writes) != want {
+			t.Errorf("%s: %d writes because of mode and owner, want %d", id, len(p.Writes), want)
+		}
+	}
 }

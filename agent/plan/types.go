@@ -62,6 +62,8 @@ type Desired struct {
 	// Verified is set when the object was read over a verified connection since this host booted.
 	// What was merely remembered may repair files but not remove them.
 	Verified bool
+	// Partial is set as long as only the second source has been read, and nothing of the object.
+	Partial bool
 	// Entries hold what shall be on disk, in row order and then by name, each path once.
 	Entries []Entry
 	// Listed names the rows whose list was present and not empty: only there does a missing entry
@@ -69,13 +71,21 @@ type Desired struct {
 	Listed map[RowID]bool
 	// Refused is what was asked for and is not fit for the disk; the last good file stays.
 	Refused []Refusal
+	// Revoked names certificates that go at once, wherever the object does not publish them.
+	Revoked []pki.Fingerprint
+	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
+	// empty. Trust still grows.
+	Paused string
+	// Now is set by an operator who confirms every removal that the object asks for.
+	Now bool
 }
 
 // Entry is the content one file shall have.
 type Entry struct {
 	Key
-	// Data are the bytes as published, with a final newline.
-	Data   []byte
+	// Data are the bytes as published, with a final newline. They may be a secret: no verb of fmt and
+	// no encoding shows them.
+	Data   []byte `json:"-"`
 	Digest Digest
 	Certs  []pki.Cert
 	// Warnings say what is questionable about Data.
@@ -94,9 +104,10 @@ type Refusal struct {
 // FileKind tells what stands at a managed path.
 type FileKind string
 
-// Absent is the zero value. Irregular is anything that is not a regular file: a link that the row
-// does not allow, a directory, a device; it is refused, never replaced. Unreadable means that the
-// state could not be determined, and File.Reason says why.
+// Absent is the zero value. Irregular is anything that the row may not write over: what is not a
+// regular file (a link that the row does not allow, a directory, a device), a file with a private key
+// beside it, one that was to be edited and cannot; it is refused, never replaced. Unreadable means
+// that the state could not be determined, and File.Reason says why.
 const (
 	Absent     FileKind = ""
 	Regular    FileKind = "regular"
@@ -104,7 +115,9 @@ const (
 	Unreadable FileKind = "unreadable"
 )
 
-// File is what was observed at a managed path. The zero value means that nothing is there.
+// File is what was observed at a managed path. The zero value means that nothing is there. Of a
+// kubeconfig, Digest and Data are those of its CA data alone, as PEM with a final newline; of a pull
+// secret there is no Data.
 type File struct {
 	Kind   FileKind    `json:"kind,omitempty"`
 	Digest Digest      `json:"digest,omitzero"`
@@ -114,6 +127,9 @@ type File struct {
 	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
 	// or later.
 	Changed time.Time `json:"changed,omitzero"`
+	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
+	// the writer out. The file can be seen and not changed.
+	Closed bool `json:"closed,omitempty"`
 	// Reason explains Irregular and Unreadable.
 	Reason string `json:"reason,omitempty"`
 	// Data holds the bytes if, and only if, they were asked for: see Query.Known.
@@ -152,10 +168,12 @@ type CommitRemoval struct {
 type Verb string
 
 // The verbs that the allowlist may grant. There is no start (on systemd 257 a grant of it lets the
-// user create transient units), no stop, no enable.
+// user create transient units), no stop, no enable. Restart is for our own oneshots alone: each run of
+// one is a load, so it is run although it is inactive.
 const (
 	Reload     Verb = "reload"
 	TryRestart Verb = "try-restart"
+	Restart    Verb = "restart"
 )
 
 // Unit is one entry of the no-reboot allowlist.
@@ -168,14 +186,24 @@ type Unit struct {
 
 // UnitState is what systemd says about a unit. The zero value is a unit that does not exist.
 type UnitState struct {
+	// Exists is false if there is no such unit, or it is masked: systemd then refuses every verb.
+	Exists bool
 	// Active is true while the unit runs or is about to (active, activating, reloading).
 	Active bool
-	// Boot and Invocation identify this run of the unit: sd_id128_get_boot(3) and InvocationID of
-	// systemd.exec(5).
+	// Failed is true if the last run ended badly.
+	Failed bool
+	// Busy is true while systemd has a job for the unit, whoever asked for it.
+	Busy bool
+	// Boot and Invocation identify this run of the unit, or the last one: sd_id128_get_boot(3) and
+	// InvocationID of systemd.exec(5), which is empty once systemd has forgotten the unit.
 	Boot, Invocation string
 	// Since is when this run left the inactive state (InactiveExitTimestamp), before it read any
 	// file.
 	Since time.Time
+	// StartBurst is how often systemd starts the unit within StartInterval before it lets it fail:
+	// StartLimitBurst= of systemd.unit(5). Zero means that there is no limit.
+	StartBurst    int
+	StartInterval time.Duration
 }
 
 // Loaded is what the agent remembers of one unit.
@@ -201,12 +229,14 @@ type Claim struct {
 type Memory struct {
 	Owned map[Key]Claim
 	Units map[string]Loaded
+	Holds map[HoldKey]Hold
 }
 
 // Policy is the administrator's word: the host's file table and the no-reboot allowlist.
 type Policy struct {
 	Rows  []Row
 	Units []Unit
+	Trust Trust
 }
 
 // Row finds a row by its id.

@@ -40,6 +40,7 @@ type stateSpec struct {
 	EarliestExpiry time.Time      `json:"earliestExpiry,omitzero"`
 	Files          []stateFile    `json:"files,omitempty"`
 	Owed           []stateOwed    `json:"owed,omitempty"`
+	Breaker        *stateBreaker  `json:"breaker,omitempty"`
 	Identity       *stateIdentity `json:"identity,omitempty"`
 }
 
@@ -61,12 +62,20 @@ type stateFile struct {
 	SHA256         plan.Digest `json:"sha256,omitzero"`
 	Certificates   []string    `json:"certificates,omitempty"`
 	EarliestExpiry time.Time   `json:"earliestExpiry,omitzero"`
+	// Use is left out while it may still change by itself.
+	Use plan.Liveness `json:"use,omitempty"`
 }
 
 type stateOwed struct {
 	Unit   string `json:"unit"`
 	Verb   string `json:"verb"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type stateBreaker struct {
+	Unit   string    `json:"unit"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // body is the object as JSON. Without a heartbeat it holds only what tells one state from another.
@@ -85,16 +94,24 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		o.Spec.Synced = stateSynced{UID: plan.Printable(s.Object.UID), ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
-		o.Spec.Files = append(o.Spec.Files, stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints, EarliestExpiry: f.Expires})
+		file := stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints, EarliestExpiry: f.Expires}
+		if use := f.Use(); use != plan.NotYet {
+			file.Use = use
+		}
+		o.Spec.Files = append(o.Spec.Files, file)
 		if e := o.Spec.EarliestExpiry; e.IsZero() || !f.Expires.IsZero() && f.Expires.Before(e) {
 			o.Spec.EarliestExpiry = f.Expires
 		}
 	}
 	for _, u := range s.Units {
-		if u.State != "loaded" && u.State != "not running" {
+		if u.owed() {
 			o.Spec.Owed = append(o.Spec.Owed, stateOwed{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
 		}
+		if o.Spec.Breaker == nil && !u.BreakerOpened.IsZero() {
+			o.Spec.Breaker = &stateBreaker{Unit: u.Name, Since: u.BreakerOpened.Truncate(time.Second), Reason: cut(u.Reason)}
+		}
 	}
+	o.Spec.Counts.Held = len(s.Held)
 	o.Spec.Counts.Files, o.Spec.Counts.Owed = len(s.Files), len(o.Spec.Owed)
 	b, err := json.Marshal(o)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,8 @@ type Status struct {
 	Reason string      `json:"reason,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 	Object plan.Object `json:"object,omitzero"`
+	// ConfigMap is the second source; nil if no row takes from it.
+	ConfigMap *Source `json:"configMap,omitempty"`
 	// Identity is the agent's own; nil if something else maintains it.
 	Identity *Identity `json:"identity,omitempty"`
 	// Synced is when the host last was as the object wants it, refusals aside.
@@ -50,9 +53,23 @@ type Status struct {
 	// Refused and Kept are asked for and not done, and no longer asked for and still there.
 	Refused []plan.Refusal `json:"refused,omitempty"`
 	Kept    []plan.Refusal `json:"kept,omitempty"`
+	// Conflicts are the files that somebody else keeps changing.
+	Conflicts []Conflict `json:"conflicts,omitempty"`
+	// Held are removals of trust that wait.
+	Held []Held `json:"held,omitempty"`
+	// Paused is the reason for which nothing is taken away and no unit acted on for now.
+	Paused string `json:"paused,omitempty"`
+	// Operator is what an operator of this host applied by hand; nil if nothing.
+	Operator *Operator `json:"operator,omitempty"`
 	// Writes counts files written since the agent started, Actions unit actions by outcome.
 	Writes  uint64        `json:"writes"`
 	Actions ActionCounter `json:"actions"`
+}
+
+// Source is how following something stands.
+type Source struct {
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Identity is as whom the agent speaks to the API server, and how it stands with that.
@@ -88,16 +105,69 @@ type File struct {
 	Fingerprints []string  `json:"fingerprints,omitempty"`
 	Expires      time.Time `json:"expires,omitzero"`
 	Warnings     []string  `json:"warnings,omitempty"`
+	// Consumers are those who are asked whether they use the file.
+	Consumers []Consumer `json:"consumers,omitempty"`
+}
+
+// Use is how the consumers of the file stand with it, by the one that stands worst; empty if there
+// are none.
+func (f File) Use() plan.Liveness {
+	for _, state := range []plan.Liveness{plan.Stale, plan.NotYet, plan.Unprovable, plan.Live} {
+		if slices.ContainsFunc(f.Consumers, func(c Consumer) bool { return c.State == state }) {
+			return state
+		}
+	}
+	return ""
+}
+
+// Consumer is one who uses a file, and whether it was seen to.
+type Consumer struct {
+	Kind    plan.ConsumerKind `json:"kind"`
+	Address string            `json:"address"`
+	// State is live, "not yet", stale or unprovable.
+	State  plan.Liveness `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+	Since  time.Time     `json:"since,omitzero"`
+}
+
+// Operator is content that was applied by hand.
+type Operator struct {
+	ID     string    `json:"id"`
+	Source string    `json:"source"`
+	At     time.Time `json:"at"`
+	// State is "in force", or "overtaken by the object".
+	State string `json:"state"`
+}
+
+// Conflict is a file that somebody else keeps changing, and how often it was repaired lately.
+type Conflict struct {
+	plan.Key
+	Path    string `json:"path"`
+	Repairs int    `json:"repairs"`
+}
+
+// Held is one removal of trust that waits: of a certificate, or without a fingerprint of a whole file.
+type Held struct {
+	plan.Key
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Subject     string `json:"subject,omitempty"`
+	// Until is when it goes if nothing else is in the way; zero if that is not only a matter of time.
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason"`
 }
 
 // Unit is one entry of the allowlist.
 type Unit struct {
 	Name string    `json:"name"`
 	Verb plan.Verb `json:"verb"`
-	// State is loaded, owed, running, failed, unknown or "not running".
+	// State is loaded, owed, running, overdue (the job takes too long), failed (and tried again),
+	// "breaker open" (failed too often, and tried rarely), refused (it would act on units that nobody
+	// allowed), unknown or "not running".
 	State  string    `json:"state"`
 	Reason string    `json:"reason,omitempty"`
 	Paid   time.Time `json:"paid,omitzero"`
+	// BreakerOpened is when the breaker opened; zero while it is closed.
+	BreakerOpened time.Time `json:"breakerOpened,omitzero"`
 }
 
 // Reporter publishes Status values. It is not safe for concurrent use.
@@ -165,6 +235,9 @@ func (s Status) Sentence() string {
 	if i := s.Identity; i != nil && i.Serial != "" && (i.State != "active" || i.Reason != "") {
 		line += strings.TrimSuffix("; identity "+i.State+": "+i.Reason, ": ")
 	}
+	if c := s.ConfigMap; c != nil && c.State != "following" {
+		line += strings.TrimSuffix("; the ConfigMap: "+c.State+": "+c.Reason, ": ")
+	}
 	if v := s.Object.ResourceVersion; v != "" {
 		line += fmt.Sprintf("; %d files from version %s", len(s.Files), plan.Printable(v))
 	}
@@ -174,57 +247,100 @@ func (s Status) Sentence() string {
 	if n := len(s.Refused); n > 0 {
 		line += fmt.Sprintf("; %d refused", n)
 	}
-	if n := s.count("owed") + s.count("failed") + s.count("unknown"); n > 0 {
-		line += fmt.Sprintf("; %d unit actions owed", n)
+	if n := len(s.Conflicts); n > 0 {
+		line += fmt.Sprintf("; %d files that somebody else keeps changing", n)
+	}
+	stale := 0
+	for _, f := range s.Files {
+		if f.Use() == plan.Stale {
+			stale++
+		}
+	}
+	if stale > 0 {
+		line += fmt.Sprintf("; %d files not in use", stale)
+	}
+	if n := len(s.Held); n > 0 {
+		line += fmt.Sprintf("; %d removals held", n)
+	}
+	if o := s.Operator; o != nil && o.State == "in force" {
+		line += "; applied by hand: " + o.Source
+	}
+	if s.Paused != "" {
+		line += "; paused: " + s.Paused
+	}
+	owed := 0
+	for _, u := range s.Units {
+		switch {
+		case !u.BreakerOpened.IsZero():
+			line += fmt.Sprintf("; %s %s fails again and again", u.Verb, u.Name)
+		case u.State == "refused":
+			line += fmt.Sprintf("; %s %s refused", u.Verb, u.Name)
+		case u.owed() && u.State != "running":
+			owed++
+		}
+	}
+	if owed > 0 {
+		line += fmt.Sprintf("; %d unit actions owed", owed)
 	}
 	return line
 }
 
-func (s Status) count(state string) (n int) {
-	for _, u := range s.Units {
-		if u.State == state {
-			n++
-		}
-	}
-	return n
+// owed tells whether the unit may have to load its files again.
+func (u Unit) owed() bool { return u.State != "loaded" && u.State != "not running" }
+
+// Acting tells whether a unit action is owed or under way, rather than stuck.
+func (s Status) Acting() bool {
+	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == "owed" || u.State == "running" })
 }
 
 // writeMetrics renders s in the text format. Names and meanings are listed in docs/usage/metrics.md.
 func (s Status) writeMetrics(w io.Writer) {
 	gauge := func(name string, v uint64) { metrics.WriteGaugeUint64(w, name, v) }
-	following := uint64(0)
-	if s.State == "following" {
-		following = 1
+	gauge("node_cert_agent_following", truth(s.State == "following"))
+	if c := s.ConfigMap; c != nil {
+		gauge("node_cert_agent_configmap_following", truth(c.State == "following"))
 	}
-	gauge("node_cert_agent_following", following)
 	if i := s.Identity; i != nil {
 		gauge("node_cert_agent_identity_expiry_timestamp_seconds", seconds(i.Expires))
 		gauge("node_cert_agent_identity_renewal_timestamp_seconds", seconds(i.Renew))
-		healthy := uint64(0)
-		if i.State == "active" || i.State == "renewing" {
-			healthy = 1
-		}
-		gauge("node_cert_agent_identity_healthy", healthy)
+		gauge("node_cert_agent_identity_healthy", truth(i.State == "active" || i.State == "renewing"))
 	}
 	gauge("node_cert_agent_synced_timestamp_seconds", seconds(s.Synced))
 	gauge("node_cert_agent_refused", uint64(len(s.Refused)))
 	gauge("node_cert_agent_kept", uint64(len(s.Kept)))
+	gauge("node_cert_agent_conflicts", uint64(len(s.Conflicts)))
+	gauge("node_cert_agent_held", uint64(len(s.Held)))
+	gauge("node_cert_agent_paused", truth(s.Paused != ""))
 	metrics.WriteCounterUint64(w, "node_cert_agent_file_writes_total", s.Writes)
 	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="paid"}`, s.Actions.Paid)
 	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="failed"}`, s.Actions.Failed)
 	for _, f := range s.Files {
+		if f.Certificates == 0 {
+			continue // a pull secret: an expiry of 0 would look like one long past
+		}
 		labels := fmt.Sprintf("{row=%q,entry=%q}", f.Row, f.Name)
 		gauge("node_cert_agent_file_certificates"+labels, uint64(f.Certificates))
 		gauge("node_cert_agent_file_expiry_timestamp_seconds"+labels, seconds(f.Expires))
 		gauge("node_cert_agent_file_warnings"+labels, uint64(len(f.Warnings)))
+		for _, c := range f.Consumers {
+			labels := fmt.Sprintf("{row=%q,kind=%q,address=%q}", f.Row, c.Kind, c.Address)
+			gauge("node_cert_agent_consumer_live"+labels, truth(c.State == plan.Live))
+			gauge("node_cert_agent_consumer_stale"+labels, truth(c.State == plan.Stale))
+		}
 	}
 	for _, u := range s.Units {
-		owed := uint64(1)
-		if u.State == "loaded" || u.State == "not running" {
-			owed = 0
-		}
-		gauge(fmt.Sprintf("node_cert_agent_unit_owed{unit=%q}", u.Name), owed)
+		label := fmt.Sprintf("{unit=%q}", u.Name)
+		gauge("node_cert_agent_unit_owed"+label, truth(u.owed()))
+		gauge("node_cert_agent_unit_breaker_open"+label, truth(!u.BreakerOpened.IsZero()))
 	}
+}
+
+// truth is 1 or 0.
+func truth(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // seconds is the Unix time; 0 stands for never.

@@ -17,7 +17,8 @@ func sample() Status {
 	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"}, Synced: time.Unix(1e9, 0).UTC(),
 		Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1}, State: "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
-		Units:  []Unit{{Name: "a.service", Verb: plan.Reload, State: "loaded"}, {Name: "b.service", Verb: plan.Reload, State: "owed"}},
+		Units: []Unit{{Name: "a.service", Verb: plan.Reload, State: "loaded"}, {Name: "b.service", Verb: plan.Reload, State: "owed"},
+			{Name: "c.service", Verb: plan.TryRestart, State: "breaker open", Reason: "job-failed", BreakerOpened: time.Unix(1e9, 0).UTC()}},
 		Writes: 3}
 }
 
@@ -45,12 +46,15 @@ func TestPublishShowsTheSameFactsThreeTimes(t *testing.T) {
 		"node_cert_agent_file_writes_total 3",
 		`node_cert_agent_unit_owed{unit="a.service"} 0`,
 		`node_cert_agent_unit_owed{unit="b.service"} 1`,
+		`node_cert_agent_unit_breaker_open{unit="b.service"} 0`,
+		`node_cert_agent_unit_owed{unit="c.service"} 1`,
+		`node_cert_agent_unit_breaker_open{unit="c.service"} 1`,
 	} {
 		if !strings.Contains(files[MetricsFile], line+"\n") {
 			t.Errorf("metrics lack %q in\n%s", line, files[MetricsFile])
 		}
 	}
-	if want := []string{"STATUS=following; 1 files from version 42; 1 unit actions owed"}; !reflect.DeepEqual(*notes, want) {
+	if want := []string{"STATUS=following; 1 files from version 42; try-restart c.service fails again and again; 1 unit actions owed"}; !reflect.DeepEqual(*notes, want) {
 		t.Errorf("notified %q, want %q", *notes, want)
 	}
 }
@@ -86,10 +90,91 @@ func TestSentences(t *testing.T) {
 		"following":                                {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
 		"following; identity suspect: it said 401": {State: "following", Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
 		"no identity: pending: patience":           {State: "no identity", Reason: "pending: patience", Identity: &Identity{State: "pending", Reason: "patience"}},
+		"following; try-restart a.service refused; 2 unit actions owed": {State: "following", Units: []Unit{{Name: "a.service", Verb: plan.TryRestart, State: "refused"},
+			{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "loaded"}, {State: "not running"}}},
 		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full", Refused: make([]plan.Refusal, 1)},
 	} {
 		if got := s.Sentence(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
+	var o stateObject
+	if err := json.Unmarshal(body(sample(), "n1", time.Time{}), &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.Spec.Counts.Owed != 2 || len(o.Spec.Owed) != 2 || o.Spec.Owed[0].Unit != "b.service" {
+		t.Errorf("owed is %+v", o.Spec.Owed)
+	}
+	want := stateBreaker{Unit: "c.service", Since: time.Unix(1e9, 0).UTC(), Reason: "job-failed"}
+	if b := o.Spec.Breaker; b == nil || *b != want {
+		t.Errorf("the breaker is %+v, want %+v", b, want)
+	}
+	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "loaded"}}}, "n1", time.Time{})), "breaker") {
+		t.Error("a breaker that is closed is reported")
+	}
+}
+
+func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
+	r, files, notes := capture()
+	s := Status{State: "following", Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Consumers: []Consumer{
+		{Kind: plan.ClientCA, Address: "127.0.0.1:1", State: plan.Live}, {Kind: plan.Serving, Address: "127.0.0.1:2", State: plan.Stale}}}}}
+	_ = r.Publish(s)
+	for _, line := range []string{
+		`node_cert_agent_consumer_live{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 1`,
+		`node_cert_agent_consumer_stale{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 0`,
+		`node_cert_agent_consumer_live{row="rootCAData",kind="serving",address="127.0.0.1:2"} 0`,
+		`node_cert_agent_consumer_stale{row="rootCAData",kind="serving",address="127.0.0.1:2"} 1`,
+	} {
+		if !strings.Contains(files[MetricsFile], line+"\n") {
+			t.Errorf("metrics lack %q in\n%s", line, files[MetricsFile])
+		}
+	}
+	if want := []string{"STATUS=following; 1 files not in use"}; !reflect.DeepEqual(*notes, want) {
+		t.Errorf("notified %q, want %q", *notes, want)
+	}
+	for want, states := range map[plan.Liveness][]plan.Liveness{
+		"": {}, plan.Live: {plan.Live, plan.Live}, plan.Unprovable: {plan.Live, plan.Unprovable},
+		plan.NotYet: {plan.NotYet, plan.Unprovable}, plan.Stale: {plan.NotYet, plan.Stale},
+	} {
+		var f File
+		for _, state := range states {
+			f.Consumers = append(f.Consumers, Consumer{State: state})
+		}
+		if got := f.Use(); got != want {
+			t.Errorf("of %q got %q, want %q", states, got, want)
+		}
+		use := ""
+		if want != "" && want != plan.NotYet { // which would change by itself
+			use = `,"use":"` + string(want) + `"`
+		}
+		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b, `"files":[{"row":"","name":""`+use+"}]") {
+			t.Errorf("the state object of %q is\n%s", states, b)
+		}
+	}
+}
+
+func TestTheSecondSourceIsShownAndAPullSecretNeverExpires(t *testing.T) {
+	r, files, notes := capture()
+	s := sample()
+	s.ConfigMap = &Source{State: "forbidden", Reason: "not you"}
+	s.Files = append(s.Files, File{Key: plan.Key{Row: plan.InternalRegistryPullSecret}, State: "in place"})
+	if err := r.Publish(s); err != nil {
+		t.Fatal(err)
+	}
+	if want := "STATUS=following; the ConfigMap: forbidden: not you; 2 files from version 42; try-restart c.service fails again and again; 1 unit actions owed"; (*notes)[0] != want {
+		t.Errorf("notified %q, want %q", (*notes)[0], want)
+	}
+	if m := files[MetricsFile]; !strings.Contains(m, "node_cert_agent_configmap_following 0\n") || strings.Contains(m, "internalRegistryPullSecret") {
+		t.Errorf("metrics are\n%s", m)
+	}
+	s.ConfigMap.State, s.ConfigMap.Reason = "following", ""
+	if err := r.Publish(s); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(files[MetricsFile], "node_cert_agent_configmap_following 1\n") || strings.Contains((*notes)[1], "ConfigMap") {
+		t.Errorf("notified %q, metrics are\n%s", (*notes)[1], files[MetricsFile])
 	}
 }

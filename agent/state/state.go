@@ -11,6 +11,8 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +22,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -51,6 +54,18 @@ type State struct {
 	// LastGood is what the object last asked for, without content.
 	LastGood []Remembered
 	Object   plan.Object
+	// Projection is what the object itself last asked for (plan.Desired.Projection).
+	Projection plan.Digest
+	// Operator is how it stands with the operator's word.
+	Operator Operator
+}
+
+// Operator remembers which Applied was seen, and what the object asked for then.
+type Operator struct {
+	ID   string      `json:"id"`
+	Base plan.Digest `json:"base,omitzero"`
+	// Overtaken is set once the object asked for something else than Base.
+	Overtaken bool `json:"overtaken,omitempty"`
 }
 
 // Remembered is one file of the last good version; its bytes are the blob of that digest.
@@ -79,6 +94,17 @@ type body struct {
 	LastGood []Remembered           `json:"lastGood,omitempty"`
 	Owned    []owned                `json:"owned,omitempty"`
 	Units    map[string]plan.Loaded `json:"units,omitempty"`
+	Holds    []hold                 `json:"holds,omitempty"`
+
+	Projection plan.Digest `json:"projection,omitzero"`
+	Operator   Operator    `json:"operator,omitzero"`
+}
+
+// hold is one entry of plan.Memory.Holds; without a certificate it is about the whole file.
+type hold struct {
+	plan.Key
+	Cert plan.Digest `json:"cert,omitzero"`
+	plan.Hold
 }
 
 type owned struct {
@@ -130,9 +156,15 @@ func decode(data []byte) (State, error) {
 	if err := json.Unmarshal(d.Body, &b); err != nil {
 		return State{}, errors.New("body is not what we wrote")
 	}
-	st := State{Object: b.Object, LastGood: b.LastGood, Memory: plan.Memory{Owned: make(map[plan.Key]plan.Claim, len(b.Owned)), Units: b.Units}}
+	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[plan.Key]plan.Claim, len(b.Owned)), Units: b.Units}}
 	for _, o := range b.Owned {
 		st.Owned[o.Key] = o.Claim
+	}
+	for _, h := range b.Holds {
+		if st.Holds == nil {
+			st.Holds = make(map[plan.HoldKey]plan.Hold, len(b.Holds))
+		}
+		st.Holds[plan.HoldKey{Key: h.Key, Cert: pki.Fingerprint(h.Cert)}] = h.Hold
 	}
 	return st, nil
 }
@@ -159,11 +191,17 @@ func (s *Store) Save(st State) error {
 }
 
 func encode(st State) ([]byte, error) {
-	b := body{Object: st.Object, LastGood: st.LastGood, Units: st.Units}
+	b := body{Object: st.Object, LastGood: st.LastGood, Units: st.Units, Projection: st.Projection, Operator: st.Operator}
 	for k, c := range st.Owned {
 		b.Owned = append(b.Owned, owned{k, c})
 	}
 	slices.SortFunc(b.Owned, func(x, y owned) int { return plan.CompareKeys(x.Key, y.Key) })
+	for k, h := range st.Holds {
+		b.Holds = append(b.Holds, hold{k.Key, plan.Digest(k.Cert), h})
+	}
+	slices.SortFunc(b.Holds, func(x, y hold) int {
+		return cmp.Or(plan.CompareKeys(x.Key, y.Key), bytes.Compare(x.Cert[:], y.Cert[:]))
+	})
 	raw, err := json.Marshal(b)
 	if err != nil {
 		return nil, err

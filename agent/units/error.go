@@ -45,6 +45,10 @@ func (e *Error) Error() string {
 	return verb + " " + e.Unit + ": " + string(e.Reason) + ": " + e.Detail
 }
 
+// Unreachable tells a failure of the bus from one of the unit: the job may be under way, or never have
+// been.
+func (e *Error) Unreachable() bool { return e.Reason == Unreachable }
+
 // reasons sort the names of D-Bus errors. Those of systemd are in its bus-common-errors.h.
 var reasons = map[string]Reason{
 	"org.freedesktop.DBus.Error.AccessDenied":                     Denied,

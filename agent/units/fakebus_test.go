@@ -4,9 +4,11 @@ package units
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,6 +26,9 @@ type fakeUnit struct {
 	invocation   byte
 	since        time.Time
 	cannotReload bool
+	load         string // LoadState; empty means loaded
+	kind, result string // Type and Result of a service
+	more         map[string]any
 	// act is called for each job in place of the usual "done".
 	act func(u *fakeUnit) (result string)
 	// deny is the name of the error that a job is answered with.
@@ -44,6 +49,7 @@ type fakeBus struct {
 	clients  map[*fakeClient]bool
 	units    map[string]*fakeUnit
 	jobs     int
+	says     map[string]string // properties of the manager and of polkit, by interface
 	// forge sends a false end of each job, as any user of a bus can, before the job begins.
 	forge bool
 	// early announces the end of a job before its path is answered.
@@ -204,27 +210,63 @@ func (c *fakeClient) call(m *dbus.Message) {
 		c.reply(m, owner)
 	case "GetAll":
 		c.properties(m, header(dbus.FieldPath))
-	case "ReloadUnit", "TryRestartUnit":
+	case "Get":
+		c.serviceProperty(m, header(dbus.FieldPath))
+	case "ReloadUnit", "TryRestartUnit", "RestartUnit":
 		c.job(m, member, m.Body[0].(string), m.Body[1].(string))
 	default:
 		c.fail(m, "org.freedesktop.DBus.Error.UnknownMethod", member)
 	}
 }
 
+// unit finds the unit whose object this is. systemd's own escaping of this test's names: only "." and
+// "-" need any.
+func (b *fakeBus) unit(path string) *fakeUnit {
+	for name, u := range b.units {
+		if strings.HasSuffix(path, "/"+strings.NewReplacer(".", "_2e", "-", "_2d").Replace(name)) {
+			return u
+		}
+	}
+	return nil
+}
+
 func (c *fakeClient) properties(m *dbus.Message, path string) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
-	props := map[string]dbus.Variant{"ActiveState": dbus.MakeVariant("inactive"), "SubState": dbus.MakeVariant("dead"),
-		"InvocationID": dbus.MakeVariant([]byte{}), "InactiveExitTimestamp": dbus.MakeVariant(uint64(0))}
-	for name, u := range c.bus.units {
-		// systemd's own escaping of this test's names: only "." and "-" need any.
-		if strings.HasSuffix(path, "/"+strings.NewReplacer(".", "_2e", "-", "_2d").Replace(name)) && u.active != "" {
-			props["ActiveState"], props["SubState"] = dbus.MakeVariant(u.active), dbus.MakeVariant(u.sub)
-			props["InvocationID"] = dbus.MakeVariant([]byte(strings.Repeat(string(rune(u.invocation)), 16)))
-			props["InactiveExitTimestamp"] = dbus.MakeVariant(uint64(u.since.UnixMicro()))
+	values := map[string]any{"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "InvocationID": []byte{}, "InactiveExitTimestamp": uint64(0)}
+	if u := c.bus.unit(path); u != nil {
+		values["LoadState"] = cmp.Or(u.load, "loaded")
+		values["ActiveState"], values["SubState"] = cmp.Or(u.active, "inactive"), u.sub
+		if u.invocation != 0 {
+			values["InvocationID"] = []byte(strings.Repeat(string(rune(u.invocation)), 16))
+			values["InactiveExitTimestamp"] = uint64(u.since.UnixMicro())
 		}
+		maps.Copy(values, u.more)
+	}
+	props := map[string]dbus.Variant{}
+	for name, v := range values {
+		props[name] = dbus.MakeVariant(v)
 	}
 	c.reply(m, props)
+}
+
+func (c *fakeClient) serviceProperty(m *dbus.Message, path string) {
+	c.bus.mu.Lock()
+	defer c.bus.mu.Unlock()
+	u, name := c.bus.unit(path), m.Body[1].(string)
+	if version, ok := c.bus.says[m.Body[0].(string)]; ok && (name == "Version" || name == "BackendVersion") {
+		c.reply(m, dbus.MakeVariant(version))
+		return
+	}
+	if iface := m.Body[0]; u == nil || iface != serviceIface {
+		c.fail(m, "org.freedesktop.DBus.Error.UnknownProperty", fmt.Sprint(iface))
+		return
+	}
+	if pid, ok := u.more[name]; ok {
+		c.reply(m, dbus.MakeVariant(pid))
+		return
+	}
+	c.reply(m, dbus.MakeVariant(map[string]string{"Type": u.kind, "Result": u.result}[name]))
 }
 
 func (c *fakeClient) job(m *dbus.Message, method, name, mode string) {

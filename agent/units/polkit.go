@@ -41,7 +41,7 @@ polkit.addRule(function (action, subject) {
 // PolkitRule is the rule, for rules.d of polkit(8), that lets the user do to each unit what the
 // allowlist says, and nothing else. It is the same text for the same list in any order. Verbs are
 // those that systemd passes with org.freedesktop.systemd1.manage-units, which are the names of its
-// job types; entries with other verbs than reload and try-restart are left out.
+// job types; entries with other verbs than reload, try-restart and restart are left out.
 func PolkitRule(user string, units []plan.Unit) string {
 	allowed := [][2]string{}
 	for _, u := range units {

@@ -77,7 +77,9 @@ func TestThePolkitRuleListsExactlyTheAllowlist(t *testing.T) {
 			[]plan.Unit{{Name: "b.service", Verb: plan.Reload}, {Name: "a.service", Verb: plan.Reload}, {Name: "b.service", Verb: plan.Reload}},
 			[][2]string{{"a.service", "reload"}, {"b.service", "reload"}}},
 		"other verbs are left out": {
-			[]plan.Unit{{Name: "a.service", Verb: "start"}, {Name: "b.service", Verb: ""}, {Name: "c.service", Verb: "restart"}}, nil},
+			[]plan.Unit{{Name: "a.service", Verb: "start"}, {Name: "b.service", Verb: ""}, {Name: "c.service", Verb: "reload-or-restart"}}, nil},
+		"a oneshot may be restarted": {
+			[]plan.Unit{{Name: "a.service", Verb: plan.Restart}}, [][2]string{{"a.service", "restart"}}},
 		"a quote does not end the string": {
 			[]plan.Unit{{Name: "a\"]]; polkit.log(\"\n</script>\u2028", Verb: plan.Reload}},
 			[][2]string{{"a\"]]; polkit.log(\"\n</script>\u2028", "reload"}}},
@@ -108,7 +110,7 @@ func FuzzPolkitRuleAllowsNothingThatIsNotListed(f *testing.F) {
 		}
 		for _, pair := range allowed {
 			listed := slices.ContainsFunc(units, func(u plan.Unit) bool {
-				return u.Name == pair[0] && string(u.Verb) == pair[1] && (u.Verb == plan.Reload || u.Verb == plan.TryRestart)
+				return u.Name == pair[0] && string(u.Verb) == pair[1] && slices.Contains([]plan.Verb{plan.Reload, plan.TryRestart, plan.Restart}, u.Verb)
 			})
 			// What is not UTF-8 becomes U+FFFD, which no unit name holds.
 			if !listed && !strings.ContainsRune(pair[0], utf8.RuneError) {

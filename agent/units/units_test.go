@@ -5,9 +5,13 @@ package units
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godbus/dbus/v5"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
@@ -42,29 +46,54 @@ func reason(t *testing.T, err error) Reason {
 }
 
 func TestStateSaysWhetherAUnitRuns(t *testing.T) {
-	running := plan.UnitState{Active: true, Boot: "boot-1", Invocation: strings.Repeat("07", 16), Since: since}
+	run := plan.UnitState{Exists: true, Boot: "boot-1", Invocation: strings.Repeat("07", 16), Since: since}
+	with := func(change func(*plan.UnitState)) plan.UnitState {
+		s := run
+		change(&s)
+		return s
+	}
+	running := with(func(s *plan.UnitState) { s.Active = true })
 	tests := map[string]struct {
-		active string
-		want   plan.UnitState
+		unit fakeUnit
+		want plan.UnitState
 	}{
-		"an active unit runs":                   {"active", running},
-		"a starting unit is about to":           {"activating", running},
-		"a reloading unit runs":                 {"reloading", running},
-		"a refreshing unit runs":                {"refreshing", running},
-		"a stopping unit will read its files":   {"deactivating", plan.UnitState{}},
-		"a failed unit will read its files":     {"failed", plan.UnitState{}},
-		"an inactive unit will read its files":  {"inactive", plan.UnitState{}},
-		"a unit that does not exist is no unit": {"", plan.UnitState{}},
+		"an active unit runs":                  {fakeUnit{active: "active"}, running},
+		"a starting unit is about to":          {fakeUnit{active: "activating"}, running},
+		"a reloading unit runs":                {fakeUnit{active: "reloading"}, running},
+		"a refreshing unit runs":               {fakeUnit{active: "refreshing"}, running},
+		"a stopping unit will read its files":  {fakeUnit{active: "deactivating"}, run},
+		"an inactive unit will read its files": {fakeUnit{active: "inactive"}, run},
+		"a failed unit is known to have failed": {fakeUnit{active: "failed"},
+			with(func(s *plan.UnitState) { s.Failed = true })},
+		"a masked unit is none, although it runs":         {fakeUnit{active: "active", load: "masked"}, plan.UnitState{}},
+		"a unit whose file is gone is none":               {fakeUnit{active: "active", load: "not-found"}, plan.UnitState{}},
+		"a unit whose new file is wrong is still the one": {fakeUnit{active: "active", load: "bad-setting"}, running},
+		"a unit with a job is busy": {fakeUnit{active: "active", more: map[string]any{"Job": job{7, jobPath(7)}}},
+			with(func(s *plan.UnitState) { s.Active, s.Busy = true, true })},
+		"a unit without a job is not": {fakeUnit{active: "active", more: map[string]any{"Job": job{0, "/"}}}, running},
+		"a unit has a start limit": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}},
+			with(func(s *plan.UnitState) { s.Active, s.StartBurst, s.StartInterval = true, 5, 10*time.Second })},
+		"a limit over no time is none":            {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(0)}}, running},
+		"a limit over all time is not understood": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(math.MaxUint64)}}, running},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			b := newFakeBus(t, map[string]*fakeUnit{"a-b.service": {active: tt.active, invocation: 7, since: since}})
-			have, err := connected(t, b).State(within(t), "a-b.service")
+			tt.unit.invocation, tt.unit.since = 7, since
+			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).State(within(t), "a-b.service")
 			if err != nil || have != tt.want {
 				t.Errorf("have %+v, %v", have, err)
 			}
 		})
 	}
+	if have, err := connected(t, newFakeBus(t, nil)).State(within(t), "a.service"); err != nil || have != (plan.UnitState{}) {
+		t.Errorf("a unit that does not exist: have %+v, %v", have, err)
+	}
+}
+
+// job is the type of a unit's property Job.
+type job struct {
+	ID   uint32
+	Path dbus.ObjectPath
 }
 
 func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
@@ -73,11 +102,11 @@ func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
 		return "done"
 	}
 	for _, early := range []bool{false, true} {
-		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", invocation: 7, since: since, act: restarted}})
+		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", kind: "oneshot", invocation: 7, since: since, act: restarted}})
 		b.early = early
-		for verb, method := range map[plan.Verb]string{plan.Reload: "ReloadUnit", plan.TryRestart: "TryRestartUnit"} {
+		for verb, method := range map[plan.Verb]string{plan.Reload: "ReloadUnit", plan.TryRestart: "TryRestartUnit", plan.Restart: "RestartUnit"} {
 			have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: verb})
-			want := plan.UnitState{Active: true, Boot: "boot-1", Invocation: strings.Repeat("09", 16), Since: since}
+			want := plan.UnitState{Exists: true, Active: true, Boot: "boot-1", Invocation: strings.Repeat("09", 16), Since: since}
 			if err != nil || have != want {
 				t.Fatalf("%s: have %+v, %v", verb, have, err)
 			}
@@ -89,6 +118,12 @@ func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
 }
 
 func TestActFails(t *testing.T) {
+	ended := func(how string) func(*fakeUnit) string {
+		return func(u *fakeUnit) string {
+			u.active, u.sub, u.result = "inactive", "dead", how
+			return "done"
+		}
+	}
 	becomes := func(active, result string) func(*fakeUnit) string {
 		return func(u *fakeUnit) string {
 			u.active, u.sub = active, "sub"
@@ -106,7 +141,9 @@ func TestActFails(t *testing.T) {
 			"try-restart a.service: denied: org.freedesktop.DBus.Error.InteractiveAuthorizationRequired: Permission denied"},
 		"when the unit does not exist": {nil, plan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.NoSuchUnit: Unit a.service not found."},
-		"when the unit is masked": {&fakeUnit{deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
+		"when polkit is masked": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
+			"reload a.service: denied: org.freedesktop.systemd1.UnitMasked: Permission denied"},
+		"when the unit is masked": {&fakeUnit{load: "masked", deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.UnitMasked: Permission denied"},
 		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, plan.Reload,
 			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not applicable for unit a.service."},
@@ -122,6 +159,14 @@ func TestActFails(t *testing.T) {
 			"try-restart a.service: not-active: the job is done and the unit is failed (sub)"},
 		"when the unit waits for its next start": {&fakeUnit{active: "active", act: becomes("activating", "done")}, plan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is activating (sub)"},
+		"when the unit was not running": {&fakeUnit{active: "inactive", act: ended("success")}, plan.TryRestart,
+			"try-restart a.service: not-active: the job is done and the unit is inactive (dead)"},
+		"when the run of a oneshot failed": {&fakeUnit{kind: "oneshot", act: ended("exit-code")}, plan.Restart,
+			"restart a.service: not-active: the job is done and the result of its run is exit-code"},
+		"when a oneshot is beyond its start limit": {&fakeUnit{kind: "oneshot", act: becomes("failed", "done")}, plan.Restart,
+			"restart a.service: not-active: the job is done and the unit is failed (sub)"},
+		"when a service is restarted that is no oneshot": {&fakeUnit{active: "active", kind: "notify"}, plan.Restart,
+			"restart a.service: refused: only a oneshot is restarted, and its type is notify"},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
@@ -138,13 +183,28 @@ func TestActFails(t *testing.T) {
 func TestOtherVerbsNeverReachTheBus(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active"}})
 	c := connected(t, b)
-	for _, verb := range []plan.Verb{"", "start", "stop", "restart", "reload-or-restart", "kill", "Reload"} {
+	for _, verb := range []plan.Verb{"", "start", "stop", "Restart", "reload-or-restart", "kill", "Reload"} {
 		if _, err := c.Act(within(t), plan.Unit{Name: "a.service", Verb: verb}); reason(t, err) != Refused {
 			t.Errorf("%q: %v", verb, err)
 		}
 	}
 	if c.bus != nil || len(b.started) > 0 {
 		t.Error("the bus was asked")
+	}
+}
+
+func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
+	for _, after := range []string{"inactive", "active"} { // without and with RemainAfterExit=
+		run := func(u *fakeUnit) string {
+			u.active, u.result, u.invocation, u.since = after, "success", 9, since
+			return "done"
+		}
+		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {kind: "oneshot", act: run}})
+		have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Restart})
+		want := plan.UnitState{Exists: true, Active: after == "active", Boot: "boot-1", Invocation: strings.Repeat("09", 16), Since: since}
+		if err != nil || have != want {
+			t.Errorf("%s: have %+v, %v", after, have, err)
+		}
 	}
 }
 
@@ -196,6 +256,43 @@ func TestAJobPastItsTimeIsReportedAndGoesOn(t *testing.T) {
 	}
 	if s, err := c.State(within(t), "a.service"); err != nil || !s.Active {
 		t.Errorf("the connection is of no use any more: %+v, %v", s, err)
+	}
+}
+
+func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
+	needs := func(property string, names ...string) *fakeUnit {
+		return &fakeUnit{active: "active", more: map[string]any{property: names}}
+	}
+	b := newFakeBus(t, map[string]*fakeUnit{
+		"crio.service":    {active: "active", more: map[string]any{"RequiredBy": []string{"kubelet.service"}, "BoundBy": []string{"b.service"}, "WantedBy": []string{"multi-user.target"}}},
+		"kubelet.service": needs("ConsistsOf", "part.service", "crio.service"),
+		"b.service":       needs("PropagatesReloadTo", "reloaded.service"),
+		"part.service":    needs("RequisiteOf", "last.target"),
+		"alone.service":   needs("RequiredBy"),
+		"first.service":   needs("PropagatesReloadTo", "second.service"),
+		"second.service":  needs("PropagatesReloadTo", "missing.service", "second.service"),
+	})
+	c := connected(t, b)
+	for _, tt := range []struct {
+		verb plan.Verb
+		unit string
+		want []string
+	}{
+		{plan.TryRestart, "crio.service", []string{"b.service", "kubelet.service", "last.target", "part.service"}},
+		{plan.Restart, "part.service", []string{"last.target"}},
+		{plan.Reload, "crio.service", nil},
+		{plan.Reload, "first.service", []string{"missing.service", "second.service"}},
+		{plan.TryRestart, "alone.service", nil},
+		{plan.TryRestart, "missing.service", nil},
+	} {
+		have, err := c.Affected(within(t), plan.Unit{Name: tt.unit, Verb: tt.verb})
+		if err != nil || !slices.Equal(have, tt.want) {
+			t.Errorf("%s %s: have %q, %v, want %q", tt.verb, tt.unit, have, err, tt.want)
+		}
+	}
+	b.stop()
+	if _, err := c.Affected(within(t), plan.Unit{Name: "crio.service", Verb: plan.Reload}); reason(t, err) != Unreachable {
+		t.Errorf("without a bus: %v", err)
 	}
 }
 

@@ -29,7 +29,10 @@ const (
 	maxText        = 256 // bytes of an untrusted string that is shown
 )
 
-// Object is what was decoded of the controllerconfig. It is immutable: unchanged fields of
+// swelling is a value, in bytes, for which memory is not kept until the next event.
+const swelling = 256 << 10
+
+// Object is what was decoded of the controllerconfig, or of the ConfigMap. It is immutable: unchanged fields of
 // successive objects share memory.
 type Object struct {
 	Name, UID, ResourceVersion string
@@ -91,23 +94,39 @@ type status struct {
 type decoder struct {
 	json    *jsontext.Decoder
 	meter   meter
-	rows    map[string]plan.RowID
+	rows    map[string]plan.RowID // by the name of their field
+	key     string                // of a ConfigMap; empty for a controllerconfig
 	last    map[plan.RowID]Field
 	scratch []byte // decoded base64
 	unquote []byte // a string with its escapes resolved
+	swollen bool   // by a large value
 }
 
 // newDecoder begins a stream. last is what an earlier stream decoded last, or nil; seen, if not nil,
 // is called whenever bytes arrive.
 func newDecoder(r io.Reader, last map[plan.RowID]Field, seen func()) *decoder {
-	d := &decoder{json: new(jsontext.Decoder), rows: make(map[string]plan.RowID), last: last}
+	d := &decoder{rows: make(map[string]plan.RowID), last: last, meter: meter{r: r, seen: seen}}
 	for _, id := range plan.RowIDs() {
-		d.rows[string(id)] = id
+		if !id.FromConfigMap() {
+			d.rows[string(id)] = id
+		}
 	}
-	d.meter = meter{r: r, seen: seen, dec: d.json}
+	d.renew()
+	return d
+}
+
+// renew begins to read where an event ended, without the buffers that it needed: a decoder keeps the
+// largest that it ever had, and an object at its limits would cost four megabytes for as long as the
+// stream lasts.
+func (d *decoder) renew() {
+	if d.json != nil {
+		unread := bytes.Clone(d.json.UnreadBuffer())
+		d.meter.r, d.meter.total = io.MultiReader(bytes.NewReader(unread), d.meter.r), 0
+	}
+	d.json, d.scratch, d.unquote, d.swollen = new(jsontext.Decoder), nil, nil, false
+	d.meter.dec = d.json
 	// The server has checked what it sends; only our fields deserve a check, and get it.
 	d.json.Reset(&d.meter, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return d
 }
 
 // begin grants the next value its budget of bytes.
@@ -135,6 +154,9 @@ func (d *decoder) next() (event, error) {
 	}
 	if len(e.object.Fields) > 0 {
 		d.last = e.object.Fields
+	}
+	if d.swollen {
+		d.renew()
 	}
 	return e, nil
 }
@@ -182,16 +204,23 @@ func (d *decoder) explain(err error) error {
 
 var errCutOff = errors.New("the stream was cut off in the middle of an event")
 
-// object decodes a ControllerConfig, a bookmark's stub or a Status: their members do not overlap.
+// object decodes a ControllerConfig or ConfigMap, a bookmark's stub or a Status: their members do not
+// overlap.
 func (d *decoder) object(e *event) error {
-	return d.members(func(name []byte) error {
+	err := d.members(func(name []byte) error {
 		switch string(name) {
 		case "kind":
 			return d.text(&e.status.kind)
 		case "metadata":
 			return d.metadata(&e.object)
 		case "spec":
-			return d.spec(&e.object)
+			if d.key == "" {
+				return d.spec(&e.object)
+			}
+		case "data", "binaryData":
+			if d.key != "" {
+				return d.keys(&e.object, string(name) == "binaryData")
+			}
 		case "code":
 			return d.number(&e.status.code)
 		case "reason":
@@ -201,6 +230,10 @@ func (d *decoder) object(e *event) error {
 		}
 		return d.json.SkipValue()
 	})
+	if d.key != "" && e.object.Name != "" && e.object.Fields == nil {
+		d.feed(&e.object, Field{Reason: "the ConfigMap has no key " + d.key})
+	}
+	return err
 }
 
 func (d *decoder) metadata(o *Object) error {
@@ -429,6 +462,7 @@ func (d *decoder) bytes(last []byte) (data []byte, reason string, err error) {
 		return nil, "", err
 	}
 	text := d.content(raw)
+	d.swollen = d.swollen || len(text) > swelling
 	if n := base64.StdEncoding.DecodedLen(len(text)); cap(d.scratch) < n {
 		d.scratch = make([]byte, n)
 	}
@@ -442,6 +476,9 @@ func (d *decoder) bytes(last []byte) (data []byte, reason string, err error) {
 		return nil, "", nil
 	case bytes.Equal(data, last):
 		return last, "", nil
+	case n > swelling && cap(d.scratch) < n+n/8:
+		d.scratch = nil // given away: a copy would be another megabyte
+		return data, "", nil
 	}
 	return bytes.Clone(data), "", nil
 }

@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/tests/objects"
 )
 
 // events decodes a whole stream.
@@ -184,6 +186,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"object":{"kind":"Status","code":410,"message":"x"},"type":"ERROR"}`))
 	f.Add([]byte("{\"type\":\"\\ud800\",\"object\":{\"spec\":{\"rootCAData\":\"\xff\"}}} {}"))
 	f.Add(line("ADDED", object(f, fields{"rootCAData": certificate(f, "a"), "additionalTrustBundle": "%"})))
+	corpus, err := objects.All(objects.Objects)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, c := range corpus {
+		f.Add(line("MODIFIED", c.Object))
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		d := newDecoder(bytes.NewReader(in), nil, nil)
 		var p Projector
@@ -197,7 +206,14 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("decoded %q, encoding/json %q", got.Data, want)
 			}
 			desired := p.Project(e.object, rows(), newClock().now)
+			paths := map[string]bool{}
 			for _, e := range desired.Entries {
+				row := rows()[slices.IndexFunc(rows(), func(r plan.Row) bool { return r.ID == e.Row })]
+				if path, err := row.Path(e.Name); err != nil || paths[path] {
+					t.Errorf("%s leads to %q, as another does or not at all: %v", e.Key, path, err)
+				} else {
+					paths[path] = true
+				}
 				if len(e.Data) == 0 || e.Data[len(e.Data)-1] != '\n' || len(e.Certs) == 0 {
 					t.Errorf("%s asks for nothing", e.Key)
 				}
@@ -222,4 +238,23 @@ func reference(in []byte) ([]byte, bool) {
 		comparable = comparable && bytes.Count(bytes.ToLower(in), []byte(name)) == 1
 	}
 	return e.Object.Spec.RootCAData, comparable
+}
+
+func TestAnEventBehindALargeValueIsReadAndItsBuffersAreNot(t *testing.T) {
+	big := bytes.Repeat([]byte("x"), 2*swelling)
+	stream := slices.Concat(line("ADDED", object(t, fields{"rootCAData": big})), line("MODIFIED", object(t, fields{"rootCAData": []byte("y")})),
+		line("MODIFIED", object(t, fields{"rootCAData": big, "cloudProviderCAData": []byte("z")})))
+	d := newDecoder(bytes.NewReader(stream), nil, nil)
+	for i, want := range [][]byte{big, []byte("y"), big} {
+		e, err := d.next()
+		if err != nil || !bytes.Equal(e.object.Fields[plan.RootCAData].Data, want) {
+			t.Fatalf("event %d has %d bytes, want %d: %v", i, len(e.object.Fields[plan.RootCAData].Data), len(want), err)
+		}
+		if cap(d.scratch) > swelling || cap(d.json.UnreadBuffer()) > swelling {
+			t.Errorf("event %d leaves %d and %d bytes of buffers", i, cap(d.scratch), cap(d.json.UnreadBuffer()))
+		}
+	}
+	if _, err := d.next(); err != io.EOF {
+		t.Errorf("the stream ends with %v", err)
+	}
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch follows the one object that says what the host's certificates shall be. It owns
-// the way from the bytes of an HTTP response to plan.Desired, and the notice that a directory of
-// the host has changed (Drift).
+// Package watch follows the one object that says what the host's certificates shall be, and in the
+// same way the one ConfigMap that some hosts need beside it. It owns the way from the bytes of an HTTP
+// response to plan.Desired, and the notice that a directory of the host has changed (Drift).
 //
 // The object is about 100 KB, nearly all of it fields that are not ours, so it is decoded from the
-// stream: our six fields, what names the version, and nothing else is kept (Watcher, DecodeObject).
+// stream: the fields that a row wants, what names the version, and nothing else is kept (Watcher,
+// DecodeObject).
 // A field that cannot be used is a fact about that field and never an error of the object, and
 // Projector turns it into a refusal: the other rows go on.
 //

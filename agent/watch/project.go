@@ -49,6 +49,7 @@ func (p *Projector) Project(o Object, rows []plan.Row, now time.Time) plan.Desir
 		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion}, Listed: make(map[plan.RowID]bool)},
 		old:     p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
 	}
+	q.annotated(o.Annotations)
 	// Backwards, because where two rows name one file the later row wins.
 	for _, id := range slices.Backward(plan.RowIDs()) {
 		i := slices.IndexFunc(rows, func(r plan.Row) bool { return r.ID == id })

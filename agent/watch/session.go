@@ -119,7 +119,7 @@ func (s *session) takeList(sig signal) {
 		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
 		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
 	case sig.object == nil:
-		s.publish(NoObject, fmt.Sprintf("there is no %s.%s named %s", s.opt.Resource, s.opt.Group, s.opt.Name))
+		s.publish(NoObject, fmt.Sprintf("there is no %s named %s", s.kind(), s.opt.Name))
 	default:
 		s.found(sig.object)
 	}
@@ -145,7 +145,7 @@ func (s *session) stream(ctx context.Context, last map[plan.RowID]Field) {
 	opened := s.opt.Clock.Now()
 	date, _ := http.ParseTime(res.Header.Get("Date"))
 	send(signal{opened: true, date: date})
-	d := newDecoder(res.Body, last, s.hear)
+	d := s.decoder(res.Body, last, s.hear)
 	for ctx.Err() == nil {
 		e, err := d.next()
 		switch {
@@ -187,7 +187,7 @@ func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
 		return signal{end: failed}
 	}
 	defer res.Body.Close()
-	o, err := newDecoder(res.Body, last, nil).item(s.opt.Name)
+	o, err := s.decoder(res.Body, last, nil).item(s.opt.Name)
 	if err != nil {
 		return signal{end: &end{reason: network(err)}}
 	}
@@ -197,7 +197,7 @@ func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
 // get sends a request for the one object. Anything but 200 is the end of the session.
 func (s *session) get(ctx context.Context, query url.Values) (*http.Response, *end) {
 	query.Set("fieldSelector", "metadata.name="+s.opt.Name)
-	u := s.opt.Server.JoinPath("apis", s.opt.Group, s.opt.Version, s.opt.Resource)
+	u := s.opt.Server.JoinPath(s.opt.path()...)
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -215,6 +215,36 @@ func (s *session) get(ctx context.Context, query url.Values) (*http.Response, *e
 	return nil, s.refusal(res)
 }
 
+// path is that of the resource at an API server.
+func (o Options) path() []string {
+	p := []string{"apis", o.Group, o.Version}
+	if o.Group == "" {
+		p = []string{"api", o.Version}
+	}
+	if o.Namespace != "" {
+		p = append(p, "namespaces", o.Namespace)
+	}
+	return append(p, o.Resource)
+}
+
+// kind names the resource as kubectl does.
+func (w *Watcher) kind() string {
+	if w.opt.Group == "" {
+		return w.opt.Resource
+	}
+	return w.opt.Resource + "." + w.opt.Group
+}
+
+// decoder is one for what this watcher follows.
+func (w *Watcher) decoder(r io.Reader, last map[plan.RowID]Field, seen func()) *decoder {
+	d := newDecoder(r, last, seen)
+	d.key = w.opt.Key
+	if w.opt.Rows != nil {
+		maps.DeleteFunc(d.rows, func(_ string, id plan.RowID) bool { return !slices.Contains(w.opt.Rows, id) })
+	}
+	return d
+}
+
 // refusal turns an answer other than 200 into a state. None of them is a reason to drop credentials:
 // a starting API server answers 403 to valid ones until it has read its RBAC rules.
 func (s *session) refusal(res *http.Response) *end {
@@ -225,7 +255,7 @@ func (s *session) refusal(res *http.Response) *end {
 	case http.StatusForbidden:
 		e.state = Forbidden
 	case http.StatusNotFound:
-		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s.%s/%s: the CRD is missing", s.opt.Resource, s.opt.Group, s.opt.Version)}
+		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s/%s: the CRD is missing", s.kind(), s.opt.Version)}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		e.state = Overloaded
 	}

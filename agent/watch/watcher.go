@@ -73,8 +73,13 @@ type Options struct {
 	Client *http.Client
 	// Server is the API server's base URL.
 	Server *url.URL
-	// Group, Version, Resource and Name identify the object.
-	Group, Version, Resource, Name string
+	// Group, Version, Resource and Name identify the object, and Namespace if it has one. The core
+	// group is empty.
+	Group, Version, Resource, Namespace, Name string
+	// Key makes the object a ConfigMap: this key of it feeds all rows that take from one.
+	Key string
+	// Rows are those whose fields are kept; nil means all. What no row wants may be a secret.
+	Rows []plan.RowID
 
 	// Grace is how long an open watch may stay without the object before a list asks whether there
 	// is one (5 s).

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/kubeconfig"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -32,6 +33,10 @@ func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) error
 	return l
 }
 
+// caData is what of a kubeconfig is seen and changed. The rest of it, credentials included, stays on
+// this side.
+var caData = disk.Part{Get: kubeconfig.CA, Set: kubeconfig.SetCA}
+
 // Observe answers each query with what the host has.
 func (l *Local) Observe(ctx context.Context, queries []plan.Query) ([]plan.File, error) {
 	return l.observe(ctx, queries, math.MaxInt)
@@ -50,6 +55,9 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) (
 	files := make([]plan.File, 0, len(looks))
 	size := 0
 	for f := range l.tree.Observe(looks) {
+		if queries[len(files)].Row.Content() == plan.PullSecret {
+			f.Data = nil // nobody on the other side needs to see what was there before
+		}
 		files = append(files, f)
 		if size += overhead + len(f.Data); size >= enough {
 			break
@@ -93,6 +101,9 @@ func (l *Local) Commit(ctx context.Context, c plan.Commit) error {
 		if err != nil {
 			return err
 		}
+		if row := l.rows[r.Row]; !row.Many() {
+			return refuse("%s: has one file, which is replaced and never removed", r.Key)
+		}
 		removals[i] = disk.Removal{Target: target, Digest: r.Digest}
 	}
 	if err := l.tree.Commit(changes, removals); err != nil {
@@ -133,6 +144,9 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 	target, err := disk.TargetOf(row, k.Name)
 	if err != nil {
 		return disk.Target{}, refuse("%v", err)
+	}
+	if k.Row.Edits() {
+		target.Part = &caData
 	}
 	return target, nil
 }

@@ -137,6 +137,8 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 		"a directory":                     {writes(plan.CloudProviderCAData, "", "valid"), Failed},
 		"the removal of others' bytes": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, Failed},
+		"the removal of a row's only file": {plan.Commit{Removals: []plan.CommitRemoval{
+			{Key: key(plan.KubeAPIServerServingCAData, ""), Digest: plan.DigestOf([]byte(host["etc/kubernetes/ca.crt"]))}}}, Refused},
 		"a removal by path": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.ImageRegistryBundleData, "../certs.d/theirs"), Digest: plan.DigestOf([]byte("valid, theirs"))}}}, Refused},
 	} {

@@ -59,7 +59,9 @@ const (
 	Access Check = "access"
 	// Inventory: the node is known.
 	Inventory Check = "inventory"
-	// Live: no identity in use is taken over.
+	// Newest: of several requests of one requester for one node, the last one.
+	Newest Check = "newest"
+	// Live: no identity in use is taken over, and none that was just granted.
 	Live Check = "live identity"
 )
 
@@ -102,6 +104,9 @@ type Facts struct {
 	// the name of that request.
 	Admitted time.Time
 	Last     string
+	// Newer is the name of an undecided request by the same requester for the same node that was made
+	// later, or empty.
+	Newer string
 	// TokenCreated is when the requester's bootstrap token was made, zero if that is unknown.
 	TokenCreated time.Time
 	// Allowed is the name of a request that an administrator lets replace a live identity.
@@ -141,6 +146,10 @@ func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
 	if !f.Known && !c.Bound {
 		return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list, and the credential is not bound to it", c.Node)
 	}
+	// An agent that lost its key asks with another; to approve both would give one to nobody knows whom.
+	if f.Newer != "" {
+		return leave(Newest, time.Time{}, "%s has asked again for %s, by %s", quoted(c.User), c.Node, f.Newer)
+	}
 	if v, taken := live(c, f, p, now); taken {
 		return v
 	}
@@ -150,31 +159,50 @@ func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
 // backdate is what the signer of Kubernetes takes off NotBefore.
 const backdate = 5 * time.Minute
 
+// grace is how long a node that was granted its first certificate has to report under it, before another
+// request may be granted one. Without it two tokens that ask for one new node at the same moment would
+// both succeed.
+const grace = 10 * time.Minute
+
 // live tells whether the claim would replace an identity in use, and what would help then.
 func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
-	if f.Identity == nil {
+	until, fact := used(f, p)
+	if c.Class == Kubelet || !now.Before(until) || f.Allowed == c.Request {
 		return Verdict{}, false
-	}
-	until := f.Identity.Heartbeat.Add(p.StaleAfter)
-	if e := f.Identity.Expires; !e.IsZero() && e.Before(until) {
-		until = e
 	}
 	// A request is signed with its key. Whoever holds the key in use, or the one approved last, takes
 	// nothing over: its certificate is no longer believed, or never arrived.
-	same := f.Identity.PublicKey == c.PublicKey || f.Last == c.Request
-	if same || !now.Before(until) || f.Allowed == c.Request || c.Class == Kubelet {
+	if f.Last == c.Request || f.Identity != nil && f.Identity.PublicKey == c.PublicKey {
 		return Verdict{}, false
 	}
-	since := f.Identity.Issued.Add(backdate)
-	if f.Admitted.After(since) {
-		since = f.Admitted
+	since := f.Admitted
+	if f.Identity != nil {
+		if i := f.Identity.Issued.Add(backdate); i.After(since) {
+			since = i
+		}
 	}
 	if c.Bound && f.TokenCreated.After(since) {
 		return Verdict{}, false
 	}
-	return leave(Live, until, "the identity of %s is in use, last seen %s; what helps: a token for this node made after %s, "+
+	return leave(Live, until, "the identity of %s %s; what helps: a token for this node made after %s, "+
 		"the annotation %s=%s on its state object, or to wait until %s",
-		c.Node, stamp(f.Identity.Heartbeat), stamp(since), AllowAnnotation, c.Request, stamp(until)), true
+		c.Node, fact, stamp(since), AllowAnnotation, c.Request, stamp(until)), true
+}
+
+// used is until when the node's identity counts as in use, and why. A node that has spoken since it was
+// granted a certificate is judged by what it said.
+func used(f Facts, p Policy) (until time.Time, fact string) {
+	i := f.Identity
+	if i != nil {
+		until, fact = i.Heartbeat.Add(p.StaleAfter), "is in use, last seen "+stamp(i.Heartbeat)
+		if !i.Expires.IsZero() && i.Expires.Before(until) {
+			until = i.Expires
+		}
+	}
+	if granted := f.Admitted.Add(grace); (i == nil || i.Heartbeat.Before(f.Admitted)) && granted.After(until) {
+		until, fact = granted, "was granted at "+stamp(f.Admitted)+" to another request"
+	}
+	return until, fact
 }
 
 // AllowAnnotation on a node's state object names the one request that may replace its live identity.

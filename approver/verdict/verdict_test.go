@@ -294,6 +294,62 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	check(t, renewal, inUse(nil), Approve, "")
 }
 
+func TestOnlyTheNewestOfSeveralRequestsIsApproved(t *testing.T) {
+	f := known
+	f.Newer = "node-cert-agent-later"
+	for _, change := range []func(*certificates.CertificateSigningRequest){nil, bound, by("jane"), by("system:node:a", "system:nodes")} {
+		if v := check(t, change, f, Leave, Newest); !strings.Contains(v.Fact, f.Newer) {
+			t.Errorf("does not name the newer: %s", v.Fact)
+		}
+	}
+	check(t, renewal, f, Approve, "")
+}
+
+func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
+	granted := func(ago time.Duration, change func(*Facts)) Facts {
+		f := known
+		f.Admitted, f.Last = now.Add(-ago), "the first"
+		if change != nil {
+			change(&f)
+		}
+		return f
+	}
+	v := check(t, nil, granted(time.Minute, nil), Leave, Live)
+	if !v.Again.Equal(now.Add(9*time.Minute)) || !strings.Contains(v.Fact, "granted") {
+		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
+	}
+	check(t, bound, granted(time.Minute, func(f *Facts) { f.TokenCreated = now.Add(-time.Hour) }), Leave, Live)
+	// The old identity is stale, and the new one has not spoken.
+	stale := func(f *Facts) { f.Identity = &Identity{Heartbeat: now.Add(-3 * time.Hour)} }
+	check(t, nil, granted(time.Minute, stale), Leave, Live)
+
+	check(t, nil, granted(10*time.Minute, nil), Approve, "")
+	check(t, nil, granted(10*time.Minute, stale), Approve, "")
+	check(t, bound, granted(time.Minute, func(f *Facts) { f.TokenCreated = now.Add(-time.Second) }), Approve, "")
+	check(t, by("system:node:a"), granted(time.Minute, nil), Approve, "")
+	check(t, renewal, granted(time.Minute, nil), Approve, "")
+	// It has spoken, and what it said is over.
+	check(t, nil, granted(time.Minute, func(f *Facts) { f.Identity = &Identity{Heartbeat: now, Expires: now} }), Approve, "")
+	o := good(t)
+	if v := Decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+		t.Errorf("the same request again: %s", v.Message())
+	}
+}
+
+func TestADamagedRequestIsNeverApprovedAndNeverHarms(t *testing.T) {
+	o := good(t)
+	block, _ := pem.Decode(o.Spec.Request)
+	for i, b := range block.Bytes {
+		for _, der := range [][]byte{block.Bytes[:i], slices.Concat(block.Bytes[:i], []byte{^b}, block.Bytes[i+1:])} {
+			damaged := o.DeepCopy()
+			damaged.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+			if v := Decide(damaged, known, policy, now); v.Word != Ignore && v.Word != Deny {
+				t.Errorf("damaged at byte %d: %v (%s)", i, v.Word, v.Message())
+			}
+		}
+	}
+}
+
 // FuzzDecide holds that no request of a stranger harms the approver, and that whatever is approved is
 // one node's identity and nothing else.
 func FuzzDecide(f *testing.F) {

@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -26,11 +29,15 @@ type api struct {
 	spec    map[string]any
 	changed chan struct{} // closed at the next change
 	refuse  int           // instead of answering, if not 0
+
+	configMap map[string]any // the data of the second source; nil: there is none
+	forbidden string         // a resource that may not be read
+	opened    map[string]int // watches, by path
 }
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
-	a := &api{version: 100, changed: make(chan struct{})}
+	a := &api{version: 100, changed: make(chan struct{}), opened: map[string]int{}}
 	a.Server = httptest.NewUnstartedServer(a)
 	a.EnableHTTP2 = true
 	a.StartTLS()
@@ -43,34 +50,56 @@ func newAPI(t *testing.T) *api {
 
 // publish changes fields of the object's spec and returns its new version.
 func (a *api) publish(fields map[string]any) string {
+	return a.change(func() {
+		next := map[string]any{}
+		for _, m := range []map[string]any{a.spec, fields} {
+			for k, v := range m {
+				next[k] = v
+			}
+		}
+		a.spec = next
+	})
+}
+
+// publishConfigMap replaces the data of the second source; nil deletes it.
+func (a *api) publishConfigMap(data map[string]any) { a.change(func() { a.configMap = data }) }
+
+func (a *api) change(how func()) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next := map[string]any{}
-	for _, m := range []map[string]any{a.spec, fields} {
-		for k, v := range m {
-			next[k] = v
-		}
-	}
-	a.spec = next
+	how()
 	a.version++
 	close(a.changed)
 	a.changed = make(chan struct{})
 	return strconv.Itoa(a.version)
 }
 
-// object is the object as JSON, nil before the first publish, and a channel for its next change.
-func (a *api) object() (object []byte, changed chan struct{}, refuse int) {
+// object is what is read at path, as JSON; nil if there is none. changed announces the next change of
+// anything.
+func (a *api) object(path string) (object []byte, changed chan struct{}, refuse int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.spec != nil {
-		object, _ = json.Marshal(map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "ControllerConfig",
-			"metadata": map[string]any{"name": "machine-config-controller", "uid": "0b0e", "resourceVersion": strconv.Itoa(a.version)}, "spec": a.spec})
+	if refuse = a.refuse; refuse == 0 && a.forbidden != "" && strings.HasSuffix(path, "/"+a.forbidden) {
+		refuse = http.StatusForbidden
 	}
-	return object, a.changed, a.refuse
+	meta := map[string]any{"name": "machine-config-controller", "uid": "0b0e", "resourceVersion": strconv.Itoa(a.version)}
+	switch {
+	case strings.HasSuffix(path, "/configmaps") && a.configMap != nil:
+		meta["name"] = "kubeconfig-data"
+		object, _ = json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": a.configMap})
+	case strings.HasSuffix(path, "/controllerconfigs") && a.spec != nil:
+		object, _ = json.Marshal(map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "ControllerConfig", "metadata": meta, "spec": a.spec})
+	}
+	return object, a.changed, refuse
+}
+
+func served(path string) bool {
+	return slices.Contains([]string{"/apis/node-cert-agent.io/v1alpha1/controllerconfigs", "/apis/machineconfiguration.openshift.io/v1/controllerconfigs",
+		"/api/v1/namespaces/openshift-machine-config-operator/configmaps"}, path)
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	object, changed, refuse := a.object()
+	object, changed, refuse := a.object(r.URL.Path)
 	switch {
 	case refuse != 0:
 		http.Error(w, fmt.Sprintf(`{"kind":"Status","status":"Failure","message":"not you","code":%d}`, refuse), refuse)
@@ -78,22 +107,54 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer "+marker:
 		http.Error(w, `{"kind":"Status","status":"Failure","message":"who?","code":401}`, http.StatusUnauthorized)
 		return
-	case r.URL.Path != "/apis/node-cert-agent.io/v1alpha1/controllerconfigs" || r.URL.Query().Get("watch") != "true":
+	case r.Method == http.MethodPost:
+		review(w)
+		return
+	case served(path.Dir(r.URL.Path)):
+		a.get(w, r)
+		return
+	case !served(r.URL.Path) || r.URL.Query().Get("watch") != "true":
 		http.NotFound(w, r)
 		return
 	}
+	a.mu.Lock()
+	a.opened[r.URL.Path]++
+	a.mu.Unlock()
+	var last []byte
 	for kind := "ADDED"; ; kind = "MODIFIED" {
-		if object != nil {
+		switch {
+		case object != nil:
 			fmt.Fprintf(w, `{"type":%q,"object":%s}`+"\n", kind, object)
+		case last != nil:
+			fmt.Fprintf(w, `{"type":"DELETED","object":%s}`+"\n", last)
 		}
+		last = object
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case <-changed:
 		case <-r.Context().Done():
 			return
 		}
-		object, changed, _ = a.object()
+		object, changed, _ = a.object(r.URL.Path)
 	}
+}
+
+// review answers who asks, and that he may do what he asks about.
+func review(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprint(w, `{"status":{"allowed":true,"userInfo":{"username":"tester"}}}`)
+}
+
+// get reads an object by its name.
+func (a *api) get(w http.ResponseWriter, r *http.Request) {
+	dir, name := path.Split(r.URL.Path)
+	object, _, _ := a.object(path.Clean(dir))
+	if object == nil {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, `{"kind":"Status","message":"not found","details":{"name":%q}}`, name)
+		return
+	}
+	_, _ = w.Write(object)
 }
 
 // kubeconfig is one for this server.

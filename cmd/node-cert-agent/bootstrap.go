@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,8 +25,8 @@ func bootstrapCommand(f *flags) *cobra.Command {
 		Short: "Get an identity now, and say how far it comes",
 		Long: `bootstrap does once what the service does by itself: it asks for a certificate with a credential in
 /etc/node-cert-agent/bootstrap.d, waits until somebody approves the request, proves the certificate and
-keeps it. It prints each state and exits with 4 if there is no identity in time. Stop the service before:
-both would write to its state directory.`,
+keeps it. It prints each state and exits with 4 if there is no identity in time. It works only
+while the service is stopped: both would write to its state directory.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
@@ -43,29 +45,43 @@ both would write to its state directory.`,
 			if err != nil {
 				return err
 			}
+			release, err := w.take(own)
+			if err != nil {
+				return err
+			}
+			defer release()
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			k := identity.New(w.identity(s, own))
-			go k.Run(ctx)
-			for last := ""; ; {
-				select {
-				case <-ctx.Done():
-					return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
-				case st := <-k.Readings():
-					now := shown(st)
-					if line := join(now.State, now.Reason); line != last {
-						fmt.Fprintln(c.OutOrStdout(), line)
-						last = line
-					}
-					if st.State == identity.Active {
-						return nil
-					}
-				}
-			}
+			return getIdentity(ctx, identity.New(w.identity(s, own)), c.OutOrStdout())
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	return cmd
+}
+
+// getIdentity prints each state until there is an identity, or ctx ends. Nothing of the keeper is left
+// running after it.
+func getIdentity(ctx context.Context, k *identity.Keeper, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	defer cancel()
+	keeping.Go(func() { k.Run(ctx) })
+	for last := ""; ; {
+		select {
+		case <-ctx.Done():
+			return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
+		case st := <-k.Readings():
+			now := shown(st)
+			if line := join(now.State, now.Reason); line != last {
+				fmt.Fprintln(out, line)
+				last = line
+			}
+			if st.State == identity.Active {
+				return nil
+			}
+		}
+	}
 }
 
 // becomeServiceUser gives up being root for good: what is written from now on is the service's own.

@@ -14,21 +14,29 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
 func diffCommand(f *flags) *cobra.Command {
 	var kubeconfig string
 	var timeout time.Duration
+	var input inputOptions
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what the agent would change on this host, and change nothing",
-		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. It exits with 0 if
-there is nothing to do, with 3 if changes are pending, and with 4 if there is no identity.`,
+		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. With -f it shows what
+apply of the same input would do, and needs no API server. It exits with 0 if there is nothing to do, with 3
+if changes are pending, and with 4 if there is no identity.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
 				return err
+			}
+			if input.file != "" {
+				o := applyOptions{input: input, dryRun: true, timeout: timeout}
+				return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
 			if kubeconfig, err = absolute(kubeconfig); err != nil {
 				return err
@@ -38,6 +46,7 @@ there is nothing to do, with 3 if changes are pending, and with 4 if there is no
 			return diff(ctx, f, s, kubeconfig, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
+	input.flags(cmd)
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE`, not from the service")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
 	return cmd
@@ -60,11 +69,11 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	if err != nil {
 		return err
 	}
-	memory, err := w.memory()
+	st, _, err := w.remembered()
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.half(s), desired, memory, s.Policy)
+	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), plan.Moment{Boot: bootID(), Uptime: uptime()})
 	if err != nil {
 		return err
 	}
@@ -75,17 +84,22 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 	return nil
 }
 
-// await runs the source until it has read the object. Without an identity it does not wait for one.
+// await runs the source until it has read the object, and the ConfigMap or why that cannot be read.
+// Without an identity it does not wait for one.
 func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go follow(ctx)
 	var last agent.Reading
+	var desired *plan.Desired
 	for {
 		select {
 		case last = <-src.Readings():
 			if last.Desired != nil {
-				return *last.Desired, nil
+				desired = last.Desired
+			}
+			if desired != nil && last.State == string(watch.Following) && src.settled(last.ConfigMap) {
+				return *desired, nil
 			}
 			if last.State == stateNoIdentity {
 				return plan.Desired{}, exit{exitNoID, errors.New(last.Reason)}
@@ -94,4 +108,9 @@ func await(ctx context.Context, src *source, follow func(context.Context)) (plan
 			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)
 		}
 	}
+}
+
+// settled tells whether there is nothing more to hear of the ConfigMap for now.
+func (s *source) settled(c *report.Source) bool {
+	return s.settings.ConfigMap == (config.ConfigMap{}) || c != nil && c.State != string(watch.Connecting)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
@@ -74,12 +75,12 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 		documented[key] = true
 		cell := "`" + fmt.Sprint(value) + "`"
 		switch {
-		case key == "apiVersion", value == "":
+		case key == "apiVersion", value == "", row == "kubeAPIServerServingCAData" && rest == "verify":
 			return
 		case rest == "file":
 			key, cell = row, "`"+fmt.Sprint(value)+"`"
-		case rest == "mode":
-			cell = "`\"" + fmt.Sprint(value) + "\"`"
+		case isRow && (rest == "enabled" || rest == "mode"):
+			cell = "see below" // TestTheTableOfRowsIsWhatTheProfilesSay
 		}
 		if !strings.Contains(page, "| `"+key+"` | "+cell+" |") {
 			t.Errorf("no line says that the default of %s is %s", key, cell)
@@ -93,6 +94,42 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+\\.[A-Za-z.]+)` \\|").FindAllStringSubmatch(page, -1) {
 		if !documented[m[1]] {
 			t.Errorf("%s is documented and does not exist", m[1])
+		}
+	}
+}
+
+// profile is what a bare host with this profile has.
+func profile(t *testing.T, name string) config.Settings {
+	t.Helper()
+	dir := t.TempDir()
+	save(t, filepath.Join(dir, "50-site.yaml"), "apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: "+name+"\n")
+	s, err := config.Load(config.Options{Root: t.TempDir(), Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTheTableOfRowsIsWhatTheProfilesSay(t *testing.T) {
+	page := read(t, "docs/usage/configuration.md")
+	for _, id := range plan.RowIDs() {
+		var row plan.Row
+		on := map[bool]string{true: "on", false: "off"}
+		cells := []string{""}
+		for _, name := range []string{"standalone", "openshift", "kubeadm"} {
+			r, enabled := profile(t, name).Policy.Row(id)
+			if enabled {
+				row = r
+			}
+			cells = append(cells, on[enabled])
+		}
+		mode := fmt.Sprintf("`\"%04o\"`", row.Mode)
+		if id.Edits() {
+			mode = "kept"
+		}
+		cells[0] = fmt.Sprintf("| `%s` | `%s` | %s", id, row.File, mode)
+		if line := strings.Join(cells, " | ") + " |"; !strings.Contains(page, line) {
+			t.Errorf("no line begins with %s", line)
 		}
 	}
 }
@@ -116,7 +153,7 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 		}
 		return nil
 	}, false)
-	s := report.Status{State: "following", Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Expires: time.Now()}}, Units: []report.Unit{{Name: "x.service"}}}
+	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"}, Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: plan.Live}}}}, Units: []report.Unit{{Name: "x.service"}}}
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}
@@ -148,5 +185,26 @@ func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
 				t.Errorf("%s: %v", page, err)
 			}
 		}
+	}
+}
+
+func TestTheManualPageHasEveryCommandAndFlag(t *testing.T) {
+	var out strings.Builder
+	if code := run(t.Context(), []string{"man"}, &out, os.Stderr); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	page := strings.ReplaceAll(out.String(), `\-`, "-")
+	for _, c := range root().Commands() {
+		if has := strings.Contains(page, ".SS "+c.Name()+"\n"); has == c.Hidden {
+			t.Errorf("%s is on the page: %v", c.Name(), has)
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(page, "--"+f.Name+`\fR`) {
+				t.Errorf("%s --%s is not on the page", c.Name(), f.Name)
+			}
+		})
+	}
+	if text := roff(".x \\ -\n'y"); text != "\\&.x \\e \\-\n\\&'y" {
+		t.Errorf("escaped to %q", text)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 )
 
 // hints says what to type next. It is the only place that does: errors carry facts.
@@ -16,8 +17,12 @@ func hints(err error) []string {
 	switch {
 	case errors.As(err, &bad):
 		return []string{"nothing was changed; correct the file and start again. /usr/share/node-cert-agent/profiles/standalone.yaml lists every key with its default"}
+	case errors.Is(err, disk.ErrLocked):
+		return []string{"the service has to be stopped for this: systemctl stop node-cert-agent"}
 	case errors.Is(err, errNoStatus):
 		return []string{"is it running? systemctl status node-cert-agent", "for a tree in plain mode: node-cert-agent status --root DIR"}
+	case errors.Is(err, errNoState):
+		return []string{"systemd makes it: systemctl start node-cert-agent"}
 	case errors.Is(err, errNoIdentity):
 		return []string{"node-cert-agent status says how far it has come; put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d", "or name one that something else maintains: --kubeconfig FILE"}
 	case errors.Is(err, errNoSocket):

@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
@@ -142,7 +144,7 @@ func TestInvalidConfigurationIsNamedAndChangesNothing(t *testing.T) {
 	before := r.snapshot()
 	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}, {"polkit-rule"}} {
 		o := r.command(args...)
-		if want := r.path(fragment) + ":4: rows.rootCAData.fiel: "; o.code != exitUsage || !strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
+		if want := r.path(fragment) + ":5: rows.rootCAData.fiel: "; o.code != exitUsage || !strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
 			t.Errorf("%q exits with %d and says %q, want 2, a hint and %q", args, o.code, o.stderr, want)
 		}
 	}
@@ -293,7 +295,7 @@ func TestWhatFailsExitsWith1AndAHint(t *testing.T) {
 
 func TestHelpNamesEveryCommandAndExitCode(t *testing.T) {
 	o := command(t, "--help")
-	for _, want := range []string{"run ", "writer ", "diff ", "status ", "polkit-rule ", "version ", "0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
+	for _, want := range []string{"run ", "writer ", "diff ", "check ", "certs ", "status ", "polkit-rule ", "version ", "0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("help lacks %q:\n%s", want, o.stdout)
 		}
@@ -319,5 +321,35 @@ func TestWithoutAnIdentityDiffExitsWith4(t *testing.T) {
 	o := command(t, "diff", "--root", t.TempDir())
 	if o.code != exitNoID || !strings.Contains(o.stderr, "error: this host has no identity yet") || !strings.Contains(o.stderr, "bootstrap.d") {
 		t.Errorf("exits with %d and says\n%s", o.code, o.stderr)
+	}
+}
+
+func TestStatusTellsWhoUsesAFile(t *testing.T) {
+	var out strings.Builder
+	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/x", State: "in place", Consumers: []report.Consumer{
+		{Kind: plan.ClientCA, Address: "127.0.0.1:9637", State: plan.Stale, Reason: "announces 1 of the file's 2 CAs"},
+		{Kind: plan.ClientCA, Address: "127.0.0.1:10250", State: plan.Live}}}}}
+	if err := printStatus(&out, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"/x    rootCAData  in place, stale  0", `
+CONSUMER                  OF  STATE  WHY
+clientCA 127.0.0.1:9637   /x  stale  announces 1 of the file's 2 CAs
+clientCA 127.0.0.1:10250  /x  live
+`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it prints\n%swant\n%s", out.String(), want)
+		}
+	}
+}
+
+func TestWhileTheServiceRunsNobodyElseWorksOnItsState(t *testing.T) {
+	r := newTree(t)
+	r.start()
+	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
+	for _, command := range []string{"bootstrap", "reset"} {
+		if o := r.command(command); o.code != exitFailed || !strings.Contains(o.stderr, "is in use by another process") || !strings.Contains(o.stderr, "hint: the service has to be stopped") {
+			t.Errorf("%s exits with %d and says %q", command, o.code, o.stderr)
+		}
 	}
 }

@@ -28,10 +28,11 @@ import (
 // state directory, exchanged under way.
 func (s *source) runOwn(ctx context.Context) {
 	k := identity.New(s.wiring.identity(s.settings, s.own))
+	s.trust.speaks(k, k.Trust)
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { k.Run(ctx) })
-	var readings <-chan watch.Reading
+	var f feeds
 	last := agent.Reading{State: stateNoIdentity}
 	for {
 		select {
@@ -42,30 +43,37 @@ func (s *source) runOwn(ctx context.Context) {
 			if last.Identity != nil && *last.Identity == now {
 				continue
 			}
-			if last.Identity = &now; readings == nil {
+			if last.Identity = &now; f.object == nil {
 				last.Reason = join(now.State, now.Reason)
 			}
-			if st.Usable && readings == nil {
+			if st.Usable && f.object == nil {
 				select {
 				case <-k.Swapped(): // by the first identity, which nobody used before
 				default:
 				}
-				o := s.watching()
-				o.Client, o.Server, o.Reopen = k.HTTPClient(), k.Server(), k.Swapped()
-				w := watch.New(o)
-				parts.Go(func() { w.Run(ctx) })
+				f = s.feeds(watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped()})
+				parts.Go(func() { f.run(ctx) })
 				parts.Go(func() { s.board.run(ctx, s.wiring.stateObject(s.settings, k.HTTPClient(), k.Server())) })
-				readings = w.Readings()
 			}
 			s.offer(last)
-		case r := <-readings:
-			own := last.Identity
-			last = s.translate(r)
-			last.Identity = own
-			s.offer(last)
-			last.Desired = nil
+		case r := <-f.object:
+			if r.Object != nil {
+				k.Hint(r.Object.Annotations[identity.HintAnnotation])
+			}
+			last = s.pass(&s.object, r, last)
+		case r := <-f.configMap:
+			last = s.pass(&s.configMap, r, last)
 		}
 	}
+}
+
+// pass offers what is known after r, with the identity of the last reading, and returns it.
+func (s *source) pass(p *part, r watch.Reading, last agent.Reading) agent.Reading {
+	now := s.take(p, r)
+	now.Identity = last.Identity
+	s.offer(now)
+	now.Desired = nil
+	return now
 }
 
 var errNoIdentity = errors.New("this host has no identity yet")
@@ -106,7 +114,7 @@ func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Optio
 		w.log.Warn("looking for the name of this node", zap.Error(err))
 	}
 	i := s.Identity
-	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)}, Credential: handedOver(), Trail: w.trail,
+	return identity.Options{Node: name, Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)}, Pins: s.Pins, FollowHint: s.FollowHint, Credential: handedOver(), Trail: w.trail,
 		Times: identity.Times{Look: i.Look, Glance: i.Glance, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 )
 
@@ -16,18 +15,19 @@ func resetCommand(f *flags) *cobra.Command {
 		Use:   "reset",
 		Short: "Set the identity of this host aside",
 		Long: `reset sets the agent's certificates and keys aside, so that the next start of the service asks for new
-ones with a bootstrap credential. The managed files are not touched. A running service goes on with the
-identity it has until it is restarted.`,
+ones with a bootstrap credential. The managed files are not touched. It works only while the service is
+stopped.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			tree, err := disk.Open(f.root)
+			own, err := f.ownState()
 			if err != nil {
 				return err
 			}
-			own, err := tree.Directory(stateDir)
+			release, err := own.Lock()
 			if err != nil {
-				return fmt.Errorf("opening the state directory: %w", err)
+				return err
 			}
+			defer release()
 			aside, err := identity.Reset(own)
 			for _, name := range aside {
 				fmt.Fprintln(c.OutOrStdout(), "set aside as", stateDir+"/"+name)

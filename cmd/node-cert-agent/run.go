@@ -52,6 +52,11 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 	if err != nil {
 		return err
 	}
+	release, err := w.take(own)
+	if err != nil {
+		return err
+	}
+	defer release()
 	v := &service{flags: f, wiring: w, own: own, store: state.Open(own), kubeconfig: kubeconfig}
 	for ctx.Err() == nil {
 		if s, err = v.generation(ctx, s); err != nil {
@@ -90,9 +95,9 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	following.Go(func() { src.run(ctx) })
 	files := w.watch()
 	defer func() { _ = files.Close() }()
-	a := &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Trail: w.trail,
-		Report: published{w.report, src.board}, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version,
-		Remember: rememberer(s.Policy), Idle: giveBack()}
+	a := v.agent(s, src, files, operator{v.own})
+	a.Prober = w.prober()
+	a.Trust, a.Report, a.Idle = src.trust, published{w.report, src.board}, giveBack()
 	if err := a.Run(ctx); err != nil {
 		return s, err
 	}
@@ -102,6 +107,20 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	}
 	return s, nil
 }
+
+// agent is everything plugged in but what differs between the service and a command.
+func (v *service) agent(s config.Settings, src agent.Source, files drift, o agent.Operator) *agent.Agent {
+	w := v.wiring
+	return &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Operator: o, Trail: w.trail,
+		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: passed(),
+		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: rememberer(s.Policy)}
+}
+
+// operator reads what commands leave in the state directory.
+type operator struct{ own *disk.Directory }
+
+// Word implements agent.Operator.
+func (o operator) Word() (state.Word, error) { return state.ReadWord(o.own) }
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.

@@ -48,9 +48,9 @@ func showStatus(f *flags, output string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var s report.Status
-	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("the status is not what an agent of this version writes: %v", err)
+	s, err := parseStatus(data)
+	if err != nil {
+		return err
 	}
 	if output == "json" {
 		_, err = w.Write(data)
@@ -61,6 +61,22 @@ func showStatus(f *flags, output string, w io.Writer) error {
 		err = exit{code: exitNoID}
 	}
 	return err
+}
+
+func parseStatus(data []byte) (s report.Status, err error) {
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("the status is not what an agent of this version writes: %v", err)
+	}
+	return s, nil
+}
+
+// currentStatus is what the service last published.
+func currentStatus(tree *disk.Tree) (report.Status, error) {
+	data, err := readStatus(tree)
+	if err != nil {
+		return report.Status{}, err
+	}
+	return parseStatus(data)
 }
 
 // readStatus follows no links, since the directory belongs to the unprivileged half.
@@ -89,6 +105,9 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 		}
 	}
 	line("State", strings.TrimSuffix(s.State+": "+s.Reason, ": ")+since(s.Since, now))
+	if c := s.ConfigMap; c != nil {
+		line("ConfigMap", join(c.State, c.Reason))
+	}
 	line("Node", s.Node)
 	if i := s.Identity; i != nil {
 		line("Identity", join(i.State, i.Reason))
@@ -101,13 +120,12 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 		line("Synced", s.Synced.Format(time.RFC3339)+since(s.Synced, now))
 	}
 	line("Trouble", s.Trouble)
-	line("Agent", s.Version)
-	if len(s.Files) > 0 {
-		fmt.Fprintf(t, "\nFILE\tROW\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
-		for _, f := range s.Files {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", f.Path, f.Row, f.State, f.Certificates, f.Expires.Format("2006-01-02"), strings.Join(f.Warnings, ", "))
-		}
+	line("Paused", s.Paused)
+	if o := s.Operator; o != nil {
+		line("Applied", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
 	}
+	line("Agent", s.Version)
+	files(t, s.Files)
 	if len(s.Units) > 0 {
 		fmt.Fprintf(t, "\nUNIT\tVERB\tSTATE\tWHY\n")
 		for _, u := range s.Units {
@@ -116,16 +134,71 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	}
 	exceptions(t, "REFUSED", s.Refused)
 	exceptions(t, "KEPT", s.Kept)
+	waits(t, s)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for line := range strings.Lines(table.String()) {
-		// An empty last cell leaves blanks.
+	return trim(w, table.String())
+}
+
+// trim prints a table without the blanks that empty last cells leave.
+func trim(w io.Writer, table string) error {
+	for line := range strings.Lines(table) {
 		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// waits are the files and certificates with which there is nothing to do for now.
+func waits(t io.Writer, s report.Status) {
+	if len(s.Conflicts) > 0 {
+		fmt.Fprintf(t, "\nCONFLICT\tREPAIRED\n")
+		for _, c := range s.Conflicts {
+			fmt.Fprintf(t, "%s\t%d times in 10 minutes\n", c.Path, c.Repairs)
+		}
+	}
+	if len(s.Held) > 0 {
+		fmt.Fprintf(t, "\nHELD\tCERTIFICATE\tUNTIL\tWHY\n")
+		for _, h := range s.Held {
+			fmt.Fprintf(t, "%s\t%.16s %s\t%s\t%s\n", plan.Printable(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
+		}
+	}
+}
+
+// files are the managed files, and below them who was asked whether they use them.
+func files(w io.Writer, files []report.File) {
+	if len(files) > 0 {
+		fmt.Fprintf(w, "\nFILE\tROW\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
+	}
+	for _, f := range files {
+		state := strings.TrimSuffix(f.State+", "+string(f.Use()), ", ")
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", f.Path, f.Row, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
+	}
+	title := "\nCONSUMER\tOF\tSTATE\tWHY\n"
+	for _, f := range files {
+		for _, c := range f.Consumers {
+			fmt.Fprintf(w, "%s%s %s\t%s\t%s\t%s\n", title, c.Kind, c.Address, f.Path, c.State, c.Reason)
+			title = ""
+		}
+	}
+}
+
+// day is a date, or nothing for none.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.DateOnly)
+}
+
+// stamp is a time, or nothing for none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
 }
 
 func exceptions(w io.Writer, title string, list []plan.Refusal) {

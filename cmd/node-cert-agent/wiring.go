@@ -13,17 +13,20 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
@@ -42,6 +45,8 @@ const (
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
+	// breakerRest is how long a unit whose action failed again and again is left alone.
+	breakerRest = 30 * time.Minute
 	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
 	credentialsTimeout = 30 * time.Second
 )
@@ -120,23 +125,36 @@ func (w *wiring) directory() (*disk.Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	if err := own.Sweep(".", "blobs", "pending"); err != nil {
-		w.log.Warn("sweeping the state directory", zap.Error(err))
+	if err := own.Mkdir(state.OperatorDir); err != nil {
+		return nil, fmt.Errorf("making our own directories: %w", err)
 	}
 	return own, nil
 }
 
-// memory is what an agent has remembered on this host, without touching it; nothing if there was none.
-func (w *wiring) memory() (plan.Memory, error) {
+// take locks the state directory, and removes what a killed process left in it: nobody else works there.
+func (w *wiring) take(own *disk.Directory) (release func(), err error) {
+	if release, err = own.Lock(); err != nil {
+		return nil, err
+	}
+	if err := own.Sweep(".", "blobs", "pending"); err != nil {
+		w.log.Warn("sweeping the state directory", zap.Error(err))
+	}
+	return release, nil
+}
+
+// remembered is what an agent has remembered on this host, without touching it; nothing if there was
+// none.
+func (w *wiring) remembered() (state.State, *state.Store, error) {
 	own, err := w.tree.Directory(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return plan.Memory{}, nil
+		return state.State{}, nil, nil
 	}
 	if err != nil {
-		return plan.Memory{}, fmt.Errorf("opening the state directory: %w", err)
+		return state.State{}, nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	st, _, err := state.Open(own).Peek()
-	return st.Memory, err
+	store := state.Open(own)
+	st, _, err := store.Peek()
+	return st, store, err
 }
 
 func (w *wiring) close() {
@@ -148,13 +166,13 @@ func (w *wiring) close() {
 
 // bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
 // still tells its runs apart.
-func bootID() string {
+var bootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
-}
+})
 
 // driftQuiet is how long more changes may join a notification.
 const driftQuiet = 50 * time.Millisecond
@@ -232,8 +250,16 @@ func (w *wiring) units(s config.Settings) agent.Units {
 	return w.bus
 }
 
+// prober is nil in plain mode: the servers of this machine do not read that tree.
+func (w *wiring) prober() agent.Prober {
+	if w.plain {
+		return nil
+	}
+	return probe.Prober{Clock: systemClock{}}
+}
+
 func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax}
+	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbePatience}
 	if !w.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}
@@ -285,6 +311,17 @@ type systemClock struct{}
 
 func (systemClock) Now() time.Time                         { return time.Now() }
 func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+func (systemClock) Uptime() time.Duration                  { return uptime() }
+func (systemClock) Boot() string                           { return bootID() }
+
+// uptime is CLOCK_BOOTTIME of clock_gettime(2).
+func uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // every Linux since 2.6.39 has it
+	}
+	return time.Duration(t.Nano())
+}
 
 // newLog is the diagnostic log on standard error, which systemd puts into the journal: without time
 // stamps, and with the level as sd-daemon(3) reads it. The audit trail is not part of it.

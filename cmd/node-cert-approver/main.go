@@ -13,8 +13,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +43,8 @@ const (
 const day = 24 * time.Hour
 
 func main() {
+	// A panic would end with 2, wrong usage, and systemd would not start it again.
+	debug.SetTraceback("crash")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -47,9 +53,9 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	kubeconfig, namespace, nodes string
-	lifetime, stale, lease       time.Duration
-	version                      bool
+	kubeconfig, namespace, nodes, listen string
+	lifetime, stale, lease               time.Duration
+	machines, version                    bool
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -77,6 +83,8 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "authenticate with `FILE`; default is the pod's ServiceAccount")
 	f.StringVar(&s.namespace, "namespace", "node-cert-agent", "the `NAMESPACE` of the Lease")
 	f.StringVar(&s.nodes, "nodes", "", "also accept the machines whose names are in `FILE`, one on a line; it is read anew for each request")
+	f.BoolVar(&s.machines, "machines", false, "also accept the nodes of OpenShift's Machines")
+	f.StringVar(&s.listen, "listen", "", "answer /healthz, /readyz and /metrics on `ADDRESS:PORT` of the loopback interface")
 	f.DurationVar(&s.lifetime, "max-lifetime", longest, "the longest lifetime that a certificate may be asked for")
 	f.DurationVar(&s.stale, "stale-after", 2*time.Hour, "how long after a node's last report its identity counts as in use")
 	f.DurationVar(&s.lease, "lease", 15*time.Second, "how long a replica that fell silent counts as the leader")
@@ -93,6 +101,9 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 		return settings{}, fmt.Errorf("-stale-after %v is not between a minute and 30 days", s.stale)
 	case s.lease < time.Second || s.lease > time.Hour:
 		return settings{}, fmt.Errorf("-lease %v is not between a second and an hour", s.lease)
+	}
+	if at, err := netip.ParseAddrPort(s.listen); s.listen != "" && (err != nil || !at.Addr().IsLoopback()) {
+		return settings{}, fmt.Errorf("-listen %q is not a port of the loopback interface, such as 127.0.0.1:10457", s.listen)
 	}
 	return s, nil
 }
@@ -112,14 +123,33 @@ func work(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
+	health := approver.NewHealth()
+	if s.listen != "" {
+		defer serve(s.listen, health, log)()
+	}
 	return approver.Run(ctx, config, approver.Options{
 		Policy:    verdict.Policy{MaxLifetime: s.lifetime, StaleAfter: s.stale},
 		Listed:    func(node string) (bool, error) { return listed(s.nodes, node) },
+		Machines:  s.machines,
 		Namespace: s.namespace,
 		Replica:   fmt.Sprintf("%s_%d", host, os.Getpid()),
 		Lease:     s.lease,
 		Log:       log,
+		Health:    health,
 	})
+}
+
+// serve answers probes until the function that it returns is called. Without the port the work goes on:
+// it may be another replica on the same host that has it.
+func serve(listen string, health http.Handler, log *zap.Logger) (stop func()) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		log.Warn("probes and metrics are not answered", zap.Error(err))
+		return func() {}
+	}
+	server := &http.Server{Handler: health, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 4 << 10}
+	go func() { _ = server.Serve(l) }() // ends with Close, which says so
+	return func() { _ = server.Close() }
 }
 
 func connection(kubeconfig string) (*rest.Config, error) {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	for _, args := range [][]string{
 		{"-no-such-flag"}, {"argument"}, {"-max-lifetime", "9m"}, {"-max-lifetime", "2161h"}, {"-stale-after", "1s"},
 		{"-stale-after", "x"}, {"-lease", "0s"},
+		{"-listen", "0.0.0.0:1"}, {"-listen", ":1"}, {"-listen", "127.0.0.1"}, {"-listen", "192.0.2.1:1"},
 	} {
 		var out, complaint bytes.Buffer
 		if code := run(t.Context(), args, &out, &complaint); code != 2 || out.Len() > 0 || !strings.Contains(complaint.String(), "error: ") {
@@ -27,6 +29,24 @@ func TestVersionAndHelpSucceed(t *testing.T) {
 		var out, help bytes.Buffer
 		if code := run(t.Context(), []string{arg}, &out, &help); code != 0 || out.Len()+help.Len() == 0 {
 			t.Errorf("%s: code %d", arg, code)
+		}
+	}
+}
+
+func TestTheManualPageHasEveryFlag(t *testing.T) {
+	page, err := os.ReadFile("../../packaging/man/node-cert-approver.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, help bytes.Buffer
+	run(t.Context(), []string{"-help"}, &out, &help)
+	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`).FindAllStringSubmatch(help.String(), -1)
+	if len(flags) < 7 {
+		t.Fatalf("found %d flags in\n%s", len(flags), help.String())
+	}
+	for _, f := range flags {
+		if !strings.Contains(string(page), `\fB`+strings.ReplaceAll(f[1], "-", `\-`)+`\fR`) {
+			t.Errorf("%s is not on the page", f[1])
 		}
 	}
 }

@@ -23,7 +23,8 @@ import (
 
 func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	c := start(t)
-	c.approver()
+	address := freePort(t)
+	c.approver("-listen", address)
 	c.node("a")
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	begin := time.Now()
@@ -40,6 +41,11 @@ func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	c.report(again, "a", map[string]any{"publicKey": second.publicKey(t)})
 	if got := c.kubectl("get", "nodecertificatestates", "a", "-o", "jsonpath={.status.bootstrap.request} {.status.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
 		t.Errorf("the note says %q", got)
+	}
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": `{verdict="approve",check=""} 2`} {
+		if answer := get(t, "http://"+address+path); !strings.Contains(answer, want) {
+			t.Errorf("%s answers %q", path, answer)
+		}
 	}
 }
 
@@ -141,6 +147,60 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.issued(c.send(c.token("newers", csr.BootstrapGroup+","+verdict.NodeGroup("newer"), ""), cl))
 }
 
+func TestAMachineStandsForANodeThatHasNotJoined(t *testing.T) {
+	c := start(t)
+	must(t, c.InstallMachines(t.Context()))
+	must(t, c.Apply(t.Context(), []byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: machines.machine.openshift.io, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: machine.openshift.io
+  names: {kind: Machine, listKind: MachineList, plural: machines, singular: machine}
+  scope: Namespaced
+  versions:
+  - {name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`)))
+	c.until("a machine is taken", func() bool {
+		return c.Apply(t.Context(), []byte(`
+apiVersion: machine.openshift.io/v1beta1
+kind: Machine
+metadata: {name: m, namespace: openshift-machine-api}
+status: {addresses: [{type: InternalDNS, address: worker-1}]}
+`)) == nil
+	})
+	c.approver("-machines")
+	token := c.token("abcdef", csr.BootstrapGroup, "")
+	c.issued(c.send(token, newClaim(t, "worker-1")))
+	c.left(c.send(token, newClaim(t, "worker-2")).name, "inventory")
+}
+
+func TestOneNodeIsGrantedOneFirstCertificate(t *testing.T) {
+	c := start(t)
+	token := c.token("abcdef", csr.BootstrapGroup, "")
+	var claims []claim
+	for range 3 { // before there is an approver, or a node
+		claims = append(claims, c.send(token, newClaim(t, "a")))
+	}
+	newest := claims[0].name
+	for _, cl := range claims {
+		if c.created(cl.name)+cl.name > c.created(newest)+newest {
+			newest = cl.name
+		}
+	}
+	c.node("a")
+	c.approver()
+	for _, cl := range claims {
+		if cl.name == newest {
+			c.issued(cl)
+		} else {
+			c.left(cl.name, "newest", "live identity") // the latter if the newest was approved before
+		}
+	}
+	other := c.token("ghijkl", csr.BootstrapGroup, "")
+	c.left(c.send(other, newClaim(t, "a")).name, "live identity")
+}
+
 func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 	c := start(t)
 	c.approver()
@@ -213,6 +273,7 @@ func TestATokenForSingleUseGoesWhenTheNodeHasReported(t *testing.T) {
 func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	c := start(t)
 	c.node("a")
+	c.node("b")
 	replicas := []*process{c.approver("-lease", "3s"), c.approver("-lease", "3s")}
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "a")))
@@ -225,7 +286,7 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	}
 	replicas[leading].kill()
 	begin := time.Now()
-	c.issued(c.send(token, newClaim(t, "a")))
+	c.issued(c.send(token, newClaim(t, "b")))
 	t.Logf("taken over and issued within %v", time.Since(begin).Round(time.Millisecond))
 	// A replica that is asked to end gives the lease back.
 	last := replicas[1-leading]
@@ -242,14 +303,14 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 func TestARestartOfTheAPIServerIsSurvived(t *testing.T) {
 	c := start(t)
 	list := filepath.Join(t.TempDir(), "nodes")
-	must(t, os.WriteFile(list, []byte("firewall-1 # no Node\n"), 0o600))
+	must(t, os.WriteFile(list, []byte("firewall-1 # no Node\nfirewall-2\n"), 0o600))
 	approver := c.approver("-lease", "3s", "-nodes", list)
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "firewall-1")))
 	must(t, c.StopAPIServer(t.Context(), syscall.SIGKILL))
 	c.until("the lease is lost", func() bool { return approver.said(`"not leading"`) })
 	must(t, c.StartAPIServer(t.Context()))
-	c.issued(c.send(token, newClaim(t, "firewall-1")))
+	c.issued(c.send(token, newClaim(t, "firewall-2")))
 	if !approver.running() {
 		t.Error("the approver has ended")
 	}

@@ -17,10 +17,12 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +84,29 @@ func start(t *testing.T) *cluster {
 	must(t, p.InstallShipped(t.Context()))
 	must(t, p.InstallSingleUse(t.Context()))
 	return &cluster{p, t}
+}
+
+// freePort is a port of the loopback interface on which nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// get is what a successful answer holds.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	must(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	must(t, err)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", url, resp.Status)
+	}
+	return string(answer)
 }
 
 // process is a running approver.
@@ -279,13 +304,19 @@ func (c *cluster) conditions(name string) string {
 	return c.kubectl("get", "csr", name, "-o", `jsonpath={range .status.conditions[*]}{.type} {.reason} {.message}{"\n"}{end}`)
 }
 
-// left waits for the event that says why a request is left, and makes sure that it is.
-func (c *cluster) left(name, check string) {
+// created is when a request was made.
+func (c *cluster) created(name string) string {
 	c.t.Helper()
-	var events string
-	c.until("an event about "+name+" that names "+check, func() bool {
-		events = c.kubectl("get", "events", "-n", "default", "--field-selector=involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
-		return strings.Contains(events, check+": ")
+	return c.kubectl("get", "csr", name, "-o", "jsonpath={.metadata.creationTimestamp}")
+}
+
+// left waits for the event that says why a request is left, by one of the checks, and makes sure that
+// it is.
+func (c *cluster) left(name string, checks ...string) {
+	c.t.Helper()
+	c.until(fmt.Sprintf("an event about %s that names one of %v", name, checks), func() bool {
+		events := c.kubectl("get", "events", "-n", "default", "--field-selector=involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		return slices.ContainsFunc(checks, func(check string) bool { return strings.Contains(events, check+": ") })
 	})
 	if got := c.conditions(name); got != "" {
 		c.t.Errorf("%s was to be left and is not: %s", name, got)

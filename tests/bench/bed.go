@@ -32,18 +32,22 @@ const (
 	floorName   = "floor"
 )
 
-// config is the usual configuration for OpenShift's kind: the shipped rows and an empty allowlist.
+// config is the usual configuration for OpenShift's kind: the shipped rows and an empty allowlist. The
+// object is mirrored as the floor does it; by default what it drops would stay for an hour, and the CA
+// that verifies the API server, which is not rotated here, for ever.
 const config = `apiVersion: config.node-cert-agent.io/v1alpha1
 object: {group: machineconfiguration.openshift.io, version: v1}
+trust: {holdRemovals: 0s, source: ""}
 follow: {retrySpread: 200ms, retryMax: 1s}
 `
 
 // bed is the product on a host, the floor beside it, and the object of each.
 type bed struct {
 	*cluster.Cluster
-	dir   string // of ours, on the outer machine
-	arms  []*arm // floor and agent
-	sight *sight // of both's files
+	dir      string           // of ours, on the outer machine
+	arms     []*arm           // floor and agent
+	sight    *sight           // of both's files
+	approver *cluster.Process // once agents get identities of their own
 }
 
 // arm is one of the two that are compared.
@@ -63,8 +67,9 @@ func (a *arm) want(s controllerconfig.Spec) map[string][]byte {
 	return f
 }
 
-// newBed brings everything up; both arms have written all their files.
-func newBed(ctx context.Context) (b *bed, err error) {
+// newBed brings everything up; both arms have written all their files. Further arguments are those of
+// kube-controller-manager.
+func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 	b = &bed{}
 	defer func() {
 		if err != nil {
@@ -74,16 +79,26 @@ func newBed(ctx context.Context) (b *bed, err error) {
 	if b.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return b, err
 	}
-	floor, err := buildFloor(ctx, b.dir)
+	floor, err := build(ctx, b.dir, "floor")
 	if err != nil {
 		return b, err
 	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config, Progress: os.Stderr,
-		Plane: controlplane.Options{Keys: testpki.RSA}, Host: host.Options{Files: map[string]host.File{
+	reloader, err := build(ctx, b.dir, "reloader")
+	if err != nil {
+		return b, err
+	}
+	audited, err := b.audit()
+	if err != nil {
+		return b, err
+	}
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config, Progress: os.Stderr, Kubelet: true,
+		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited, ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
 			floorBinary: {Data: floor, Mode: 0o755},
 			"/etc/pki/ca-trust/source/anchors/README": {},
 			"/etc/systemd/system/" + floorUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
 				strings.Join(b.floorCommand(floorBinary, cluster.Server, floorPKI, floorRoot), " ") + "\n")},
+			reloadUnit.path: {Data: []byte(reloadUnit.text)}, reloadRule.path: {Data: []byte(reloadRule.text)},
+			reloadBinary: {Data: reloader, Mode: 0o755},
 		}}})
 	if err != nil {
 		return b, err
@@ -96,13 +111,13 @@ func newBed(ctx context.Context) (b *bed, err error) {
 	return b, b.begin(ctx)
 }
 
-// buildFloor builds the floor as the agent is built, and returns it.
-func buildFloor(ctx context.Context, dir string) ([]byte, error) {
-	to := filepath.Join(dir, "floor")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./tests/bench/floor")
+// build builds one of the commands beside this one as the agent is built, and returns it.
+func build(ctx context.Context, dir, name string) ([]byte, error) {
+	to := filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./tests/bench/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the floor: %v\n%s", err, out)
+		return nil, fmt.Errorf("building the %s: %v\n%s", name, err, out)
 	}
 	return os.ReadFile(to)
 }
@@ -136,17 +151,23 @@ func (b *bed) begin(ctx context.Context) error {
 	if _, err := b.Host.Run(ctx, "systemctl", "start", agentUnit, floorUnit); err != nil {
 		return err
 	}
-	var dirs []string
 	for _, a := range b.arms {
 		want := a.want(a.content.spec)
 		if err := eventually(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
 			return err
 		}
-		for path := range want {
+	}
+	return b.look()
+}
+
+// look makes a sight of all files that are there.
+func (b *bed) look() (err error) {
+	var dirs []string
+	for _, a := range b.arms {
+		for path := range a.want(a.content.spec) {
 			dirs = append(dirs, filepath.Dir(path))
 		}
 	}
-	var err error
 	b.sight, err = newSight(dirs...)
 	return err
 }
@@ -186,15 +207,19 @@ func pause(ctx context.Context, d time.Duration) {
 
 // processed waits until the agent has finished with a version of its object.
 func (b *bed) processed(ctx context.Context, version string) error {
-	return eventually(ctx, "version "+version, func() bool {
-		data, _ := os.ReadFile(b.Host.Path("/run/node-cert-agent/status.json"))
-		var s report.Status
-		return json.Unmarshal(data, &s) == nil && s.Object.ResourceVersion == version
-	})
+	return eventually(ctx, "version "+version, func() bool { return b.status().Object.ResourceVersion == version })
+}
+
+// status is the agent's, empty before there is one.
+func (b *bed) status() (s report.Status) {
+	data, _ := os.ReadFile(b.Host.Path("/run/node-cert-agent/status.json"))
+	_ = json.Unmarshal(data, &s)
+	return s
 }
 
 func (b *bed) stop() error {
 	var err error
+	b.approver.Stop()
 	if b.Cluster != nil {
 		err = b.Cluster.Stop()
 	}

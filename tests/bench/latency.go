@@ -19,14 +19,15 @@ const (
 	restPause  = 3 * time.Second
 )
 
-// series are the times of one kind of change, by the name of the arm.
+// series are the times of one kind of change, by the name of the arm, and when the agent's were accepted.
 type series struct {
 	first, last, update map[string]samples
+	accepted            []time.Time
 }
 
 // alternate changes both arms' objects n times each, and times what each does about it.
 func (b *bed) alternate(ctx context.Context, n int, rest time.Duration, change func(*content) controllerconfig.Spec) (s series, err error) {
-	s = series{map[string]samples{}, map[string]samples{}, map[string]samples{}}
+	s = series{first: map[string]samples{}, last: map[string]samples{}, update: map[string]samples{}}
 	for range n {
 		for _, i := range rand.Perm(len(b.arms)) {
 			a := b.arms[i]
@@ -41,6 +42,9 @@ func (b *bed) alternate(ctx context.Context, n int, rest time.Duration, change f
 			first, last, err := b.await(ctx, a.want(spec))
 			if err != nil {
 				return s, fmt.Errorf("the %s: %w", a.name, err)
+			}
+			if a.name == "agent" {
+				s.accepted = append(s.accepted, accepted)
 			}
 			s.update[a.name] = append(s.update[a.name], accepted.Sub(sent))
 			s.first[a.name] = append(s.first[a.name], first.Sub(accepted))

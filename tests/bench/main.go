@@ -2,7 +2,8 @@
 
 // Command bench measures the product on real parts, once through, and prints each figure beside its
 // budget: how long a change takes to the disk, what both halves cost at rest and at work, how large
-// the binary is, how soon a started agent has written, and what it leaves alone.
+// the binary is, how soon a started agent has written, what it leaves alone, how soon a token leads to a
+// file, what a renewal holds up, how often the API server is asked, and what the largest object costs.
 //
 // Times mean nothing across machines and little across hours of one machine, so they are ratios to a
 // floor measured in the same run: the least program that does the job without any of the care (see
@@ -21,7 +22,11 @@
 // into place; the bytes are compared afterwards. The pause means that both are measured awake, with
 // warm caches; a short series with longer rests is printed beside it, without a budget.
 //
-// It needs root, and about a quarter of an hour. With -check it exits 1 if a budget is broken.
+// The last parts are about identities: the agent gets its own with a token, from the real approver, on
+// the same bed; only renewals, which have to come every few seconds, have a bed whose signer issues
+// short-lived certificates.
+//
+// It needs root, and about half an hour. With -check it exits 1 if a budget is broken.
 package main
 
 import (
@@ -38,9 +43,10 @@ import (
 
 // plan says what is measured, and how often.
 type plan struct {
-	parts                                   []string
-	rounds, filesRounds, restRounds, starts int
-	idle                                    time.Duration
+	parts                                            []string
+	rounds, filesRounds, restRounds, starts, reloads int
+	tokens, renewals, kubeletRounds                  int
+	idle, quiet                                      time.Duration
 }
 
 // part is one kind of measurement.
@@ -50,7 +56,7 @@ type part struct {
 }
 
 // parts in the order in which they run: the memory part starts the agent anew, and the idle part
-// follows it.
+// follows it. From the part own on the agent has an identity of its own in place of a kubeconfig.
 var parts = []part{
 	{"latency", latency},
 	{"files", lastFile},
@@ -60,16 +66,29 @@ var parts = []part{
 	{"size", size},
 	{"start", start},
 	{"steady", steady},
+	{"kubelet", kubelet},
+	{"own", own},
+	{"token", token},
+	{"requests", requests},
+	{"renewal", renewal},
+	{"reload", reload},
+	{"plan", planning},
+	{"large", large},
 }
 
 func main() {
 	var p plan
-	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start steady")
+	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start steady kubelet own token requests renewal reload plan large")
 	flag.IntVar(&p.rounds, "n", 1000, "`ROUNDS` of one changed file")
 	flag.IntVar(&p.filesRounds, "n-files", 200, "`ROUNDS` of 25 changed files")
 	flag.IntVar(&p.restRounds, "n-rest", 30, "`ROUNDS` of one changed file after a rest")
 	flag.IntVar(&p.starts, "n-starts", 30, "`STARTS` of each program")
+	flag.IntVar(&p.reloads, "n-reloads", 400, "`RELOADS` of a unit, each way")
+	flag.IntVar(&p.kubeletRounds, "n-kubelet", 100, "`ROUNDS` of a changed file and a kubelet")
 	flag.DurationVar(&p.idle, "idle", 2*time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute, and the runtime collects every second one")
+	flag.IntVar(&p.tokens, "n-tokens", 100, "`STARTS` with nothing but a token")
+	flag.IntVar(&p.renewals, "n-renewals", 20, "`RENEWALS` under load, one every 16 seconds")
+	flag.DurationVar(&p.quiet, "quiet", 4*time.Minute, "`TIME` to count requests in while nothing happens")
 	check := flag.Bool("check", false, "exit with 1 if a budget is broken")
 	flag.Parse()
 	if *only != "" {

@@ -21,10 +21,10 @@ const (
 
 // use is what a process has and has used, from proc(5).
 type use struct {
-	resident, anonymous float64 // MiB
-	threads             int
-	cpu                 time.Duration // from schedstat: times in ticks are too coarse here
-	switches            int           // voluntary
+	resident, anonymous, peak float64 // MiB; the peak is of what was resident
+	threads                   int
+	cpu                       time.Duration // from schedstat: times in ticks are too coarse here
+	switches                  int           // voluntary
 }
 
 // use looks at a service's main process.
@@ -43,7 +43,7 @@ func (b *bed) use(ctx context.Context, unit string) (u use, err error) {
 		return u, err
 	}
 	u.resident, u.anonymous = float64(status["VmRSS"])/1024, float64(status["RssAnon"])/1024
-	u.threads = status["Threads"]
+	u.peak, u.threads = float64(status["VmHWM"])/1024, status["Threads"]
 	tasks, err := filepath.Glob(filepath.Join(proc, "task", "*"))
 	if err != nil || len(tasks) == 0 {
 		return u, fmt.Errorf("%s: no threads in %s: %v", unit, proc, err)

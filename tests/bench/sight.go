@@ -88,7 +88,11 @@ func (s *sight) await(ctx context.Context, want map[string][]byte) (first, last 
 	for {
 		select {
 		case <-ctx.Done():
-			return first, last, fmt.Errorf("%d of %d files came: %w", len(came), len(want), ctx.Err())
+			for path := range want {
+				if came[path].IsZero() {
+					return first, last, fmt.Errorf("%d of %d files came, %s did not: %w", len(came), len(want), path, ctx.Err())
+				}
+			}
 		case a := <-s.arrivals:
 			if _, ok := want[a.path]; ok {
 				came[a.path] = a.at

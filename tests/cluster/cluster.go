@@ -43,7 +43,8 @@ const (
 	Stranger = "stranger.service"
 )
 
-// Config is a fragment that allows a reload of Reader, at once.
+// Config is a fragment that allows a reload of Reader, at once, and mirrors the object: what holds do
+// has stories of its own.
 const Config = `apiVersion: config.node-cert-agent.io/v1alpha1
 rows:
   kubeAPIServerServingCAData: {onChange: [reader.service]}
@@ -51,6 +52,7 @@ rows:
 units:
   reader.service: {verb: reload}
 actions: {coalesce: 200ms, spread: 0s}
+trust: {holdRemovals: 0s, source: ""}
 follow: {retrySpread: 200ms, retryMax: 1s}
 `
 
@@ -63,6 +65,13 @@ type Options struct {
 	// Bootstrap starts the agent without a kubeconfig: it gets its identity by itself, with a token
 	// that PutToken gives it. Nobody approves its requests but Approve.
 	Bootstrap bool
+	// Kubelet adds a kubelet to the host, which is not started.
+	Kubelet bool
+	// Shipped installs everything that the project ships for a cluster, so that StartApprover works, in
+	// place of the kinds and the agents' permissions alone.
+	Shipped bool
+	// Install installs the agent on the booted host, in place of this tree's files. Nil copies those.
+	Install func(context.Context, *host.Host) error
 	// Plane and Host are passed on.
 	Plane controlplane.Options
 	Host  host.Options
@@ -109,6 +118,12 @@ func (c *Cluster) startPlane(ctx context.Context, o Options) (err error) {
 	if c.Plane, err = controlplane.Start(ctx, o.Plane); err != nil || o.Plane.APIServerOff {
 		return err
 	}
+	if o.Shipped {
+		if err := c.Plane.InstallShipped(ctx); err != nil {
+			return err
+		}
+		return c.Plane.InstallSingleUse(ctx)
+	}
 	return c.Prepare(ctx)
 }
 
@@ -124,19 +139,21 @@ func (c *Cluster) Prepare(ctx context.Context) error {
 }
 
 func (c *Cluster) startHost(ctx context.Context, o Options) error {
-	repo, err := repository(ctx)
-	if err != nil {
-		return err
-	}
 	install, err := os.MkdirTemp("", "install")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(install) }()
-	if err := Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
-		return err
+	if o.Install == nil {
+		repo, err := repository(ctx)
+		if err != nil {
+			return err
+		}
+		if err := Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
+			return err
+		}
+		o.Host.Trees = append([]string{filepath.Join(repo, "systemd"), filepath.Join(repo, "deb/tree"), install}, o.Host.Trees...)
 	}
-	o.Host.Trees = append([]string{filepath.Join(repo, "systemd"), install}, o.Host.Trees...)
 	files := map[string]host.File{
 		Fragment:                          {Data: []byte(o.Config)},
 		"/etc/systemd/system/" + Reader:   {Data: []byte(reader("reader"))},
@@ -153,8 +170,15 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 		files[p] = f
 	}
 	o.Host.Files = files
-	c.Host, err = host.Boot(ctx, o.Host)
-	return err
+	if o.Kubelet {
+		if err := withKubelet(ctx, &o.Host, o.Progress); err != nil {
+			return err
+		}
+	}
+	if c.Host, err = host.Boot(ctx, o.Host); err != nil || o.Install == nil {
+		return err
+	}
+	return o.Install(ctx, c.Host)
 }
 
 // reader is a service that copies KubeletCA when it loads, and logs that it did.
@@ -220,23 +244,6 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, c.Plane.Stop())
 	}
 	return errors.Join(errs...)
-}
-
-// Build builds the agent into the file to, statically, as a package would.
-func Build(ctx context.Context, to string) error {
-	repo, err := repository(ctx)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./cmd/node-cert-agent")
-	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the agent: %v\n%s", err, out)
-	}
-	return nil
 }
 
 func repository(ctx context.Context) (string, error) {

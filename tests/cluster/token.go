@@ -50,16 +50,43 @@ func (c *Cluster) PutToken(name, id string) error { return c.PutTokenFor(c.Plane
 
 // PutTokenFor is the same for a control plane that the host finds at this address.
 func (c *Cluster) PutTokenFor(p *controlplane.Plane, server, name, id string) error {
-	return c.Host.PutFile(BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: fmt.Appendf(nil, `apiVersion: v1
+	return c.putKubeconfig(name, TokenKubeconfig(p, server, id))
+}
+
+// PutBareToken is the same without a CA, for hosts that have a pin instead.
+func (c *Cluster) PutBareToken(server, name, id string) error {
+	return c.putKubeconfig(name, tokenKubeconfig(server, "", id))
+}
+
+// PutTokenWithCA is the same for a server that is verified with another CA than the control plane's.
+func (c *Cluster) PutTokenWithCA(server string, ca []byte, name, id string) error {
+	return c.putKubeconfig(name, tokenKubeconfig(server, trusting(ca), id))
+}
+
+func (c *Cluster) putKubeconfig(name string, data []byte) error {
+	return c.Host.PutFile(BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data})
+}
+
+// TokenKubeconfig is a kubeconfig with the token, for whoever finds the control plane at this address.
+func TokenKubeconfig(p *controlplane.Plane, server, id string) []byte {
+	return tokenKubeconfig(server, trusting(p.CA().PEM()), id)
+}
+
+func trusting(ca []byte) string {
+	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(ca)
+}
+
+func tokenKubeconfig(server, trust, id string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters:
-- {name: c, cluster: {server: %q, certificate-authority-data: %s}}
+- {name: c, cluster: {server: %q%s}}
 users:
 - {name: u, user: {token: %s.%s}}
 contexts:
 - {name: x, context: {cluster: c, user: u}}
 current-context: x
-`, server, base64.StdEncoding.EncodeToString(p.CA().PEM()), id, TokenSecret)})
+`, server, trust, id, TokenSecret)
 }
 
 // Requests lists the agents' requests: name, and the conditions' types joined by commas.

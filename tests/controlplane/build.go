@@ -19,13 +19,14 @@ import (
 	"time"
 )
 
-// The names under which the one binary is started, and the file beside them that holds OpenShift's
-// definition of the ControllerConfig.
+// The names under which the one binary of the servers is started, the kubelet's, and the file beside
+// them that holds OpenShift's definition of the ControllerConfig.
 const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
 	kubectl           = "kubectl"
+	kubelet           = "kubelet"
 	openShiftCRD      = "openshift-controllerconfigs.crd.yaml"
 )
 
@@ -36,17 +37,20 @@ const crdInModule = "machineconfiguration/v1/zz_generated.crd-manifests/0000_80_
 // Binaries is what Build made.
 type Binaries struct {
 	// Dir holds etcd, kube-apiserver, kube-controller-manager and kubectl, all of them links to one
-	// file.
+	// file, and the kubelet.
 	Dir string
 	// root is the repository, from which the manifests are read that nodes and clusters get.
 	root string
 }
 
+// Kubelet is the kubelet's file. It is static.
+func (b Binaries) Kubelet() string { return b.path(kubelet) }
+
 func (b Binaries) path(name string) string { return filepath.Join(b.Dir, name) }
 
 // Build makes the servers unless an earlier build of the same sources, by the same Go, is in the
 // user's cache folder ($XDG_CACHE_HOME or ~/.cache, node-cert-agent/controlplane). The first build
-// downloads about 1 GB of modules and takes 5 to 10 minutes on two cores; afterwards this is a
+// downloads about 1 GB of modules and takes 5 to 15 minutes on two cores; afterwards this is a
 // matter of milliseconds. Two builds at once are safe: one waits for the other.
 //
 // The current folder must be in the repository. What happens is told on progress, line by line.
@@ -93,7 +97,7 @@ func (b Binaries) build(ctx context.Context, src string, progress io.Writer) err
 	}
 	defer os.RemoveAll(tmp)
 	start := time.Now()
-	fmt.Fprintf(progress, "building etcd, kube-apiserver, kube-controller-manager and kubectl into %s: 5 to 10 minutes the first time\n", b.Dir)
+	fmt.Fprintf(progress, "building etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet into %s: 5 to 15 minutes the first time\n", b.Dir)
 	if err := compile(ctx, src, tmp, progress); err != nil {
 		return err
 	}
@@ -117,7 +121,7 @@ func (b Binaries) build(ctx context.Context, src string, progress io.Writer) err
 
 func compile(ctx context.Context, src, dst string, progress io.Writer) error {
 	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
-		"-o", filepath.Join(dst, "servers"), ".")
+		"-o", dst+string(filepath.Separator), ".", "./"+kubelet)
 	cmd.Stderr = &buildLog{to: progress}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building the servers in %s: %v", src, err)
@@ -192,13 +196,17 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 
 // buildKey names a build: by its sources, by the Go that compiles them and by this recipe.
 func buildKey(src, goVersion string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(src, "*.go"))
-	if err != nil {
-		return "", err
+	files := []string{filepath.Join(src, "go.mod"), filepath.Join(src, "go.sum")}
+	for _, dir := range []string{src, filepath.Join(src, kubelet)} {
+		more, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			return "", err
+		}
+		files = append(files, more...)
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, "recipe 1", goVersion, crdInModule)
-	for _, file := range append(files, filepath.Join(src, "go.mod"), filepath.Join(src, "go.sum")) {
+	fmt.Fprintln(h, "recipe 2", goVersion, crdInModule)
+	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return "", err

@@ -53,6 +53,9 @@ type Options struct {
 	// APIServerArgs are further arguments of kube-apiserver, such as --goaway-chance=0.01; they
 	// win over ours.
 	APIServerArgs []string
+	// ControllerManagerArgs are the same for kube-controller-manager, EtcdArgs for etcd.
+	ControllerManagerArgs []string
+	EtcdArgs              []string
 	// Progress is told about a build, if one is needed; nil means that nobody listens.
 	Progress io.Writer
 }

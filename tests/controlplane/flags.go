@@ -41,7 +41,7 @@ func listenAnywhere() (l net.Listener, err error) {
 }
 
 func (p *Plane) etcdFlags() []string {
-	return []string{
+	return append([]string{
 		"--name=etcd", "--data-dir=" + p.file("etcd"), "--log-level=warn",
 		"--listen-client-urls=" + url(p.ports.etcdClient), "--advertise-client-urls=" + url(p.ports.etcdClient),
 		"--listen-peer-urls=" + url(p.ports.etcdPeer), "--initial-advertise-peer-urls=" + url(p.ports.etcdPeer),
@@ -50,7 +50,7 @@ func (p *Plane) etcdFlags() []string {
 		"--cert-file=" + p.file("pki/etcd.crt"), "--key-file=" + p.file("pki/etcd.key"),
 		"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.file("pki/etcd-ca.crt"),
 		"--peer-cert-file=" + p.file("pki/etcd.crt"), "--peer-key-file=" + p.file("pki/etcd.key"),
-	}
+	}, p.options.EtcdArgs...)
 }
 
 func (p *Plane) apiServerFlags() []string {
@@ -69,7 +69,7 @@ func (p *Plane) apiServerFlags() []string {
 }
 
 func (p *Plane) controllerManagerFlags() []string {
-	return []string{
+	return append([]string{
 		"--kubeconfig=" + p.file("controller-manager.kubeconfig"), "--leader-elect=false",
 		"--controllers=*,bootstrapsigner,tokencleaner",
 		"--kube-api-qps=1000", "--kube-api-burst=1000", // by default it takes five seconds to make its service accounts
@@ -79,5 +79,5 @@ func (p *Plane) controllerManagerFlags() []string {
 		"--root-ca-file=" + p.file("pki/ca.crt"), "--use-service-account-credentials",
 		"--service-account-private-key-file=" + p.file("pki/service-account.key"),
 		"--cluster-signing-cert-file=" + p.file("pki/ca.crt"), "--cluster-signing-key-file=" + p.file("pki/ca.key"),
-	}
+	}, p.options.ControllerManagerArgs...)
 }

@@ -81,6 +81,26 @@ func (p *Plane) InstallSingleUse(ctx context.Context) error {
 	return err
 }
 
+// InstallMachines makes OpenShift's namespace for Machines and adds the rights of the component
+// openshift-machines. The kind itself is not installed.
+func (p *Plane) InstallMachines(ctx context.Context) error {
+	if err := p.Apply(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-machine-api}}")); err != nil {
+		return err
+	}
+	return p.applyFile(ctx, p.manifest("components/openshift-machines/rbac.yaml"))
+}
+
+// MachineConfigNamespace is where OpenShift has the ConfigMap kubeconfig-data.
+const MachineConfigNamespace = "openshift-machine-config-operator"
+
+// InstallOpenShift adds the component openshift to the agents' rights, and the namespace that it needs.
+func (p *Plane) InstallOpenShift(ctx context.Context) error {
+	if err := p.Apply(ctx, []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+MachineConfigNamespace+`"}}`)); err != nil {
+		return err
+	}
+	return p.applyFile(ctx, p.manifest("components/openshift/rbac.yaml"))
+}
+
 // AllowAgents grants the group node-cert-agent:nodes what the shipped manifest grants it: to get,
 // list and watch the one object, in both kinds, and what an agent needs beside that. The kinds need not
 // be installed. The policies that narrow it come with InstallShipped only.

@@ -6,6 +6,7 @@ package crash
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,19 +38,32 @@ var foreign = tree{
 var before = tree{
 	".": "drwxr-xr-x", "etc": "drwxr-xr-x", "certs.d": "drwxr-xr-x",
 	"etc/ca.crt":          "-rw-r--r-- old\nold\nold\n",
+	"etc/kubeconfig":      "-rw-r----- " + kubeconfig("old\n"),
 	"certs.d/gone":        "drwxr-xr-x",
 	"certs.d/gone/ca.crt": "-rw-r--r-- ours\n",
 }
 
-var after = tree{
-	".": "drwxr-xr-x", "etc": "drwxr-xr-x", "certs.d": "drwxr-xr-x",
-	"etc/ca.crt":              "-rw-r--r-- new\nnew\n",
-	"certs.d/new:5000":        "drwxr-xr-x",
-	"certs.d/new:5000/ca.crt": "-rw-r--r-- made\nmade\n",
+// kubeconfig is somebody else's, but for its CA.
+func kubeconfig(ca string) string {
+	return "# theirs\nclusters: [{cluster: {certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(ca)) + "}}]\nusers: [{user: {token: t}}]\n"
 }
 
+// end is the tree after the commit, whose files have size times a few lines.
+func end(size int) tree {
+	lines := func(line string, n int) string { return strings.Repeat(line, n*size) }
+	return tree{
+		".": "drwxr-xr-x", "etc": "drwxr-xr-x", "certs.d": "drwxr-xr-x",
+		"etc/ca.crt":              "-rw-r--r-- " + lines("new\n", 2),
+		"etc/kubeconfig":          "-rw-r----- " + kubeconfig(lines("new\n", 3)),
+		"certs.d/new:5000":        "drwxr-xr-x",
+		"certs.d/new:5000/ca.crt": "-rw-r--r-- " + lines("made\n", 4),
+	}
+}
+
+var after = end(1)
+
 // leftover is a temporary file; the next sweep takes it.
-var leftover = regexp.MustCompile(`^(etc|certs\.d/new:5000)/\.ca\.crt[0-9]{1,19}$`)
+var leftover = regexp.MustCompile(`^(etc/\.kubeconfig|(etc|certs\.d/new:5000)/\.ca\.crt)[0-9]{1,19}$`)
 
 func build(t *testing.T) (binary string) {
 	t.Helper()
@@ -126,7 +140,7 @@ func tell(t *testing.T, dir string) tree {
 
 // whole asserts I1 and I3 over what a commit that was cut short has left, and that it kept the
 // order: files in the order of the commit, removals last.
-func whole(t *testing.T, got tree) (leftovers int) {
+func whole(t *testing.T, got, after tree) (leftovers int) {
 	t.Helper()
 	for name := range foreign {
 		if got[name] != foreign[name] {
@@ -140,39 +154,39 @@ func whole(t *testing.T, got tree) (leftovers int) {
 		case leftover.MatchString(name):
 			leftovers++
 		default:
-			t.Errorf("%s is %q", name, is)
+			t.Errorf("%s is %.200q", name, is)
 		}
 	}
 	replaced, made := got["etc/ca.crt"] == after["etc/ca.crt"], got["certs.d/new:5000/ca.crt"] != ""
-	removed := got["certs.d/gone/ca.crt"] == ""
-	if got["etc/ca.crt"] == "" || made && !replaced || removed && !made {
-		t.Errorf("out of order: replaced %v, made %v, removed %v", replaced, made, removed)
+	edited, removed := got["etc/kubeconfig"] == after["etc/kubeconfig"], got["certs.d/gone/ca.crt"] == ""
+	if got["etc/ca.crt"] == "" || got["etc/kubeconfig"] == "" || edited && !replaced || made && !edited || removed && !made {
+		t.Errorf("out of order: replaced %v, edited %v, made %v, removed %v", replaced, edited, made, removed)
 	}
 	return leftovers
 }
 
 // finished asserts that got is exactly the end that the commit wants.
-func finished(t *testing.T, got tree) {
+func finished(t *testing.T, got, after tree) {
 	t.Helper()
 	want := maps.Clone(after)
 	maps.Copy(want, foreign)
 	if !maps.Equal(got, want) {
-		t.Errorf("in the end there is %q, want %q", got, want)
+		t.Errorf("in the end there is %.2000q, want %.2000q", got, want)
 	}
 }
 
-// recover runs the next writer.
-func recover(t *testing.T, binary, dir string) {
+// recover runs the next writer, with further words of the command.
+func recover(t *testing.T, binary, dir string, after tree, how ...string) {
 	t.Helper()
-	if out, err := exec.Command(binary, "sweep", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command(binary, append(how, "sweep", dir)...).CombinedOutput(); err != nil {
 		t.Errorf("the next writer: %v: %s", err, out)
 	}
-	finished(t, tell(t, dir))
+	finished(t, tell(t, dir), after)
 }
 
-// strace runs the binary under strace, which writes what it saw to log.
-func strace(log, binary, dir string, options ...string) (code int, stderr string) {
-	cmd := exec.Command("strace", append(append([]string{"-f", "-qq", "-o", log}, options...), binary, dir)...)
+// strace runs the command under strace, which writes what it saw to log.
+func strace(log string, command []string, options ...string) (code int, stderr string) {
+	cmd := exec.Command("strace", slices.Concat([]string{"-f", "-qq", "-o", log}, options, command)...)
 	var b bytes.Buffer
 	cmd.Stderr = &b
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -190,10 +204,10 @@ func calls(t *testing.T, binary, dir string) map[string]int {
 	t.Helper()
 	reset(t, dir)
 	log := filepath.Join(t.TempDir(), "log")
-	if code, stderr := strace(log, binary, dir, "-e", "trace=%file,%desc"); code != 0 {
+	if code, stderr := strace(log, []string{binary, dir}, "-e", "trace=%file,%desc"); code != 0 {
 		t.Fatalf("strace ends with %d (is it installed?): %s", code, stderr)
 	}
-	finished(t, tell(t, dir))
+	finished(t, tell(t, dir), after)
 	b, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
@@ -220,20 +234,20 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 		for i := 1; i <= count; i++ {
 			t.Run(fmt.Sprintf("%s-%d", name, i), func(t *testing.T) {
 				reset(t, dir)
-				code, stderr := strace(os.DevNull, binary, dir, "-e", "trace="+name,
+				code, stderr := strace(os.DevNull, []string{binary, dir}, "-e", "trace="+name,
 					"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", name, i))
 				if code == 0 || code == 1 {
 					t.Fatalf("was not killed: %d %s", code, stderr)
 				}
 				kills++
 				got := tell(t, dir)
-				if n := whole(t, got); n > 0 {
+				if n := whole(t, got, after); n > 0 {
 					leftovers++
 				}
 				if got["etc/ca.crt"] == after["etc/ca.crt"] && got["certs.d/gone"] != "" {
 					torn++
 				}
-				recover(t, binary, dir)
+				recover(t, binary, dir, after)
 			})
 		}
 	}
@@ -274,15 +288,15 @@ func TestEveryFaultIsACleanError(t *testing.T) {
 func survive(t *testing.T, binary, dir, name, fault, when string) bool {
 	t.Helper()
 	reset(t, dir)
-	code, stderr := strace(os.DevNull, binary, dir, "-e", "trace="+name,
+	code, stderr := strace(os.DevNull, []string{binary, dir}, "-e", "trace="+name,
 		"-e", fmt.Sprintf("inject=%s:error=%s:when=%s", name, fault, when))
 	got := tell(t, dir)
 	switch code {
 	case 0:
-		finished(t, got)
+		finished(t, got, after)
 	case 1:
 		// A temporary file may stay only if it could not be unlinked; a close that failed is still open.
-		if n := whole(t, got); n > 0 && name != "unlinkat" {
+		if n := whole(t, got, after); n > 0 && name != "unlinkat" {
 			t.Errorf("%d temporary files were left", n)
 		}
 		if got["certs.d/new:5000"] != "" && got["certs.d/new:5000/ca.crt"] == "" && name != "unlinkat" {
@@ -294,33 +308,69 @@ func survive(t *testing.T, binary, dir, name, fault, when string) bool {
 		if fault == "EROFS" && !strings.Contains(stderr, "writer read-only") {
 			t.Errorf("said %q, want a read-only file system told apart", stderr)
 		}
-		recover(t, binary, dir)
+		recover(t, binary, dir, after)
 	default:
 		t.Errorf("ended with %d: %s", code, stderr)
 	}
 	return code != 0
 }
 
-func TestEachChangeIsFsyncedOnce(t *testing.T) {
-	binary, dir := build(t), filepath.Join(t.TempDir(), "tree")
-	reset(t, dir)
+// syncs are the files and directories that a run of the binary brings to stable storage, sorted. The
+// names of temporary files end in an asterisk.
+func syncs(t *testing.T, dir string, command ...string) (got []string) {
+	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	if code, stderr := strace(log, binary, dir, "-y", "-e", "trace=/.*sync.*"); code != 0 {
-		t.Fatalf("strace ends with %d: %s", code, stderr)
+	args := append([]string{"-f", "-qq", "-o", log, "-y", "-e", "trace=/.*sync.*"}, append(command, dir)...)
+	if out, err := exec.Command("strace", args...).CombinedOutput(); err != nil {
+		t.Fatalf("strace: %v: %s", err, out)
 	}
 	b, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
 	for _, m := range regexp.MustCompile(`(?m)^[0-9]+ +(?:f|fdata|sync)?sync(?:fs)?\([0-9]*<?([^>)]*)`).FindAllSubmatch(b, -1) {
 		name, _ := filepath.Rel(dir, string(m[1]))
-		got = append(got, regexp.MustCompile(`crt[0-9]+$`).ReplaceAllString(name, "crt*"))
+		got = append(got, regexp.MustCompile(`(crt|kubeconfig)[0-9]+$`).ReplaceAllString(name, "$1*"))
 	}
-	// The own directory that was removed is not among them: its parent says that it is gone.
-	want := []string{"certs.d", "certs.d/new:5000", "certs.d/new:5000/.ca.crt*", "etc", "etc/.ca.crt*"}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("fsync of %q, want %q; all calls:\n%s", got, want, b)
+	return got
+}
+
+func TestEachChangeIsFsyncedOnce(t *testing.T) {
+	binary, dir := build(t), filepath.Join(t.TempDir(), "tree")
+	reset(t, dir)
+	// The own directory that was removed is not among them: its parent says that it is gone.
+	want := []string{"certs.d", "certs.d/new:5000", "certs.d/new:5000/.ca.crt*", "etc", "etc/.ca.crt*", "etc/.kubeconfig*"}
+	if got := syncs(t, dir, binary); !slices.Equal(got, want) {
+		t.Errorf("fsync of %q, want %q", got, want)
+	}
+}
+
+func TestARotationOf25FilesIsOneFsyncForEachFileAndEachDirectory(t *testing.T) {
+	binary, dir := build(t), t.TempDir()
+	want := []string{"etc"}
+	put := func(name string) {
+		p := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte("old\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"*"))
+	}
+	for i := range 4 {
+		put(fmt.Sprintf("etc/%d.crt", i))
+	}
+	for i := range 21 {
+		own := fmt.Sprintf("certs.d/r%d:5000", i)
+		put(own + "/ca.crt")
+		want = append(want, own)
+	}
+	slices.Sort(want)
+	if got := syncs(t, dir, binary, "rotate"); !slices.Equal(got, want) {
+		t.Errorf("%d calls, want %d: fsync of %q, want %q", len(got), len(want), got, want)
+	}
+	for name, is := range tell(t, dir) {
+		if strings.HasPrefix(is, "-") && is != "-rw-r--r-- rotated\n" {
+			t.Errorf("%s is %q", name, is)
+		}
 	}
 }

@@ -28,8 +28,17 @@ const repo = "../.."
 
 // common is what both modes tell.
 var common = []string{
+	`10-demo01\.kubeconfig`,
+	`node-cert-agent-[0-9a-v]{32} .* system:bootstrap:demo01 .* Pending`,
+	`"system:bootstrap:demo01" asks for the first certificate of node`,
+	`Identity: +active`,
+	`\| wc -l\n +0\n`,
+	`get controllerconfigs.node-cert-agent.io machine-config-controller\n +NAME`,
+	`Error from server \(Forbidden\): controllerconfigs.node-cert-agent.io "another" is forbidden: User "node-cert-agent:node:node"`,
+	`Error from server \(Forbidden\): secrets is forbidden: User "node-cert-agent:node:node"`,
 	`kubelet-ca.crt holds kubelet-signer-1 and kubelet-signer-2\.`,
 	`The new bytes were on disk [0-9.]+ m?s later\.`,
+	`kubeAPIServerServingCAData  [0-9a-f]{16} CN=kubelet-signer-1 .* the object dropped it`,
 	`The agent refuses it\. The last good file stays\.\nkubelet-ca.crt holds kubelet-signer-2\.`,
 	`REFUSED +WHY\n +kubeAPIServerServingCAData  block 2 does not decode or is cut off`,
 	`refused kubeAPIServerServingCAData: holds a private key`,
@@ -111,7 +120,7 @@ func TestRootSeesTheWholeStoryOnAHost(t *testing.T) {
 
 func TestAnOrdinaryUserSeesItInPlainMode(t *testing.T) {
 	file, home := binary(t), openDir(t)
-	cmd, tmp := demo(t, file, "-agent", filepath.Join(home, "node-cert-agent"))
+	cmd, tmp := demo(t, file, "-bin", filepath.Join(home, "bin"))
 	provide(t, home)
 	cmd.Dir = filepath.Join(home, "repo")
 	cmd.Env = append(cmd.Env, "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"), "GOCACHE="+filepath.Join(home, "gocache"))
@@ -132,11 +141,13 @@ func TestAnOrdinaryUserSeesItInPlainMode(t *testing.T) {
 }
 
 // provide gives a user who may read neither the repository nor the caches of root what the demo needs
-// of them: the agent, the servers, and the sources that name their build and hold the manifests.
+// of them: agent and approver, the servers, and the sources that name their build and hold the manifests.
 func provide(t *testing.T, home string) {
 	t.Helper()
-	if err := cluster.Build(t.Context(), filepath.Join(home, "node-cert-agent")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"node-cert-agent", "node-cert-approver"} {
+		if err := cluster.Build(t.Context(), filepath.Join(home, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	servers, err := controlplane.Build(t.Context(), io.Discard)
 	if err != nil {
@@ -181,7 +192,7 @@ func TestCtrlCInTheMiddleLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stdout)
-	until(t, lines, "3. A rotation")
+	until(t, lines, "4. A rotation")
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +220,7 @@ func TestWhatItSaysAboutUsingTheKeptPartsWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(stdout)
-	until(t, lines, "7. Everything is left running")
+	until(t, lines, "8. Everything is left running")
 	var script strings.Builder
 	for _, line := range until(t, lines, "Ctrl-C stops") {
 		if command, ok := strings.CutPrefix(line, "    "); ok && !strings.HasPrefix(command, "tail -f") {

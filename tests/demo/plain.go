@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"syscall"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
@@ -22,13 +20,12 @@ import (
 type inFolder struct {
 	servers *controlplane.Plane
 	dir     string // removed at the end; holds the root and the agent's binary
-	ended   chan struct{}
-	agent   *exec.Cmd
+	agent   *cluster.Process
 }
 
-func setFolder(ctx context.Context, t *teller, binary string) (_ stage, err error) {
+func setFolder(ctx context.Context, t *teller, binaries string) (_ stage, err error) {
 	t.say("This is the main job of node-cert-agent in plain mode: a real Kubernetes control plane, and a folder in")
-	t.say("place of a host. Lines that begin with \"$ \" are commands.")
+	t.say("place of a host. Lines that begin with \"$ \" are commands; \"cluster$ \" is the cluster's administrator.")
 	t.say("It takes less than a minute, once etcd and Kubernetes have been built.")
 	t.say("Left out, because it takes root and systemd: the privileged half as a process of its own, the reload")
 	t.say("of units, the refusal of others by systemd, and the journal. Run as root, the demo shows these as well.")
@@ -42,13 +39,13 @@ func setFolder(ctx context.Context, t *teller, binary string) (_ stage, err erro
 	if f.dir, err = os.MkdirTemp("", "node-cert-agent-demo-"); err != nil {
 		return nil, err
 	}
-	if err = f.install(ctx, binary); err != nil {
+	if err = f.install(ctx, binaries); err != nil {
 		return nil, err
 	}
 	if f.servers, err = controlplane.Start(ctx, controlplane.Options{Progress: t}); err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context) error{f.servers.InstallCRD, f.servers.AllowAgents} {
+	for _, step := range []func(context.Context) error{f.servers.InstallShipped, f.servers.InstallSingleUse} {
 		if err = step(ctx); err != nil {
 			return nil, err
 		}
@@ -56,28 +53,32 @@ func setFolder(ctx context.Context, t *teller, binary string) (_ stage, err erro
 	return f, nil
 }
 
-// install puts the binary, and the directories and the configuration that a package would bring.
-func (f *inFolder) install(ctx context.Context, binary string) error {
+// install puts the binaries, and the directories and the configuration that a package would bring.
+func (f *inFolder) install(ctx context.Context, binaries string) error {
 	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d", "/usr/local/share/ca-certificates", "/etc/node-cert-agent/config.d"} {
 		if err := os.MkdirAll(f.path(dir), 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(f.path(cluster.Fragment), []byte(site), 0o644); err != nil {
+	if err := os.Mkdir(f.path(cluster.BootstrapDir), 0o700); err != nil {
 		return err
 	}
-	to := filepath.Join(f.dir, "bin", "node-cert-agent")
-	if binary == "" {
-		return cluster.Build(ctx, to)
-	}
-	binary, err := filepath.Abs(binary)
-	if err != nil {
+	if err := os.WriteFile(f.path(cluster.Fragment), []byte(site+"node: {name: "+node+"}\n"), 0o644); err != nil {
 		return err
 	}
-	if err := os.Mkdir(filepath.Dir(to), 0o755); err != nil {
-		return err
+	if binaries != "" {
+		binaries, err := filepath.Abs(binaries)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(binaries, f.bin())
 	}
-	return os.Symlink(binary, to)
+	for _, name := range []string{"node-cert-agent", "node-cert-approver"} {
+		if err := cluster.Build(ctx, filepath.Join(f.bin(), name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *inFolder) plane() *controlplane.Plane { return f.servers }
@@ -88,41 +89,26 @@ func (f *inFolder) units() bool             { return false }
 func (f *inFolder) root() string            { return filepath.Join(f.dir, "root") }
 func (f *inFolder) name(file string) string { return "$ROOT" + file }
 func (f *inFolder) path(file string) string { return filepath.Join(f.root(), file) }
-func (f *inFolder) log() string             { return filepath.Join(f.dir, "root", "agent.log") }
+func (f *inFolder) log() string             { return f.path("agent.log") }
+func (f *inFolder) bin() string             { return filepath.Join(f.dir, "bin") }
+func (f *inFolder) approverBinary() string  { return filepath.Join(f.bin(), "node-cert-approver") }
+func (f *inFolder) putToken() error {
+	return os.WriteFile(f.path(cluster.BootstrapDir+"/10-"+token+".kubeconfig"), cluster.TokenKubeconfig(f.servers, f.servers.URL(), token), 0o600)
+}
 func (f *inFolder) environment() (e []string) {
-	return append(os.Environ(), "ROOT="+f.root(), "PATH="+filepath.Join(f.dir, "bin")+":"+os.Getenv("PATH"))
+	return append(os.Environ(), "ROOT="+f.root(), "PATH="+f.bin()+":"+os.Getenv("PATH"))
 }
 
-func (f *inFolder) startAgent(ctx context.Context) (string, error) {
-	file, err := f.servers.Kubeconfig(f.servers.URL(), "node-cert-agent:node:demo", "node-cert-agent:nodes")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Rename(file, f.path(cluster.Kubeconfig)); err != nil {
-		return "", err
-	}
+func (f *inFolder) startAgent(context.Context) (string, error) {
 	log, err := os.Create(f.log())
 	if err != nil {
 		return "", err
 	}
 	defer log.Close()
-	f.agent = exec.Command(filepath.Join(f.dir, "bin", "node-cert-agent"), "run", "--root", f.root(), "--kubeconfig", f.path(cluster.Kubeconfig))
-	f.agent.Stdout, f.agent.Stderr = log, log
-	// It dies with us, and a Ctrl-C at the terminal is ours to act on.
-	f.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	started := make(chan error)
-	f.ended = make(chan struct{})
-	go func() {
-		// PR_SET_PDEATHSIG(2const) is about the thread that forked, so that one has to stay.
-		runtime.LockOSThread()
-		err := f.agent.Start()
-		started <- err
-		if err == nil {
-			_ = f.agent.Wait() // how it ends is told by what it did
-		}
-		close(f.ended)
-	}()
-	return "node-cert-agent run --root $ROOT --kubeconfig " + f.name(cluster.Kubeconfig) + " 2>$ROOT/agent.log &", <-started
+	cmd := exec.Command(filepath.Join(f.bin(), "node-cert-agent"), "run", "--root", f.root())
+	cmd.Stdout, cmd.Stderr = log, log
+	f.agent, err = cluster.Launch(cmd)
+	return "node-cert-agent run --root $ROOT 2>$ROOT/agent.log &", err
 }
 
 func (f *inFolder) sh(ctx context.Context, command string) (string, error) {
@@ -155,15 +141,12 @@ func (f *inFolder) visit() string {
 What to look at there:
 
     node-cert-agent status --root $ROOT
-    tail -f $ROOT/agent.log`, f.root(), filepath.Join(f.dir, "bin"))
+    tail -f $ROOT/agent.log`, f.root(), f.bin())
 }
 
 func (f *inFolder) stop() error {
 	var errs []error
-	if f.ended != nil && f.agent.Process != nil {
-		_ = f.agent.Process.Signal(syscall.SIGTERM) // may have ended by itself
-		<-f.ended
-	}
+	f.agent.Stop()
 	if f.servers != nil {
 		errs = append(errs, f.servers.Stop())
 	}

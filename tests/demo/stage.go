@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -21,6 +23,10 @@ type stage interface {
 	store() controllerconfig.Store
 	// units tells whether there is a systemd.
 	units() bool
+	// approverBinary is the file of node-cert-approver.
+	approverBinary() string
+	// putToken gives the host its token.
+	putToken() error
 	// startAgent is printed as the command line that it returns.
 	startAgent(ctx context.Context) (command string, err error)
 	// name is how commands of the stage name a file of the host, and path how this process does.
@@ -41,7 +47,7 @@ type stage interface {
 }
 
 // site is the configuration of the host: what differs from the profile on a Debian with one service
-// on the allowlist.
+// on the allowlist, and a hold that is short enough to be waited for.
 const site = `apiVersion: config.node-cert-agent.io/v1alpha1
 rows:
   kubeAPIServerServingCAData:
@@ -51,35 +57,57 @@ rows:
 units:
   ` + cluster.Reader + `:
     verb: reload
+trust:
+  holdRemovals: 2s
 `
 
 // onHost is a stage with a real systemd.
-type onHost struct{ *cluster.Cluster }
+type onHost struct {
+	*cluster.Cluster
+	dir string // of the approver's binary
+}
 
 func setHost(ctx context.Context, t *teller) (stage, error) {
 	t.say("This is the main job of node-cert-agent on real parts: a Kubernetes control plane, and a host with")
-	t.say("systemd in a container. Lines that begin with \"$ \" are commands, run on that host.")
+	t.say("systemd in a container. Lines that begin with \"$ \" are commands, run on that host; \"cluster$ \" is its")
+	t.say("administrator elsewhere.")
 	t.say("It takes less than a minute, once etcd, Kubernetes and the host's root file system have been made.")
 	t.chapter("A cluster and a host")
-	c, err := cluster.Start(ctx, cluster.Options{Config: site, Progress: t})
-	if err != nil {
-		return nil, fmt.Errorf("setting the stage: %w\n(go run ./tests/demo -plain needs neither root nor a host)", err)
+	h := &onHost{}
+	var err error
+	if h.dir, err = os.MkdirTemp("", "node-cert-agent-demo-"); err != nil {
+		return nil, err
 	}
-	return onHost{c}, nil
+	built := make(chan error, 1)
+	go func() { built <- cluster.Build(ctx, h.approverBinary()) }()
+	h.Cluster, err = cluster.Start(ctx, cluster.Options{Config: site, Bootstrap: true, Shipped: true, Progress: t})
+	if err = errors.Join(<-built, err); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting the stage: %w\n(go run ./tests/demo -plain needs neither root nor a host)", err), h.stop())
+	}
+	return h, nil
 }
 
-func (h onHost) plane() *controlplane.Plane    { return h.Plane }
-func (h onHost) store() controllerconfig.Store { return h.Store }
-func (h onHost) units() bool                   { return true }
-func (h onHost) name(file string) string       { return file }
-func (h onHost) path(file string) string       { return h.Host.Path(file) }
-func (h onHost) stop() error                   { return h.Stop() }
+func (h *onHost) plane() *controlplane.Plane    { return h.Plane }
+func (h *onHost) store() controllerconfig.Store { return h.Store }
+func (h *onHost) units() bool                   { return true }
+func (h *onHost) name(file string) string       { return file }
+func (h *onHost) path(file string) string       { return h.Host.Path(file) }
+func (h *onHost) approverBinary() string        { return filepath.Join(h.dir, "node-cert-approver") }
+func (h *onHost) putToken() error               { return h.PutToken("10-"+token, token) }
 
-func (h onHost) startAgent(ctx context.Context) (string, error) {
+func (h *onHost) stop() error {
+	var err error
+	if h.Cluster != nil {
+		err = h.Stop()
+	}
+	return errors.Join(err, os.RemoveAll(h.dir))
+}
+
+func (h *onHost) startAgent(ctx context.Context) (string, error) {
 	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Stranger, "node-cert-agent.service"}, " "), h.StartAgent(ctx)
 }
 
-func (h onHost) sh(ctx context.Context, command string) (string, error) {
+func (h *onHost) sh(ctx context.Context, command string) (string, error) {
 	out, err := h.Host.Run(ctx, "sh", "-c", command)
 	var failed *host.ExitError
 	if errors.As(err, &failed) {
@@ -88,16 +116,16 @@ func (h onHost) sh(ctx context.Context, command string) (string, error) {
 	return out, err
 }
 
-func (h onHost) sync(ctx context.Context) error {
+func (h *onHost) sync(ctx context.Context) error {
 	_, err := h.sh(ctx, "journalctl --sync")
 	return err
 }
 
-func (h onHost) status() string { return "node-cert-agent status" }
+func (h *onHost) status() string { return "node-cert-agent status" }
 
-func (h onHost) records() string { return "journalctl -t " + audit.Identifier + " -o cat" }
+func (h *onHost) records() string { return "journalctl -t " + audit.Identifier + " -o cat" }
 
-func (h onHost) record(k audit.Kind, detailed bool) string {
+func (h *onHost) record(k audit.Kind, detailed bool) string {
 	command := fmt.Sprintf("journalctl -t %s MESSAGE_ID=%s -n 1 -q ", audit.Identifier, k.ID)
 	if detailed {
 		return command + "-o verbose | grep -E 'MESSAGE|NODECERT|_UID' | sort"
@@ -105,7 +133,7 @@ func (h onHost) record(k audit.Kind, detailed bool) string {
 	return command + "-o cat"
 }
 
-func (h onHost) visit() string {
+func (h *onHost) visit() string {
 	var pid int
 	_, _ = fmt.Sscanf(h.Host.Path("/"), "/proc/%d/root", &pid) // a booted host has one
 	return fmt.Sprintf(`A shell on the host:

@@ -35,6 +35,7 @@ type story struct {
 	first, second, root []byte // CA certificates
 	reloads             int
 	begin               time.Time
+	approver            *cluster.Process
 }
 
 func newStory(t *teller, s stage) *story {
@@ -44,9 +45,9 @@ func newStory(t *teller, s stage) *story {
 
 // tell tells it all. An error comes with what the agent last said.
 func (s *story) tell(ctx context.Context) error {
-	chapters := []func(context.Context) error{s.parts, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
+	chapters := []func(context.Context) error{s.parts, s.identity, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
 	if s.units() {
-		chapters = slices.Insert(chapters, 3, s.stranger)
+		chapters = slices.Insert(chapters, 4, s.stranger)
 	}
 	for _, chapter := range chapters {
 		if err := chapter(ctx); err != nil {
@@ -100,24 +101,14 @@ func (s *story) parts(ctx context.Context) error {
 }
 
 func (s *story) firstBundle(ctx context.Context) error {
-	s.chapter("The agent writes the first bundle")
-	_, err := s.store().Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: s.first, RootCAData: s.root,
-		ImageRegistryBundleData: []controllerconfig.Registry{{File: "registry.example.org..5000", Data: s.root}}})
-	if err != nil {
-		return err
-	}
-	s.say("The cluster has published a controllerconfig with three bundles. Then the agent starts.")
-	command, err := s.startAgent(ctx)
-	if err != nil {
-		return err
-	}
-	s.quote("$ " + command)
+	s.chapter("The first bundle")
+	s.say("No step was needed from the identity to the files.")
 	for file, want := range map[string][]byte{cluster.KubeletCA: s.first, rootCA: s.root, registry: s.root} {
 		if err := s.awaitFile(ctx, file, want); err != nil {
 			return err
 		}
 	}
-	err = s.awaitStatus(ctx, "the agent to follow the object", func(st report.Status) bool { return st.State == "following" && s.loaded(st) })
+	err := s.awaitStatus(ctx, "the agent to follow the object", func(st report.Status) bool { return st.State == "following" && s.loaded(st) })
 	if err != nil {
 		return err
 	}
@@ -132,15 +123,16 @@ func (s *story) firstBundle(ctx context.Context) error {
 func (s *story) rotation(ctx context.Context) error {
 	s.chapter("A rotation: expand, then prune")
 	s.say("The cluster publishes a second CA beside the first.")
-	if err := s.rotate(ctx, slices.Concat(s.first, s.second)); err != nil {
+	if err := s.rotate(ctx, slices.Concat(s.first, s.second), nil); err != nil {
 		return err
 	}
 	if s.units() {
 		s.say("(The agent waits two seconds for changes that belong together, so that they cost one reload.)")
 	}
 	s.say("")
-	s.say("When all nodes have the second, the cluster takes the first away.")
-	if err := s.rotate(ctx, s.second); err != nil {
+	s.say("When all nodes have the second, the cluster takes the first away. The agent holds it, in case that was a mistake:")
+	s.say("here for two seconds, as configured above, by default for an hour.")
+	if err := s.rotate(ctx, s.second, s.held); err != nil {
 		return err
 	}
 	if !s.units() {
@@ -150,8 +142,17 @@ func (s *story) rotation(ctx context.Context) error {
 	return s.show(ctx, "cat "+cluster.ReaderLog+"; cmp /run/reader.loaded "+cluster.KubeletCA+" && echo the same")
 }
 
-// rotate changes the kubelet's bundle and waits for the bytes, and for the reload where there is one.
-func (s *story) rotate(ctx context.Context, bundle []byte) error {
+// held shows what waits to be removed.
+func (s *story) held(ctx context.Context) error {
+	if err := s.awaitStatus(ctx, "the hold", func(st report.Status) bool { return len(st.Held) == 1 }); err != nil {
+		return err
+	}
+	return s.show(ctx, s.status()+" | sed -n '/^HELD/,$p'")
+}
+
+// rotate changes the kubelet's bundle and waits for the bytes, and for the reload where there is one. What
+// there is to see in between is shown.
+func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.Context) error) error {
 	w, err := watchFor(s.path(cluster.KubeletCA), bundle)
 	if err != nil {
 		return err
@@ -160,6 +161,11 @@ func (s *story) rotate(ctx context.Context, bundle []byte) error {
 	accepted := time.Now()
 	if err != nil {
 		return err
+	}
+	if between != nil {
+		if err := between(ctx); err != nil {
+			return err
+		}
 	}
 	seen, err := w.when(ctx)
 	if err != nil {
@@ -245,7 +251,7 @@ func (s *story) refused(ctx context.Context, spec controllerconfig.Spec) error {
 	}
 	s.say("The agent refuses it. The last good file stays.")
 	s.contents()
-	if err := s.show(ctx, s.status()+" | sed -n '/^REFUSED/,$p'"); err != nil {
+	if err := s.show(ctx, s.status()+" | sed -n '/^REFUSED/,/^$/p'"); err != nil {
 		return err
 	}
 	return s.showRecords(ctx, s.record(audit.Refused, false))

@@ -65,6 +65,9 @@ func (h *Host) install(ctx context.Context) error {
 	if len(h.opts.Enable) > 0 {
 		_, err = output(ctx, "systemctl", append([]string{"--root", dir, "enable"}, h.opts.Enable...)...)
 	}
+	if err == nil && h.opts.Prepare != nil {
+		err = h.opts.Prepare(ctx, dir)
+	}
 	return err
 }
 

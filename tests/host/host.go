@@ -15,6 +15,12 @@ import (
 
 // Options say what host to boot. The zero value is a plain one named "node".
 type Options struct {
+	// Release is the release of the root that the host boots from.
+	Release Release
+	// Packages are further packages of the distribution that the root has.
+	Packages []string
+	// Base is a root to boot from in place of one that Root makes: a directory that stays as it is.
+	Base string
 	// Name is the host name; any number of hosts may bear the same.
 	Name string
 	// Trees are directories whose content is copied over the root before the first boot, in order,
@@ -24,6 +30,9 @@ type Options struct {
 	Files map[string]File
 	// Enable names units to enable as systemctl(1) does.
 	Enable []string
+	// Prepare, if not nil, works on the host's disk, mounted on the directory root, after all that and
+	// before the first boot, as what provisions a machine does.
+	Prepare func(ctx context.Context, root string) error
 	// Nspawn are further arguments for systemd-nspawn(1).
 	Nspawn []string
 }
@@ -57,16 +66,19 @@ type Host struct {
 // Boot starts a new host and returns when its default target is reached. If ctx ends first, or the
 // host does not come up, nothing is left and the error holds the end of the console.
 func Boot(ctx context.Context, opts Options) (*Host, error) {
-	base, err := Root(ctx)
-	if err != nil {
-		return nil, err
+	base := opts.Base
+	if base == "" {
+		var err error
+		if base, err = Root(ctx, opts.Release, opts.Packages...); err != nil {
+			return nil, err
+		}
 	}
 	if opts.Name == "" {
 		opts.Name = "node"
 	}
 	h := &Host{opts: opts, ports: map[*Port]struct{}{}}
 	h.next, h.booted = context.WithCancel(context.Background())
-	err = h.claim(ctx)
+	err := h.claim(ctx)
 	if err == nil {
 		err = h.prepare(ctx, base)
 	}

@@ -75,7 +75,7 @@ func waitJournal(t *testing.T, h *host.Host, args []string, accept func(host.Ent
 }
 
 func TestTwoHostsOfTheSameNameAreWhollyApart(t *testing.T) {
-	if _, err := host.Root(t.Context()); err != nil { // not part of the time to boot
+	if _, err := host.Root(t.Context(), host.Same); err != nil { // not part of the time to boot
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -19,10 +20,11 @@ import (
 )
 
 // packages go into the root on top of the distribution's essential ones.
-var packages = []string{"systemd", "systemd-sysv", "dbus", "polkitd", "strace", "ca-certificates"}
+var packages = []string{"systemd", "systemd-sysv", "dbus", "polkitd", "strace", "ca-certificates", "containerd"}
 
 // finish runs in the new root's parent with the root as $1. It takes away what belongs to the
-// machine that made the root, and what would only slow a test host down or talk to the network.
+// machine that made the root, and what would only slow a test host down or talk to the network; a
+// host that needs containerd starts it.
 // Each host gets its own /etc/hostname and /etc/machine-id. The journal's directory makes the journal
 // outlive a reboot.
 const finish = `set -e
@@ -30,6 +32,7 @@ rm -f "$1/etc/hostname" "$1/etc/resolv.conf" "$1/etc/apt/apt.conf.d/99mmdebstrap
 rm -rf "$1/etc/apt/sources.list.d" "$1/var/lib/apt/lists" "$1/var/cache/apt"
 : > "$1/etc/machine-id"
 install -d -m 2755 "$1/var/log/journal"
+rm "$1/etc/systemd/system/multi-user.target.wants/containerd.service"
 for unit in systemd-firstboot.service ldconfig.service getty.target console-getty.service \
 	apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
 	ln -sf /dev/null "$1/etc/systemd/system/$unit"
@@ -37,13 +40,14 @@ done
 `
 
 // Root returns the directory tree that all test hosts share as their lowest layer, and makes it when
-// it is missing, which takes about half a minute and needs the distribution's mirror. It lies below
+// it is missing, which takes about half a minute and needs the distribution's mirror. More packages make
+// it another root. It lies below
 // the user's cache directory, in a directory that only root may enter since it holds set-uid
-// programs, under a name that changes with its recipe and the release of the running machine. Two
-// makers do not disturb each other: the second waits for the first.
+// programs, under a name that changes with its recipe and the release. Two makers do not disturb each
+// other: the second waits for the first.
 //
 // The error says in plain words what the machine lacks.
-func Root(ctx context.Context) (string, error) {
+func Root(ctx context.Context, which Release, more ...string) (string, error) {
 	if err := missing(); err != nil {
 		return "", err
 	}
@@ -59,8 +63,10 @@ func Root(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	recipe := sha256.Sum256([]byte(strings.Join(packages, " ") + "\n" + strings.Join(mmdebstrapOptions, " ") + "\n" + finish))
-	root := filepath.Join(store, r.codename+"-"+hex.EncodeToString(recipe[:6]))
+	include := append(slices.Clone(packages), more...)
+	recipe := sha256.Sum256([]byte(strings.Join(include, " ") + "\n" + strings.Join(mmdebstrapOptions, " ") + "\n" + finish))
+	codename := r.of(which)
+	root := filepath.Join(store, codename+"-"+hex.EncodeToString(recipe[:6]))
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
 	}
@@ -72,7 +78,7 @@ func Root(ctx context.Context) (string, error) {
 	if _, err := os.Stat(root); err == nil {
 		return root, nil
 	}
-	return root, makeRoot(ctx, r, root)
+	return root, makeRoot(ctx, r, codename, root, include)
 }
 
 // missing names what the machine lacks to run a test host.
@@ -155,8 +161,8 @@ var mmdebstrapOptions = []string{"--mode=root", "--format=directory", "--variant
 	"--aptopt=Acquire::Languages \"none\"", "--dpkgopt=force-unsafe-io",
 	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*"}
 
-func makeRoot(ctx context.Context, r release, root string) error {
-	lines, opts, err := aptSources(ctx, r)
+func makeRoot(ctx context.Context, r release, codename, root string, include []string) error {
+	lines, opts, err := aptSources(ctx, r, codename)
 	if err != nil {
 		return err
 	}
@@ -173,7 +179,7 @@ func makeRoot(ctx context.Context, r release, root string) error {
 		return err
 	}
 	args := append([]string{"mmdebstrap"}, mmdebstrapOptions...)
-	args = append(args, "--include="+strings.Join(packages, ","))
+	args = append(args, "--include="+strings.Join(include, ","))
 	for _, o := range opts {
 		args = append(args, "--aptopt="+o)
 	}

@@ -10,11 +10,32 @@ import (
 	"strings"
 )
 
-// release names the distribution release of the running machine: the root is of the same one, so
-// that the machine's own sources, mirrors and keyrings serve it.
+// Release says which release of the running machine's distribution a root is of.
+type Release int
+
+// Same is the running machine's own. Newer is a later one, with the systemd of the next generation of
+// hosts: 257 in Debian 13.
+const (
+	Same Release = iota
+	Newer
+)
+
+// newer are the later releases, by origin.
+var newer = map[string]string{"Debian": "trixie", "Ubuntu": "resolute"}
+
+// release names the distribution release of the running machine, whose own sources, mirrors and
+// keyrings serve the root.
 type release struct {
 	origin   string // as in the repository's Release file
 	codename string
+}
+
+// of is the codename of the release that is asked for.
+func (r release) of(which Release) string {
+	if which == Newer {
+		return newer[r.origin]
+	}
+	return r.codename
 }
 
 func thisRelease(osRelease []byte) (release, error) {
@@ -35,18 +56,23 @@ func thisRelease(osRelease []byte) (release, error) {
 const indexFormat = "$(ORIGIN)\t$(CODENAME)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)"
 
 // sources picks the distribution's own repositories from what apt printed for indexFormat and turns
-// them into sources.list(5) lines. Third parties' repositories have no place in a test host.
-func (r release) sources(index string) ([]string, error) {
+// them into sources.list(5) lines for the release of that codename. Third parties' repositories have no place in a test host.
+func (r release) sources(index, codename string) ([]string, error) {
 	var lines []string
 	for line := range strings.Lines(index) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if len(f) != 5 || f[0] != r.origin {
 			continue
 		}
-		if pocket, ok := strings.CutPrefix(f[1], r.codename); !ok || !slices.Contains([]string{"", "-updates", "-security"}, pocket) {
+		pocket, ok := strings.CutPrefix(f[1], r.codename)
+		if !ok || !slices.Contains([]string{"", "-updates", "-security"}, pocket) {
 			continue
 		}
-		if s := fmt.Sprintf("deb %s %s %s", f[2], f[3], f[4]); !slices.Contains(lines, s) {
+		name := f[3] // may be a suite, such as stable
+		if codename != r.codename {
+			name = codename + pocket
+		}
+		if s := fmt.Sprintf("deb %s %s %s", f[2], name, f[4]); !slices.Contains(lines, s) {
 			lines = append(lines, s)
 		}
 	}
@@ -71,13 +97,13 @@ func acquireOptions(dump string) []string {
 	return opts
 }
 
-// aptSources returns the sources of the release and the acquire options of the running machine.
-func aptSources(ctx context.Context, r release) (lines, opts []string, err error) {
+// aptSources returns the sources of the release of that codename and the acquire options of the running machine.
+func aptSources(ctx context.Context, r release, codename string) (lines, opts []string, err error) {
 	index, err := output(ctx, "apt-get", "indextargets", "--format", indexFormat, "Created-By: Packages")
 	if err != nil {
 		return nil, nil, err
 	}
-	if lines, err = r.sources(index); err != nil {
+	if lines, err = r.sources(index, codename); err != nil {
 		return nil, nil, err
 	}
 	dump, err := output(ctx, "apt-config", "dump", "Acquire")

@@ -18,7 +18,7 @@ func TestOnlyTheDistributionsOwnSourcesServeTheRoot(t *testing.T) {
 		"Docker\tbookworm\thttps://docker.example/\tbookworm\tstable",
 		"Error: something else",
 	}, "\n") + "\n"
-	got, err := release{"Debian", "bookworm"}.sources(index)
+	got, err := release{"Debian", "bookworm"}.sources(index, "bookworm")
 	want := []string{
 		"deb http://packages.example/debian/ stable main",
 		"deb http://packages.example/debian-security/ bookworm-security main",
@@ -26,8 +26,16 @@ func TestOnlyTheDistributionsOwnSourcesServeTheRoot(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	if got, err := (release{"Ubuntu", "noble"}).sources(index); err == nil || !strings.Contains(err.Error(), "apt-get update") {
+	if got, err := (release{"Ubuntu", "noble"}).sources(index, "noble"); err == nil || !strings.Contains(err.Error(), "apt-get update") {
 		t.Errorf("no source of the release: got %q, %v", got, err)
+	}
+	newer, err := release{"Debian", "bookworm"}.sources(index, "trixie")
+	want = []string{
+		"deb http://packages.example/debian/ trixie main",
+		"deb http://packages.example/debian-security/ trixie-security main",
+	}
+	if err != nil || !slices.Equal(newer, want) {
+		t.Errorf("for a newer release: got %q, %v, want %q", newer, err, want)
 	}
 }
 

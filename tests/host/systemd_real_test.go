@@ -30,15 +30,10 @@ ExecReload=/bin/true
 // bootUnits boots a host with the product's systemd tree and the stand-in in place of the binary.
 func bootUnits(t *testing.T) *host.Host {
 	t.Helper()
-	standin := filepath.Join(t.TempDir(), "standin")
-	build := exec.Command("go", "build", "-o", standin, "./testdata/standin")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	standin := compile(t, "./testdata/standin")
 	return boot(t, host.Options{
 		Name:  "node",
-		Trees: []string{"../../systemd"},
+		Trees: []string{"../../systemd", "../../deb/tree"},
 		Files: map[string]host.File{
 			"/usr/bin/node-cert-agent":            {Data: read(t, standin), Mode: 0o755},
 			"/etc/node-cert-agent/test.rules":     {Data: read(t, "testdata/test.rules")},
@@ -47,6 +42,18 @@ func bootUnits(t *testing.T) *host.Host {
 		},
 		Enable: []string{"node-cert-agent.service"},
 	})
+}
+
+// compile builds a program for the hosts and returns its file.
+func compile(t *testing.T, pkg string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	build := exec.Command("go", "build", "-o", program, pkg)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
 }
 
 func read(t *testing.T, name string) []byte {
@@ -60,11 +67,11 @@ func read(t *testing.T, name string) []byte {
 
 func TestUnitsLoadWithoutWarnings(t *testing.T) {
 	h := bootUnits(t)
-	units := run(t, h, "sh", "-c", "ls /usr/lib/systemd/system/node-cert-agent*")
-	if n := len(strings.Fields(units)); n != 4 {
+	units := run(t, h, "sh", "-c", "find /usr/lib/systemd/system -maxdepth 1 -type f -name 'node-cert-agent*'")
+	if n := len(strings.Fields(units)); n != 9 {
 		t.Fatalf("%d units: %s", n, units)
 	}
-	if out := run(t, h, "sh", "-c", "systemd-analyze verify --man=no /usr/lib/systemd/system/node-cert-agent* 2>&1"); out != "" {
+	if out := run(t, h, "sh", "-c", "systemd-analyze verify --man=no "+strings.Join(strings.Fields(units), " ")+" 2>&1 || echo failed"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	for _, c := range []struct{ want, command string }{
@@ -171,7 +178,7 @@ func TestTheAgentWritesNothingButItsOwn(t *testing.T) {
 
 func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 	h := bootUnits(t)
-	run(t, h, "mkdir", "/etc/kubernetes/manifests")
+	run(t, h, "mkdir", "-p", "/etc/kubernetes/manifests", "/etc/mco", "/var/lib/kubelet")
 	if state := run(t, h, "systemctl", "show", "-P", "ActiveState", "node-cert-agent-writer.service"); state != "inactive" {
 		t.Errorf("before the first request: %s", state)
 	}
@@ -180,6 +187,8 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		{"write /etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", "ok"},
 		{"write /etc/docker/certs.d/x", "ok"},
 		{"write /usr/local/share/ca-certificates/x.crt", "ok"},
+		{"write /etc/mco/internal-registry-pull-secret.json", "ok"},
+		{"write /var/lib/kubelet/kubeconfig", "ok"},
 		{"write /etc/node-cert-agent/bootstrap.d/x", "ok"},
 		{"remove /etc/node-cert-agent/bootstrap.d/x", "ok"},
 
@@ -203,6 +212,8 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		{"runcopy /etc/docker/certs.d", denied},
 		{"runcopy /usr/local/share/ca-certificates", denied},
 		{"runcopy /etc/node-cert-agent/bootstrap.d", denied},
+		{"runcopy /etc/mco", denied},
+		{"runcopy /var/lib/kubelet", denied},
 		{"runcopy /tmp", denied},
 		{"runcopy /var/tmp", denied},
 		{"runcopy /dev/shm", denied},

@@ -38,6 +38,8 @@ func plane(t *testing.T) *controlplane.Plane {
 	})
 	must(t, p.InstallShipped(t.Context()))
 	must(t, p.InstallSingleUse(t.Context()))
+	must(t, p.InstallMachines(t.Context()))
+	must(t, p.InstallOpenShift(t.Context()))
 	return p
 }
 
@@ -110,7 +112,7 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 	list, err := p.Kubectl(t.Context(), "api-resources", "-o", "name")
 	must(t, err)
 	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status", "pods/exec",
-		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io")
+		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io", "machines.machine.openshift.io")
 	for _, sub := range []string{"approval", "status", "nodeclient", "selfnodeclient", "nodecertbootstrap", "nodecertrenew"} {
 		resources = append(resources, "certificatesigningrequests/"+sub+".certificates.k8s.io")
 	}
@@ -125,7 +127,7 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 	for _, resource := range resources {
 		name, group, _ := strings.Cut(resource, ".")
 		for _, verb := range verbs {
-			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent"} {
+			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent", controlplane.MachineConfigNamespace, "openshift-machine-api"} {
 				for _, object := range slices.Compact(slices.Clone(names)) {
 					out = append(out, Request{verb, group, name, namespace, object})
 				}
@@ -170,7 +172,7 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	dir := t.TempDir()
 	rel, err := filepath.Rel(dir, root)
 	must(t, err)
-	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" + rel + "/components/single-use]\n"
+	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" + rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
 	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
 	must(t, err)
@@ -180,6 +182,9 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	must(t, err)
 	want, err := Read(manifests)
 	must(t, err)
+	if !strings.Contains(out, "- -machines\n") {
+		t.Error("the approver is not told of machines")
+	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,12 +29,17 @@ type part struct {
 var parts = []part{
 	{name: "vet", args: []string{"vet", "-tags", "real", "./..."}},
 	{name: "unit", args: test("./...")},
+	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
 	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
+	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/...")},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/...")},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/...")},
+	{name: "packages", args: test("-tags", "real", "./tests/packages/...")},
+	{name: "enablement", args: test("-tags", "real", "./tests/enable/...")},
 	{name: "host", args: test("-tags", "real", "./tests/host/...")},
 	{name: "crash", args: test("-tags", "real", "./tests/crash/...", "./agent/disk/...", "./agent/writer/...")},
+	{name: "escape", args: test("-tags", "real", "./tests/escape/...")},
 	{name: "demo", args: test("-tags", "real", "./tests/demo/...")},
 	{name: "end to end", args: test("-tags", "real", "./tests/e2e/...")},
 }
@@ -70,7 +76,7 @@ func runAll(run []part) bool {
 	var table strings.Builder
 	good := true
 	for _, p := range run {
-		p.json = len(p.args) > 1 && p.args[1] == "-json"
+		p.json = slices.Contains(p.args, "-json")
 		fmt.Printf("--- %s\n", p.name)
 		o := p.run()
 		word := "ok"

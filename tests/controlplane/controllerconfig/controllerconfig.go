@@ -13,6 +13,7 @@ package controllerconfig
 
 import (
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -72,13 +73,18 @@ func Typical(registries int) Spec {
 		RootCAData:                 ca.PEM(),
 		CloudProviderCAData:        bundle("cloud-ca"),
 		AdditionalTrustBundle:      bundle("corporate-root", "corporate-intermediate"),
-		InternalRegistryPullSecret: fmt.Appendf(nil, `{"auths":{"image-registry.openshift-image-registry.svc:5000":{"auth":"%01600x"}}}`, 7),
+		InternalRegistryPullSecret: PullSecret("serviceaccount", fmt.Sprintf("%01200x", 7)),
 	}
 	for i := range registries {
 		file := fmt.Sprintf("registry-%02d.example.internal..5000", i)
 		s.ImageRegistryBundleData = append(s.ImageRegistryBundleData, Registry{File: file, Data: bundle(file+"-root", file+"-intermediate")})
 	}
 	return s
+}
+
+// PullSecret is a docker config with one login.
+func PullSecret(user, password string) []byte {
+	return fmt.Appendf(nil, `{"auths":{"image-registry.openshift-image-registry.svc:5000":{"auth":"%s"}}}`, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 }
 
 // Object is the whole object as JSON. Its status, which OpenShift's kind has, is what the machine

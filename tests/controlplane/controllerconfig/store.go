@@ -46,6 +46,11 @@ func (s Store) Annotate(ctx context.Context, key, value string) (resourceVersion
 	return s.patch(ctx, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 }
 
+// Unannotate takes an annotation off the object.
+func (s Store) Unannotate(ctx context.Context, key string) (resourceVersion string, err error) {
+	return s.patch(ctx, map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: nil}}})
+}
+
 // Delete removes the object.
 func (s Store) Delete(ctx context.Context) error {
 	_, err := s.do(ctx, http.MethodDelete, s.path(), "", nil)

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command commit carries out one commit in the directory of its last argument, as the writer does
-// and in its own process, so that a test can kill it at every system call. With "sweep" before the
-// directory it sweeps first, as the next writer would.
+// and in its own process, so that a test can kill it at every system call. It replaces etc/ca.crt,
+// edits etc/kubeconfig, makes certs.d/new:5000 with its file, and removes certs.d/gone with its file.
+// With "sweep" before the directory it sweeps first, as the next writer would; with "large", each file
+// has many pages.
 //
-// It replaces etc/ca.crt, makes certs.d/new:5000 with its file, and removes certs.d/gone with its
-// file. It exits with 1 and one line on stderr if that fails.
+// With "rotate" before the directory it replaces 25 files instead, as when every CA of a cluster
+// changes at once: etc/0.crt to etc/3.crt and the files of certs.d/r0:5000 to certs.d/r20:5000.
+//
+// It exits with 1 and one line on stderr if that fails.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -26,33 +32,64 @@ func init() {
 }
 
 func main() {
-	if err := run(os.Args[len(os.Args)-1], len(os.Args) > 2); err != nil {
+	last := len(os.Args) - 1
+	if err := run(os.Args[last], os.Args[1:last]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string, sweep bool) error {
+func run(dir string, how []string) error {
 	tree, err := disk.Open("/")
 	if err != nil {
 		return err
 	}
 	rows := []plan.Row{
 		{ID: plan.KubeAPIServerServingCAData, File: filepath.Join(dir, "etc/ca.crt"), Mode: 0o644},
+		{ID: plan.KubeconfigCAData, File: filepath.Join(dir, "etc/kubeconfig")},
 		{ID: plan.ImageRegistryBundleData, File: filepath.Join(dir, "certs.d/{name}/ca.crt"), Mode: 0o644},
 	}
+	c := one(rows, 1)
+	switch {
+	case slices.Contains(how, "large"):
+		c = one(rows, 1000)
+	case slices.Contains(how, "rotate"):
+		rows, c = rotation(dir, rows[2])
+	}
 	w := writer.New(rows, tree, func(plan.Row, []byte) error { return nil })
-	if sweep {
+	if slices.Contains(how, "sweep") {
 		if _, err := w.Sweep(context.Background()); err != nil {
 			return err
 		}
 	}
+	return w.Commit(context.Background(), c)
+}
+
+// one is the commit that is killed; its files grow in the order of their writing.
+func one(rows []plan.Row, size int) plan.Commit {
+	lines := func(line string, n int) []byte { return bytes.Repeat([]byte(line), n*size) }
 	key := func(row int, name string) plan.Key { return plan.Key{Row: rows[row].ID, Name: name} }
-	return w.Commit(context.Background(), plan.Commit{
+	return plan.Commit{
 		Writes: []plan.CommitWrite{
-			{Key: key(0, ""), Data: []byte("new\nnew\n")},
-			{Key: key(1, "new:5000"), Data: []byte("made\nmade\n")},
+			{Key: key(0, ""), Data: lines("new\n", 2)},
+			{Key: key(1, ""), Data: lines("new\n", 3)},
+			{Key: key(2, "new:5000"), Data: lines("made\n", 4)},
 		},
-		Removals: []plan.CommitRemoval{{Key: key(1, "gone"), Digest: plan.DigestOf([]byte("ours\n"))}},
-	})
+		Removals: []plan.CommitRemoval{{Key: key(2, "gone"), Digest: plan.DigestOf([]byte("ours\n"))}},
+	}
+}
+
+// rotation is the commit of 25 files, and its table.
+func rotation(dir string, registries plan.Row) (rows []plan.Row, c plan.Commit) {
+	write := func(k plan.Key) {
+		c.Writes = append(c.Writes, plan.CommitWrite{Key: k, Data: []byte("rotated\n")})
+	}
+	for i, id := range []plan.RowID{plan.KubeAPIServerServingCAData, plan.CloudProviderCAData, plan.RootCAData, plan.AdditionalTrustBundle} {
+		rows = append(rows, plan.Row{ID: id, File: filepath.Join(dir, fmt.Sprintf("etc/%d.crt", i)), Mode: 0o644})
+		write(plan.Key{Row: id})
+	}
+	for i := range 21 {
+		write(plan.Key{Row: registries.ID, Name: fmt.Sprintf("r%d:5000", i)})
+	}
+	return append(rows, registries), c
 }

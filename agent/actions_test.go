@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// recorded counts the audit records of a kind.
+func (h *host) recorded(kind string) (n int) {
+	for _, name := range h.trail.Names() {
+		if name == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *host) unit(name string) report.Unit {
+	h.t.Helper()
+	i := slices.IndexFunc(h.last.Units, func(u report.Unit) bool { return u.Name == name })
+	if i < 0 {
+		h.t.Fatalf("the status has no %s", name)
+	}
+	return h.last.Units[i]
+}
+
+// until lets time pass in steps until the unit is in that state, and tells how much it took.
+func (h *host) until(name, state string, step, most time.Duration) (took time.Duration) {
+	h.t.Helper()
+	for h.unit(name).State != state {
+		if took += step; took > most {
+			h.t.Fatalf("after %v %s is %+v, want %s", most, name, h.unit(name), state)
+		}
+		h.elapse(step)
+	}
+	return took
+}
+
+func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	begun, end := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	<-begun
+	h.wait(time.Minute) // Times.Job
+	if u := h.unit("reader.service"); u.State != "overdue" || !strings.Contains(u.Reason, "1m0s") {
+		t.Errorf("past its time: %+v", u)
+	}
+	h.publish(kubelet(caB)) // owed on top, and not asked for while the job runs
+	for range 3 {
+		h.clock.Move(10 * time.Minute)
+		h.drift <- struct{}{}
+		h.pass()
+	}
+	if n := h.recorded("unit-dispatched"); n != 1 || h.recorded("unit-overdue") != 1 || h.recorded("unit-failed") != 0 {
+		t.Errorf("dispatched %d times: %q", n, h.trail.Names())
+	}
+	h.systemd.Hold = func(string) {}
+	close(end)
+	if s := h.pass(); s.Actions.Paid != 1 || s.Units[0].State != "owed" {
+		t.Errorf("after the late end: %+v, %+v", s.Actions, s.Units[0])
+	}
+	h.until("reader.service", "loaded", 2*time.Second, 10*time.Second)
+	h.wantJobs("reload reader.service", "reload reader.service")
+}
+
+func TestAJobOfADeadAgentIsWaitedForAndNotRepeatedBesideIt(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+	h.systemd.Load = func(string) {
+		select {
+		case left <- struct{}{}:
+		default:
+		}
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	<-begun
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.elapse(3 * time.Second)
+	h.elapse(3 * time.Second)
+	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "has a job") || h.recorded("unit-dispatched") != 0 {
+		t.Errorf("while the job of the dead agent runs: %+v, %q", u, h.trail.Names())
+	}
+	h.systemd.Hold = func(string) {}
+	close(end)
+	<-left
+	h.until("reader.service", "loaded", time.Second, 10*time.Second) // its outcome is unknown: once more
+	h.wantJobs("reload reader.service", "reload reader.service")
+}
+
+func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	tries, broken := 0, true
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" || !broken {
+			return nil
+		}
+		tries++
+		return errors.New("job-failed")
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	u := h.unit("reader.service")
+	if tries != 5 || h.recorded("unit-failed") != 5 || h.recorded("unit-breaker") != 1 || u.BreakerOpened.IsZero() {
+		t.Errorf("%d tries, %+v, %q", tries, u, h.trail.Names())
+	}
+	if line := h.last.Sentence(); !strings.Contains(line, "reload reader.service fails again and again") {
+		t.Errorf("the status line says %q", line)
+	}
+	h.elapse(25 * time.Minute)
+	if tries != 5 {
+		t.Errorf("%d tries with the breaker open", tries)
+	}
+	h.elapse(10 * time.Minute) // half open: one try
+	if tries != 6 || h.recorded("unit-breaker") != 1 || h.unit("reader.service").BreakerOpened != u.BreakerOpened {
+		t.Errorf("%d tries after half an hour, %+v", tries, h.unit("reader.service"))
+	}
+	h.publish(kubelet(caB)) // other content may fare better: all five tries again
+	if s := h.unit("reader.service"); s.State != "owed" || !s.BreakerOpened.IsZero() {
+		t.Errorf("after a change: %+v", s)
+	}
+	h.elapse(2 * time.Second)
+	if tries != 7 || h.unit("reader.service").State != "failed" {
+		t.Errorf("%d tries, %+v", tries, h.unit("reader.service"))
+	}
+	broken = false
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+}
+
+func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[0].OnChange = []string{"bad.service", "reader.service"}
+	h.policy.Units = append([]plan.Unit{{Name: "bad.service", Verb: plan.Reload}}, h.policy.Units...)
+	h.systemd.Start("reader.service")
+	h.systemd.Start("bad.service")
+	h.systemd.Fail = func(op, unit string) error {
+		if unit == "bad.service" && op == "reload" {
+			return errors.New("job-failed")
+		}
+		return nil
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("bad.service", "breaker open", time.Second, 2*time.Minute)
+	h.publish(kubelet(caB))
+	h.until("reader.service", "loaded", time.Second, 5*time.Second)
+	h.wantJobs("reload reader.service", "reload reader.service")
+}
+
+// lost is the error of a bus that went away.
+type lost struct{ error }
+
+func (lost) Unreachable() bool { return true }
+
+func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	tries := 0
+	h.systemd.Fail = func(op, _ string) error {
+		if tries++; op == "reload" && tries < 40 {
+			return fmt.Errorf("reload: %w", lost{errors.New("no bus")})
+		}
+		return nil
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+	if h.recorded("unit-breaker") != 0 || h.last.Actions.Failed < 6 {
+		t.Errorf("%d failed, %q", h.last.Actions.Failed, h.trail.Names())
+	}
+}
+
+func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
+	contents := make([]string, 20)
+	for i := range contents {
+		contents[i] = string(testpki.NewCA(fmt.Sprint(i)))
+	}
+	for _, verb := range []plan.Verb{plan.TryRestart, plan.Restart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		if verb == plan.Restart {
+			h.systemd.Install("reader.service")
+		} else {
+			h.systemd.Start("reader.service")
+		}
+		h.systemd.Limit("reader.service", 5, 10*time.Second)
+		var loaded string
+		h.systemd.Load = func(string) { loaded, _ = h.disk.Read(kubeletCA) }
+		h.start()
+		put := false
+		for _, content := range contents {
+			h.publish(kubelet(content))
+			h.elapse(500 * time.Millisecond)
+			put = put || strings.Contains(h.unit("reader.service").Reason, "start limit")
+		}
+		h.until("reader.service", "loaded", time.Second, time.Minute)
+		if newest := contents[len(contents)-1]; loaded != newest || h.recorded("unit-failed") != 0 {
+			t.Errorf("%s: loaded the newest: %v; %q", verb, loaded == newest, h.trail.Names())
+		}
+		if !put {
+			t.Errorf("%s: nothing was put off: %q", verb, h.systemd.Done())
+		}
+		h.kill()
+	}
+}
+
+func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0] = plan.Unit{Name: "reader.service", Verb: plan.TryRestart, AlsoAffects: []string{"kubelet.service"}}
+	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.elapse(time.Hour)
+	h.systemd.Start("kubelet.service")
+	h.systemd.Limit("kubelet.service", 1, 30*time.Second)
+	h.publish(kubelet(caA))
+	h.elapse(3 * time.Second)
+	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "start limit") {
+		t.Errorf("beside a unit that just started: %+v", u)
+	}
+	h.wantJobs()
+	h.until("reader.service", "loaded", 5*time.Second, time.Minute)
+}
+
+func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
+	h.systemd.Start("reader.service")
+	if s := h.start(); len(s.Units) != 1 || s.Units[0].State != "refused" {
+		t.Errorf("before there is an object: %+v", s.Units)
+	}
+	h.elapse(time.Minute)
+	h.publish(kubelet(caA))
+	h.elapse(time.Hour)
+	h.wantJobs()
+	want := "try-restart reader.service would also act on kubelet.service; to allow that, add `units: {reader.service: {alsoAffects: [kubelet.service]}}`"
+	if u := h.unit("reader.service"); u.State != "refused" || u.Reason != want || h.recorded("unit-refused") != 1 {
+		t.Errorf("have %+v, %q", u, h.trail.Names())
+	}
+	h.kill()
+	if s := h.start(); s.Units[0].State != "refused" || h.recorded("unit-refused") != 1 {
+		t.Errorf("at the start: %+v", s.Units)
+	}
+	h.kill()
+	h.policy.Units[0].AlsoAffects = []string{"kubelet.service"}
+	h.start()
+	defer h.kill()
+	h.until("reader.service", "loaded", 2*time.Second, 10*time.Second)
+	h.wantJobs("try-restart reader.service")
+}
+
+func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWork(t *testing.T) {
+	for _, coalesce := range []time.Duration{0, 2 * time.Second} {
+		h := newHost(t)
+		h.times.Coalesce = coalesce
+		h.oneshotBeforeReader("maker.service")
+	}
+}
+
+func (h *host) oneshotBeforeReader(maker string) {
+	h.t.Helper()
+	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+	h.disk.Put(kubeletCA, caA)
+	h.systemd.Start("reader.service")
+	h.systemd.Install(maker)
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.publish(kubelet(caB))
+	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	h.publish(kubelet(caB))
+	h.elapse(time.Hour)
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.elapse(time.Hour) // and not again because it is inactive
+	h.wantJobs("restart "+maker, "reload reader.service", "restart "+maker, "reload reader.service")
+	if u := h.unit(maker); u.State != "loaded" {
+		h.t.Errorf("have %+v", u)
+	}
+}
+
+func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
+	const maker = "maker.service"
+	h := newHost(t)
+	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+	h.systemd.Start("reader.service")
+	h.systemd.Install(maker)
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "restart" {
+			return errors.New("job-failed")
+		}
+		return nil
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(3 * time.Second)
+	if u := h.unit("reader.service"); u.State != "owed" || u.Reason != "waits for "+maker {
+		t.Errorf("while the maker is tried again: %+v", u)
+	}
+	h.until(maker, "breaker open", time.Second, 2*time.Minute)
+	h.until("reader.service", "loaded", time.Second, 5*time.Second)
+}
+
+func TestAUnitThatIsMissingOwesNothing(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart, plan.Restart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		h.start()
+		h.publish(kubelet(caA))
+		h.elapse(time.Hour)
+		h.wantJobs()
+		if u := h.unit("reader.service"); u.State != "not running" || len(h.systemd.Done()) > 0 {
+			t.Errorf("%s: %+v", verb, u)
+		}
+		h.kill()
+	}
+}
+
+func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.clock.Move(1500 * time.Millisecond) // within the time in which changes come together
+	h.systemd.Start("reader.service")
+	h.elapse(time.Minute)
+	h.wantJobs()
+	if u := h.unit("reader.service"); u.State != "loaded" || h.recorded("unit-adopted") == 0 {
+		t.Errorf("have %+v, %q", u, h.trail.Names())
+	}
+}
+
+func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[0].OnChange = []string{"other.service", "reader.service"}
+	h.policy.Units = append([]plan.Unit{{Name: "other.service", Verb: plan.TryRestart}}, h.policy.Units...)
+	h.systemd.Start("reader.service")
+	h.systemd.Start("other.service")
+	h.start()
+	defer h.kill()
+	for i := range 10 {
+		h.publish(kubelet([]string{caA, caB}[i%2]), registry(fmt.Sprint("r", i), caA))
+		h.clock.Move(190 * time.Millisecond)
+	}
+	h.until("other.service", "loaded", time.Second, 20*time.Second)
+	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	done := h.systemd.Done()
+	slices.Sort(done)
+	if want := []string{"reload reader.service", "try-restart other.service"}; !slices.Equal(done, want) {
+		t.Errorf("systemd did %q, want %q", done, want)
+	}
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+const mounts = `1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+2 1 8:1 / / ro,relatime - ext4 /dev/sda1 rw
+3 2 8:1 /etc/kubernetes /etc/kubernetes rw,relatime - ext4 /dev/sda1 rw
+4 2 8:1 /etc/docker/certs.d /etc/docker/certs.d rw,relatime shared:3 - ext4 /dev/sda1 rw
+`
+
+// good is a host on which all is well, which every case changes.
+func good() Facts {
+	f := Facts{Root: true, Now: now, Profile: "standalone", Sources: []string{"builtin:standalone.yaml", "/etc/node-cert-agent/config.d/50-site.yaml"}, SELinux: true}
+	f.Policy.Units = []plan.Unit{{Name: "crio.service", Verb: plan.TryRestart, AlsoAffects: []string{"kubelet.service"}}}
+	f.Policy.Rows = []plan.Row{
+		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", OnChange: []string{"crio.service"}},
+		{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"},
+	}
+	f.Node.Name = "worker-1"
+	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d"} {
+		f.Directories = append(f.Directories, Directory{Path: dir, Real: dir, Mode: fs.ModeDir | 0o755, Label: "system_u:object_r:cert_t:s0"})
+	}
+	f.Files = []File{{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt", File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
+	f.Writer = Writer{Asked: true, Mounts: mounts}
+	f.Systemd.Version = "252.39-1~deb12u1"
+	f.Polkit = Polkit{Version: Version{Version: "122"}, Rule: "r", Want: "r", File: "/etc/polkit-1/rules.d/50-x.rules", Seen: true, Tried: true, Refused: true}
+	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Affected: []string{"kubelet.service"}}}
+	f.Service = Service{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
+	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
+	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true, Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
+	f.Clock = Clock{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
+	return f
+}
+
+func text(f Finding) string { return fmt.Sprintf("%s  %s: %s; do: %s", f.Level, f.What, f.Fact, f.Do) }
+
+func TestAGoodHostIsAllOK(t *testing.T) {
+	var whats []string
+	for _, f := range Judge(good()) {
+		if f.Level != OK || f.Do != "" || f.Fact == "" {
+			t.Error(text(f))
+		}
+		whats = append(whats, f.What)
+	}
+	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer", "systemd", "polkit", "polkit rule", "confinement",
+		"allowlist", "unit", "service", "identity", "API server", "renewal", "object", "clock"}
+	if !slices.Equal(whats, want) {
+		t.Errorf("looked at are %q\nwant %q", whats, want)
+	}
+}
+
+func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
+	f := good()
+	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}})
+	for sentence, c := range map[string]struct {
+		units []Unit
+		want  string
+	}{
+		"each unit that exists, with what goes along": {f.Units, "a compromised agent could act on: try-restart crio.service and with it kubelet.service; reload b.service"},
+		"no unit": {nil, "a compromised agent could act on: no unit"},
+	} {
+		f.Units = c.units
+		if !slices.ContainsFunc(Judge(f), func(f Finding) bool { return f.What == "allowlist" && f.Fact == c.want }) {
+			t.Errorf("%s: no finding %q in %v", sentence, c.want, Judge(f))
+		}
+	}
+}
+
+const (
+	restartPolkit = "systemctl restart node-cert-agent-polkit.service"
+	getPolkit     = "install polkit 0.106 or later, or enable the path units: docs/usage/configuration.md, Without polkit"
+	noteTime      = "timedatectl timesync-status, or chronyc tracking"
+	another       = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
+)
+
+// cases are what can be wrong, each with all findings that are not ok.
+var cases = map[string]struct {
+	change func(*Facts)
+	want   []string
+}{
+	"an ordinary user looks": {func(f *Facts) {
+		f.Root, f.Polkit.Seen, f.Polkit.Tried, f.Identity.Unseen, f.Writer = false, false, false, true, Writer{}
+	},
+		[]string{"warn  user: not root: the polkit rule, the writer, its files and the identity are not looked at; do: run it as root"}},
+	"the machine config daemon and another profile": {func(f *Facts) { f.Host.MachineConfigDaemon = true },
+		[]string{"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files; do: set `profile: openshift`"}},
+	"the profile openshift on another host": {func(f *Facts) { f.Profile = "openshift" },
+		[]string{"warn  profile: openshift, and no machine config daemon has been on this host; do: set `profile: standalone`"}},
+	"a node of kubeadm with the default profile": {func(f *Facts) { f.Host.Kubeadm = true },
+		[]string{"warn  profile: standalone, and kubeadm made this node; do: set `profile: kubeadm`"}},
+	"the profile kubeadm on another host": {func(f *Facts) { f.Profile = "kubeadm" },
+		[]string{"warn  profile: kubeadm, and kubeadm did not make this node; do: set `profile: standalone`"}},
+	"no name": {func(f *Facts) { f.Node.Name = "" },
+		[]string{"fail  node name: unknown: the kubelet is given none and the host's is not one; do: set `node: {name: NAME}`, NAME as kubectl get nodes shows it"}},
+	"a name that may be another one": {func(f *Facts) { f.Node.Problem = "kubelet\n" },
+		[]string{`warn  node name: worker-1, and perhaps another one: kubelet\n; do: set ` + "`node: {name: NAME}`, NAME as kubectl get nodes shows it"}},
+	"a directory that is missing, of which its file says nothing more": {func(f *Facts) {
+		f.Directories[0].Problem = "does not exist"
+		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "its directory does not exist"}
+	}, []string{"warn  directory: /etc/kubernetes: does not exist; for kubeAPIServerServingCAData; do: make it, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`"}},
+	"a directory of somebody else": {func(f *Facts) { f.Directories[0].UID = 1001 },
+		[]string{"fail  directory: /etc/kubernetes: uid 1001, mode 0755: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
+	"a directory without write permission": {func(f *Facts) { f.Directories[0].Mode = fs.ModeDir | 0o555 },
+		[]string{"fail  directory: /etc/kubernetes: uid 0, mode 0555: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
+	"a directory outside of the writer's sandbox": {func(f *Facts) { f.Directories[0].Real = "/etc/kubernetes-2" },
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
+	"a read-only file system": {func(f *Facts) { f.Writer.Mounts += "5 3 8:1 / /etc/kubernetes rw - ext4 /dev/sda1 ro,x\n" },
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
+	"a private key beside a bundle": {func(f *Facts) {
+		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, kubelet-ca.key"}
+	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"}},
+	"a label of another type": {func(f *Facts) { f.Files[0].Label = "system_u:object_r:etc_t:s0" },
+		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; do: restorecon -nv /etc/kubernetes/kubelet-ca.crt says whether that is right"}},
+	"a label that cannot be seen": {func(f *Facts) { f.Files[0].Label = "" },
+		[]string{"warn  SELinux: the label of /etc/kubernetes/kubelet-ca.crt or of its directory is unknown; do: ls -Z /etc/kubernetes/kubelet-ca.crt"}},
+	"labels without SELinux": {func(f *Facts) { f.SELinux, f.Files[0].Label = false, "" }, nil},
+	"no writer": {func(f *Facts) { f.Writer.Problem, f.Files = "writer unavailable: connection refused", nil },
+		[]string{"fail  writer: writer unavailable: connection refused; do: systemctl enable --now node-cert-agent-writer.socket; systemctl status node-cert-agent-writer.service"}},
+	"no bus": {func(f *Facts) {
+		f.Systemd, f.Polkit, f.Units, f.Service = Version{Problem: "no such file"}, Polkit{Version: Version{Problem: "no such file"}}, nil, Service{}
+	}, []string{"fail  systemd: cannot be asked: no such file; do: systemctl status dbus.socket", "fail  polkit: cannot be asked, and systemd refuses every action: no such file; do: " + getPolkit}},
+	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd.Version = "239 (239-82.el8)" },
+		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, NoExecPaths=, PrivateIPC=; do: place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+	"an older systemd": {func(f *Facts) { f.Systemd.Version = "v238" },
+		[]string{"fail  systemd: v238 is too old, or says no number; do: use a host with 239 or later"}},
+	"the last systemd that lacks something": {func(f *Facts) { f.Systemd.Version = "247.3" },
+		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, PrivateIPC=; do: place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+	"no polkit, with an allowlist": {func(f *Facts) {
+		f.Polkit = Polkit{Version: Version{Problem: "no-such-unit"}, Tried: true, Refused: true}
+	},
+		[]string{"fail  polkit: cannot be asked, and systemd refuses every action: no-such-unit; do: " + getPolkit}},
+	"no polkit, and nothing to allow": {func(f *Facts) {
+		f.Polkit, f.Policy.Units, f.Units = Polkit{Version: Version{Problem: "no-such-unit"}}, nil, nil
+	}, nil},
+	"path units in place of polkit":   {func(f *Facts) { f.Polkit.Version, f.Units[0].ByPath = Version{Problem: "none"}, true }, nil},
+	"path units beside an old polkit": {func(f *Facts) { f.Polkit.Version, f.Units[0].ByPath = Version{Version: "0.105"}, true }, nil},
+	"an old polkit and no allowlist": {func(f *Facts) { f.Polkit.Version, f.Units, f.Policy.Units = Version{Version: "0.105"}, nil, nil },
+		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
+	"a polkit that cannot see unit and verb": {func(f *Facts) { f.Polkit.Version.Version = "0.105" },
+		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
+	"the first polkit that can":       {func(f *Facts) { f.Polkit.Version.Version = "0.106" }, nil},
+	"the last polkit before 121":      {func(f *Facts) { f.Polkit.Version.Version = "0.120" }, nil},
+	"a polkit that says something":    {func(f *Facts) { f.Polkit.Version.Version = "x" }, []string{"fail  polkit: x does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
+	"the polkit rule is missing":      {func(f *Facts) { f.Polkit.Rule = "" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: " + restartPolkit}},
+	"the polkit rule is another":      {func(f *Facts) { f.Polkit.Rule = "s" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is not what the configuration asks for; do: " + restartPolkit}},
+	"the confinement cannot be tried": {func(f *Facts) { f.Polkit.Tried, f.Polkit.TryProblem = false, "bus" }, []string{"warn  confinement: whether systemd refuses what is not on the allowlist could not be tried: bus; do: "}},
+	"systemd grants too much": {func(f *Facts) { f.Polkit.Refused = false },
+		[]string{"fail  confinement: systemd did not refuse the agent's user a unit that is not on the allowlist; do: find the rule or .pkla file that grants org.freedesktop.systemd1.manage-units: grep -r manage-units /etc/polkit-1 /usr/share/polkit-1 /var/lib/polkit-1"}},
+	"a unit that drags another along": {func(f *Facts) { f.Units[0].AlsoAffects = nil },
+		[]string{"fail  unit: try-restart crio.service would also act on kubelet.service: it is refused; do: add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"}},
+	"a unit that does not exist": {func(f *Facts) { f.Units[0].Exists = false },
+		[]string{"warn  unit: crio.service does not exist or is masked: it is never acted on; do: correct the name, or `units: {crio.service: {enabled: false}}`"}},
+	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
+		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
+	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" }, []string{"warn  unit: crio.service: unreachable; do: "}},
+	"a service that does not run, whose last words are old": {func(f *Facts) { f.Service.Active, f.Service.Trouble = false, "x" },
+		[]string{"warn  service: node-cert-agent.service does not run; do: systemctl enable --now node-cert-agent.service"}},
+	"a service in trouble": {func(f *Facts) { f.Service.Trouble = "disk\tfull" },
+		[]string{`fail  service: its last pass could not be finished: disk\tfull; do: journalctl -u node-cert-agent`}},
+	"a service that does not follow and refuses something": {func(f *Facts) {
+		f.Service.State, f.Service.Reason = "connecting", "refused"
+		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Row: plan.RootCAData}, Reason: "empty"}}
+	}, []string{"warn  service: connecting: refused; do: node-cert-agent status", "warn  service: it refuses rootCAData: empty; do: correct the object or the row"}},
+	"no identity": {func(f *Facts) {
+		f.Identity, f.API, f.Clock.Server, f.Service.State = Identity{Problem: "none yet"}, API{}, time.Time{}, "no identity"
+	},
+		[]string{"warn  service: no identity; do: node-cert-agent status", "fail  identity: none yet; do: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"}},
+	"an identity that is elsewhere": {func(f *Facts) { f.Identity, f.API = Identity{Problem: "none yet"}, API{} },
+		[]string{"warn  identity: not the service's own, which follows: none yet; do: node-cert-agent check --kubeconfig FILE, with the file that the service was given"}},
+	"an identity that has ended":                    {func(f *Facts) { f.Identity.NotAfter = now }, []string{"fail  identity: its certificate ended at 2026-11-21T12:00:00Z; do: " + another}},
+	"an identity that was to be renewed":            {func(f *Facts) { f.Service.Renew = now.Add(-2 * time.Hour) }, []string{"warn  identity: its certificate ends at 2026-11-21T14:00:00Z and should have been renewed by now; do: " + another}},
+	"an identity near its end, and nobody says why": {func(f *Facts) { f.Service.Renew, f.Identity.NotAfter = time.Time{}, now.Add(5*time.Minute) }, []string{"warn  identity: its certificate ends at 2026-11-21T12:05:00Z and should have been renewed by now; do: " + another}},
+	"a kubeconfig near its end, with nothing to ask": {func(f *Facts) {
+		f.Identity.Foreign, f.Identity.NotAfter, f.API.MayAsk = true, now.Add(5*time.Minute), false
+	},
+		[]string{"warn  identity: the kubeconfig's certificate ends at 2026-11-21T12:05:00Z; do: renew the kubeconfig's certificate"}},
+	"an API server that is down": {func(f *Facts) {
+		f.API = API{Asked: true, Server: "api:6443", Reason: "dial 10.0.0.1:6443: connection refused"}
+		f.Clock.Server = time.Time{}
+	},
+		[]string{"fail  API server: api:6443 does not answer: dial 10.0.0.1:6443: connection refused; do: look at the network and at the API server; files stay as they are until it answers"}},
+	"an API server that nobody can verify": {func(f *Facts) {
+		f.API = API{Asked: true, Server: "api:6443", Reason: "unknown authority", Untrusted: true}
+	},
+		[]string{"fail  API server: api:6443 cannot be verified: unknown authority; do: put a bootstrap file with the server's CA into /etc/node-cert-agent/bootstrap.d"}},
+	"an identity that the API server does not know": {func(f *Facts) { f.API = API{Asked: true, Server: "api:6443", Status: 401, Reason: "x"} },
+		[]string{"fail  API server: api:6443 does not know us; do: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d"}},
+	"an API server in trouble": {func(f *Facts) { f.API = API{Asked: true, Server: "api:6443", Status: 500, Reason: "etcd"} },
+		[]string{"fail  API server: api:6443: etcd; do: "}},
+	"a renewal that is not permitted": {func(f *Facts) { f.API.MayAsk = false },
+		[]string{"fail  renewal: node-cert-agent:node:worker-1 may not request certificates, and ends with the one it has; do: kubectl apply -k packaging/kubernetes"}},
+	"a renewal that is unknown": {func(f *Facts) { f.API.MayAsk, f.API.AskReason = false, "timeout" },
+		[]string{"warn  renewal: whether it is permitted could not be asked: timeout; do: "}},
+	"a cluster of another kind": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].NoKind = 404, true },
+		[]string{"fail  object: the server has no controllerconfigs.x y, which is what profile standalone watches; do: choose the profile of this cluster, or install the kind: kubectl apply -k packaging/kubernetes"}},
+	"no object":                       {func(f *Facts) { f.API.Objects[0].Status = 404 }, []string{"warn  object: controllerconfigs.x y does not exist; do: create it, or configure its name"}},
+	"an object that may not be read":  {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 403, "no" }, []string{"fail  object: controllerconfigs.x y may not be read: no; do: kubectl apply -k packaging/kubernetes"}},
+	"an object that cannot be read":   {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 500, "etcd" }, []string{"fail  object: controllerconfigs.x y could not be read: etcd; do: "}},
+	"a clock that is a little fast":   {func(f *Facts) { f.Clock.Server = now.Add(-time.Minute) }, []string{"warn  clock: 1m0s ahead of the API server's; do: " + noteTime}},
+	"a clock that is very slow":       {func(f *Facts) { f.Clock.Server = now.Add(time.Hour) }, []string{"fail  clock: 1h0m0s behind the API server's; do: " + noteTime}},
+	"a clock from before the program": {func(f *Facts) { f.Clock.Built = now.Add(time.Hour) }, []string{"fail  clock: 2026-11-21T12:00:00Z is before this program was built; do: " + noteTime}},
+	"a clock from before a certificate": {func(f *Facts) { f.Clock.Newest = now.Add(time.Hour) },
+		[]string{"warn  clock: 2026-11-21T12:00:00Z is before a certificate here becomes valid, at 2026-11-21T13:00:00Z; do: " + noteTime}},
+	"a tree, of which nothing is asked that only a host has": {func(f *Facts) {
+		f.Plain, f.Root, f.Directories[0].UID = true, false, 1000
+		f.Polkit, f.Systemd, f.Service = Polkit{}, Version{}, Service{}
+	}, nil},
+}
+
+func TestWhatIsWrongIsSaidWithWhatToDo(t *testing.T) {
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := good()
+			c.change(&f)
+			var have []string
+			for _, f := range Judge(f) {
+				if f.Level != OK {
+					have = append(have, text(f))
+				}
+				if strings.ContainsFunc(f.Fact+f.Do, func(c rune) bool { return c < ' ' || c > '~' }) {
+					t.Errorf("not one printable line: %q", f)
+				}
+			}
+			if !slices.Equal(have, c.want) {
+				t.Errorf("have\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestEverythingThatIsLookedAtIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/usage/check.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sentence, c := range cases {
+		f := good()
+		c.change(&f)
+		for _, f := range Judge(f) {
+			if !strings.Contains(string(page), "\n| `"+f.What+"`") && !strings.Contains(string(page), ", `"+f.What+"` |") {
+				t.Errorf("%s: no line says when %q is good", sentence, f.What)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+func profile(t *testing.T, name string) Settings {
+	t.Helper()
+	return load(t, map[string]string{etcDir + "10.yaml": header + "profile: " + name + "\n"})
+}
+
+// TestTheProfilesAreTheTableOfTheDesign states which row is on where, and which modes and sources that
+// comes with.
+func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
+	names := []string{"standalone", "openshift", "kubeadm"}
+	table := map[plan.RowID][]bool{
+		plan.KubeAPIServerServingCAData:  {true, true, true},
+		plan.CloudProviderCAData:         {true, true, false},
+		plan.RootCAData:                  {true, false, true},
+		plan.AdditionalTrustBundle:       {true, false, true},
+		plan.ImageRegistryBundleData:     {true, true, true},
+		plan.ImageRegistryBundleUserData: {true, true, true},
+		plan.InternalRegistryPullSecret:  {false, true, false},
+		plan.KubeconfigCAData:            {false, true, false},
+		plan.KubeletKubeconfigCAData:     {false, true, false},
+	}
+	if len(table) != len(plan.RowIDs()) {
+		t.Errorf("the table has %d rows, there are %d", len(table), len(plan.RowIDs()))
+	}
+	for i, name := range names {
+		s := profile(t, name)
+		if s.Profile != name {
+			t.Errorf("%s calls itself %s", name, s.Profile)
+		}
+		for id, on := range table {
+			row, have := s.Policy.Row(id)
+			if have != on[i] {
+				t.Errorf("%s: %s is on: %v, want %v", name, id, have, on[i])
+			}
+			want := plan.Row{ID: id, File: row.File, Mode: 0o644, Validate: plan.Warn}
+			if id == plan.InternalRegistryPullSecret {
+				want.Mode = 0o600
+			} else if id.Edits() {
+				want.Mode = 0
+			}
+			if have && (row.Mode != want.Mode || row.UID != 0 || row.GID != 0 || row.FollowLink || len(row.OnChange) > 0 || row.Validate != plan.Warn) {
+				t.Errorf("%s: have %+v, want %+v", name, row, want)
+			}
+		}
+		if len(s.Policy.Units) > 0 {
+			t.Errorf("%s allows %v: no unit is touched until the administrator names it", name, s.Policy.Units)
+		}
+	}
+}
+
+func TestTheProfilesDifferInTheirSourcesAsWell(t *testing.T) {
+	small := Object{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"}
+	for name, want := range map[string]struct {
+		object    Object
+		configMap ConfigMap
+		consume   string
+	}{
+		"standalone": {small, ConfigMap{}, "delete"},
+		"kubeadm":    {small, ConfigMap{}, "delete"},
+		"openshift": {Object{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "machine-config-controller"},
+			ConfigMap{"openshift-machine-config-operator", "kubeconfig-data", "ca-bundle.crt"}, "tombstone"},
+	} {
+		if s := profile(t, name); s.Object != want.object || s.ConfigMap != want.configMap || s.Consume != want.consume {
+			t.Errorf("%s: have %v %v %s, want %v", name, s.Object, s.ConfigMap, s.Consume, want)
+		}
+	}
+}
+
+func TestAProfileSetsOnlyWhatDiffersFromTheBase(t *testing.T) {
+	all := builtinProfiles()
+	base, _ := parseAll([]source{all["standalone"]}, profileRules)
+	for name, s := range all {
+		layers, problems := parseAll([]source{s}, profileRules)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		for key, v := range layers[0] {
+			if name != "standalone" && key != "apiVersion" && reflect.DeepEqual(base[0][key].value, v.value) {
+				t.Errorf("%s:%d sets %s to what it is without", s.path, v.line, key)
+			}
+		}
+	}
+}
+
+func TestAFragmentTurnsARowOfTheProfileOnAndOff(t *testing.T) {
+	s := load(t, map[string]string{etcDir + "10.yaml": header + "profile: openshift\nrows: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, kubeletKubeconfigCAData: {enabled: false}}\n"})
+	_, root := s.Policy.Row(plan.RootCAData)
+	_, kubeconfig := s.Policy.Row(plan.KubeconfigCAData)
+	if !root || kubeconfig || s.ConfigMap != (ConfigMap{}) {
+		t.Errorf("root %v, kubeconfig %v, source %v", root, kubeconfig, s.ConfigMap)
+	}
+}

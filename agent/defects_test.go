@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// What the writer before us did and this one does not; the table is
+// docs/decisions/20261121-defects-of-the-writer.md.
+
+func TestANodeThatWasOffDuringAChangeIsBroughtUpToDate(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	h.publish(kubelet(caA), registry("r:5000", caA))
+	h.kill()
+	// The object becomes B here, and nobody will say so again: the next reading is as old as its last.
+	h.clock.Move(time.Hour)
+	h.start()
+	defer h.kill()
+	h.ask(plan.Desired{Verified: true, Object: plan.Object{ResourceVersion: "1"}, Entries: []plan.Entry{kubelet(caB), registry("r:5000", caB)}})
+	h.wantFile(kubeletCA, caB)
+	h.wantFile(certsD+"r:5000/ca.crt", caB)
+}
+
+func TestADifferenceThatNobodyAnnouncedIsFoundAtTheNextLook(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r:5000", caA))
+	h.disk.Put(kubeletCA, caB)
+	h.disk.Delete(certsD + "r:5000/ca.crt")
+	h.wait(time.Hour + 6*time.Minute)
+	h.wantFile(kubeletCA, caA)
+	h.wantFile(certsD+"r:5000/ca.crt", caA)
+}
+
+func TestNothingIsCalledDoneBeforeItIs(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.wait(2 * time.Second)
+	synced := h.settled().Synced
+	h.clock.Move(time.Minute)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "rename" {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	if s := h.publish(kubelet(caB)); !s.Synced.Equal(synced) || s.Trouble == "" || s.Files[0].State != "pending" {
+		t.Errorf("nothing was written, and the status says %+v", s)
+	}
+	h.disk.Fail = func(string, string) error { return nil }
+	if s := h.wait(2 * time.Second); !s.Synced.After(synced) || s.Files[0].State != "in place" || s.Units[0].State != "owed" {
+		t.Errorf("written and not reloaded, and the status says %+v", s)
+	}
+	h.wait(2 * time.Second)
+	if s := h.settled(); s.Units[0].State != "loaded" {
+		t.Errorf("after the reload the unit is %q", s.Units[0].State)
+	}
+}
+
+func TestAFileThatWeDidNotWriteIsNeverRemoved(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	theirs := []string{certsD + "theirs/ca.crt", certsD + "r:5000/client.key", certsD + "theirs:5000/client.cert"}
+	for _, path := range theirs {
+		h.disk.Put(path, "theirs")
+	}
+	h.publish(kubelet(caA), registry("r:5000", caA), registry("s", caA))
+	h.publish(kubelet(caA), registry("s", caA))
+	h.wantFile(certsD+"r:5000/ca.crt", "")
+	for _, path := range theirs {
+		h.wantFile(path, "theirs")
+	}
+}
+
+func TestARegistryWithAPortIsLeftAloneWhenOthersChange(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(registry("r:5000", caA), registry("s", caA))
+	touched := func(op, path string) error {
+		if path == certsD+"r:5000/ca.crt" {
+			t.Errorf("%s of %s", op, path)
+		}
+		return nil
+	}
+	h.disk.Fail = touched
+	for _, ca := range []string{caB, caA, caB} {
+		h.publish(registry("r:5000", caA), registry("s", ca))
+	}
+	h.wantFile(certsD+"s/ca.crt", caB)
+	h.wantFile(certsD+"r:5000/ca.crt", caA)
+}
+
+func TestTheNameInACertificateDecidesNothing(t *testing.T) {
+	for _, cn := range []string{"kube-apiserver-localhost-signer", "localhost-recovery-serving-signer", "kube-apiserver-lb-signer", "anything"} {
+		h := newHost(t)
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.wait(2 * time.Second)
+		h.settled()
+		h.clock.Move(time.Minute)
+		h.publish(kubelet(caA + string(testpki.NewCA(cn))))
+		h.wait(2 * time.Second)
+		h.settled()
+		h.wantJobs("reload reader.service", "reload reader.service")
+		h.kill()
+	}
+}
+
+func TestTroubleEndsWithTheFirstPassThatSucceeds(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.disk.Fail = func(op, _ string) error { return errors.New("no writer") }
+	h.publish(kubelet(caA))
+	for range 12 {
+		// However often it failed, the next try is never more than RetryMax, and a tenth, away.
+		if s := h.wait(66 * time.Second); s.Trouble == "" {
+			t.Fatal("no trouble")
+		}
+	}
+	h.disk.Fail = func(string, string) error { return nil }
+	if s := h.wait(66 * time.Second); s.Trouble != "" || s.State != "following" {
+		t.Errorf("the status still says %q, %q", s.State, s.Trouble)
+	}
+	h.wantFile(kubeletCA, caA)
+	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "trouble" })); n != 1 {
+		t.Errorf("%d records of one trouble", n)
+	}
+}
+
+func TestNoErrorOfTheAPIServerTakesAFileAway(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r:5000", caA))
+	commits := h.disk.Commits
+	for _, reason := range []string{"x509: certificate signed by unknown authority", "401 Unauthorized", "connection refused"} {
+		h.source <- agent.Reading{State: "unreachable", Reason: reason}
+		if s := h.pass(); s.Reason != reason || len(s.Files) != 2 {
+			t.Errorf("the status says %+v", s)
+		}
+	}
+	h.wantFile(kubeletCA, caA)
+	h.wantFile(certsD+"r:5000/ca.crt", caA)
+	if h.disk.Commits != commits {
+		t.Errorf("%d commits", h.disk.Commits-commits)
+	}
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"crypto/x509"
+	"math/big"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func TestACertificateIsRenewedBeforeItEndsWhateverOurClockSays(t *testing.T) {
+	for sentence, slow := range map[string]time.Duration{
+		"the clock is right": 0, "it is three minutes slow": 3 * time.Minute, "it is hours slow": 9 * time.Hour, "it is years slow": 9 * 365 * 24 * time.Hour,
+		"it is minutes fast": -3 * time.Minute, "it is hours fast": -5 * time.Hour, "it is fast by more than the life": -50 * time.Hour,
+	} {
+		for _, life := range []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
+			for serial := range int64(50) {
+				c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: noon.Add(-5 * time.Minute), NotAfter: noon.Add(life)}
+				received := noon.Add(-slow)
+				after := renewal(c, received).Sub(received) // as the clock counts, which is as time passes
+				if after >= life-life/20 || after < life/12 {
+					t.Errorf("%s: a certificate of %v is renewed after %v", sentence, life, after)
+				}
+			}
+		}
+	}
+}
+
+func TestServersAreJudgedByNoTimeThatHasPassed(t *testing.T) {
+	ca := func(at time.Time) *x509.Certificate { return &x509.Certificate{NotBefore: at} }
+	hour := func(n time.Duration) time.Time { return noon.Add(n * time.Hour) }
+	for sentence, c := range map[string]struct {
+		clock, own time.Time
+		cas        []*x509.Certificate
+		want       time.Time
+	}{
+		"a clock that is right":                 {hour(0), hour(-3), []*x509.Certificate{ca(hour(-9))}, hour(0)},
+		"a clock behind our certificate":        {hour(-5), hour(-3), []*x509.Certificate{ca(hour(-9))}, hour(-3)},
+		"a clock behind the CA":                 {hour(-50), time.Time{}, []*x509.Certificate{ca(hour(-9))}, hour(-9)},
+		"behind the CA, with one that is to be": {hour(-50), time.Time{}, []*x509.Certificate{ca(hour(90)), ca(hour(-9))}, hour(-9)},
+		"nothing but a clock":                   {hour(-50), time.Time{}, nil, hour(-50)},
+	} {
+		if got := latest(c.clock, c.own, eldest(c.cas)); !got.Equal(c.want) {
+			t.Errorf("%s: %v, want %v", sentence, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"strings"
+)
+
+// pins are the keys that a cluster's CA may have, whatever else its certificate says: SHA-256 over the
+// SubjectPublicKeyInfo (RFC 7469 section 2.4), written as kubeadm prints them.
+type pins map[[sha256.Size]byte]bool
+
+const pinPrefix = "sha256:"
+
+// parsePins reads sha256:<hex>. Anything else is the hash of no key and so pins nothing.
+func parsePins(texts []string) pins {
+	p := make(pins, len(texts))
+	for _, t := range texts {
+		digest, ok := strings.CutPrefix(t, pinPrefix)
+		if sum, err := hex.DecodeString(digest); ok && err == nil && len(sum) == sha256.Size {
+			p[[sha256.Size]byte(sum)] = true
+		}
+	}
+	return p
+}
+
+func (p pins) match(c *x509.Certificate) bool { return p[sha256.Sum256(c.RawSubjectPublicKeyInfo)] }
+
+// keep gives the CAs that have a pinned key, each once, and nothing that came with them. leaf is set if
+// a pin fits a certificate that is no CA.
+//
+// Somebody may forge a certificate around a pinned key. It verifies nothing: that takes the private key.
+func (p pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf bool) {
+	seen := make(map[string]bool)
+	for _, c := range presented {
+		switch {
+		case !p.match(c) || seen[string(c.Raw)]:
+		case c.IsCA && c.BasicConstraintsValid:
+			cas = append(cas, c)
+		default:
+			leaf = true
+		}
+		seen[string(c.Raw)] = true
+	}
+	return cas, leaf
+}
+
+// authorities parses the certificates in PEM, as far as they can be used.
+func authorities(data []byte) (out []*x509.Certificate) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func encodePEM(certs []*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, c := range certs {
+		b.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
+	}
+	return b.Bytes()
+}

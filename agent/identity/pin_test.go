@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+func pinOf(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return pinPrefix + hex.EncodeToString(sum[:])
+}
+
+// bare is a bootstrap file that states no CA.
+func (w *world) bare(name, token string) File {
+	f := w.file(name, token)
+	text := string(f.Content.Reveal())
+	from := strings.Index(text, ", certificate-authority-data")
+	f.Content = secret.New([]byte(text[:from] + text[from+strings.Index(text[from:], "}"):]))
+	return f
+}
+
+// presents adds a CA to the chain in the handshake.
+func (w *world) presents(c *x509.Certificate) {
+	w.serving.Certificate = append(w.serving.Certificate, c.Raw)
+}
+
+func TestWithAPinAFileNeedsNoCA(t *testing.T) {
+	foreign := testpki.NewCA("foreign")
+	for sentence, prepare := range map[string]func(*world){
+		"which is in cluster-info":                       func(w *world) { w.info = w.ca.PEM() },
+		"which stands in cluster-info beside a stranger": func(w *world) { w.info = slices.Concat(foreign, w.ca.PEM(), foreign) },
+		"which the server presents":                      func(w *world) { w.presents(w.ca.Cert) },
+		"which the server presents, with a stranger in cluster-info": func(w *world) {
+			w.info = foreign
+			w.presents(w.ca.Cert)
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t)
+			w.pins, w.files = []string{pinOf(testpki.New("backup", testpki.ECDSA).Cert), pinOf(w.ca.Cert)}, []File{w.bare("10-token", "good")}
+			prepare(w)
+			k := w.keeper()
+			w.until(k, Active, time.Minute)
+			if got := k.current.Cluster; !bytes.Equal(got.Pinned, w.ca.PEM()) || len(got.CA) > 0 {
+				t.Errorf("trusted are %s and %s, want the pinned CA alone", got.CA, got.Pinned)
+			}
+			wantOne(t, "records of the CA", w.records(audit.CAPinned), 1)
+			k = w.keeper() // and it stays trusted over a restart
+			w.until(k, Active, time.Minute)
+			if got := w.whoGoesThrough(k); got != us {
+				t.Errorf("known as %q", got)
+			}
+			wantOne(t, "records of the CA", w.records(audit.CAPinned), 1)
+		})
+	}
+}
+
+func TestWhatAPinDoesNotFitGetsNoToken(t *testing.T) {
+	wanted := testpki.New("cluster", testpki.ECDSA)
+	for sentence, c := range map[string]struct {
+		prepare func(*world)
+		reason  string
+	}{
+		"a server of another CA":                         {func(w *world) { w.info = w.ca.PEM(); w.presents(w.ca.Cert) }, errNoPin.Error()},
+		"one that shows the pinned CA and is of another": {func(w *world) { w.info = wanted.PEM() }, "the pinned CAs do not verify it either"},
+		"a pin on the server's own certificate": {func(w *world) {
+			leaf, _ := x509.ParseCertificate(w.serving.Certificate[0])
+			w.pins = []string{pinOf(leaf)}
+		}, errLeafPin.Error()},
+		"a pin that is none": {func(w *world) { w.info, w.pins = w.ca.PEM(), []string{"sha256:00"} }, "missing: the server must be verified"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t)
+			w.pins, w.files = []string{pinOf(wanted.Cert)}, []File{w.bare("10-token", "good")}
+			c.prepare(w)
+			var why []string
+			for k, end := w.keeper(), w.now.Add(time.Minute); w.now.Before(end); {
+				why = append(why, w.pass(k, time.Second).Reason)
+			}
+			if !slices.ContainsFunc(why, func(s string) bool { return strings.Contains(s, c.reason) }) {
+				t.Errorf("reasons are %q, want one with %q", slices.Compact(why), c.reason)
+			}
+			if w.tokened > 0 || w.made > 0 {
+				t.Errorf("%d requests had a token", w.tokened)
+			}
+		})
+	}
+}
+
+func TestAStatedCAThatIsStaleIsReplacedByThePinnedOne(t *testing.T) {
+	w := newWorld(t)
+	stale := w.file("10-token", "good")
+	next := testpki.New("next", testpki.ECDSA)
+	w.serving, w.info, w.pins, w.files = serving(next).TLS(), next.PEM(), []string{pinOf(next.Cert)}, []File{stale}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	if got := k.current.Cluster; !bytes.Equal(got.CA, w.ca.PEM()) || !bytes.Equal(got.Pinned, next.PEM()) {
+		t.Errorf("trusted are %s and %s", got.CA, got.Pinned)
+	}
+}
+
+func TestAnIdentityOutlivesTheServersCAIfTheNextIsPinned(t *testing.T) {
+	for sentence, pinned := range map[string]bool{"pinned": true, "not pinned": false} {
+		t.Run(sentence, func(t *testing.T) {
+			w, _ := active(t)
+			next := testpki.New("next", testpki.ECDSA)
+			if pinned {
+				w.pins = []string{pinOf(next.Cert)}
+			}
+			k := w.keeper()
+			w.until(k, Active, time.Minute)
+			w.serving, w.info = serving(next).TLS(), next.PEM()
+			s := w.pass(k, 20*time.Minute)
+			if s.State != Active || !s.Usable || w.made != 1 {
+				t.Errorf("state %s: %s; %d requests", s.State, s.Reason, w.made)
+			}
+			if got := w.whoGoesThrough(w.reborn(k, pinned)); (got == us) != pinned {
+				t.Errorf("known as %q", got)
+			}
+		})
+	}
+}
+
+// reborn is the keeper, or if it should have changed what is durable, one that reads that.
+func (w *world) reborn(k *Keeper, changed bool) *Keeper {
+	if changed {
+		k = w.keeper()
+		w.until(k, Active, time.Minute)
+	}
+	return k
+}
+
+func TestARenewalUnderWayMeetsAnotherPinnedCA(t *testing.T) {
+	w, _ := active(t)
+	next := testpki.New("next", testpki.ECDSA)
+	w.pins = []string{pinOf(next.Cert)}
+	k := w.keeper()
+	w.approve = nil
+	w.until(k, Renewing, w.life)
+	w.serving, w.info, w.approve = serving(next).TLS(), next.PEM(), w.sign
+	w.server.CloseClientConnections()
+	w.until(k, Active, time.Hour)
+	w.pass(k, time.Hour)
+	if got := w.whoGoesThrough(k); got != us || w.made != 2 || w.records(audit.IdentityRenewed) != 1 {
+		t.Errorf("known as %q after %d requests", got, w.made)
+	}
+}
+
+func TestAPinThatIsTakenBackIsTrustedNoMore(t *testing.T) {
+	w := newWorld(t)
+	w.pins, w.files, w.info = []string{pinOf(w.ca.Cert)}, []File{w.bare("10-token", "good")}, w.ca.PEM()
+	w.until(w.keeper(), Active, time.Minute)
+	w.pins = []string{pinOf(testpki.New("other", testpki.ECDSA).Cert)}
+	k := w.keeper()
+	s := w.pass(k, 15*time.Minute)
+	if got := w.whoGoesThrough(k); !strings.Contains(got, "unknown authority") || !strings.Contains(s.Reason, errNoPin.Error()) {
+		t.Errorf("known as %q; state %s: %s", got, s.State, s.Reason)
+	}
+}
+
+// An empty set of CAs must not become the host's own.
+func TestWithoutACANoServerIsVerified(t *testing.T) {
+	c, err := cluster{Server: "https://127.0.0.1:1"}.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure, err := c.tls()
+	if err != nil || secure.RootCAs == nil || !secure.RootCAs.Equal(x509.NewCertPool()) || secure.InsecureSkipVerify || secure.MinVersion < tls.VersionTLS12 {
+		t.Errorf("%+v, %v", secure, err)
+	}
+}
+
+func FuzzClusterInfo(f *testing.F) {
+	f.Add([]byte(`{"data":{"kubeconfig":"clusters: [{cluster: {certificate-authority-data: aGk=}}]"}}`))
+	f.Add([]byte(`{"data":{"kubeconfig":"clusters: &a [*a]"}}`))
+	f.Fuzz(func(_ *testing.T, data []byte) { authorities(clusterInfo(data)) })
+}
+
+func TestTheServersCAIsReplacedBetweenRequestAndProof(t *testing.T) {
+	w := newWorld(t)
+	next := testpki.New("next", testpki.ECDSA)
+	w.pins, w.files = []string{pinOf(next.Cert)}, []File{w.file("10-token", "good")}
+	w.approve = func(r *twin) { w.sign(r); w.serving, w.info = serving(next).TLS(), next.PEM() }
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us || w.made != 1 {
+		t.Errorf("known as %q after %d requests", got, w.made)
+	}
+}
+
+func TestAPinnedServerThatDoesNotKnowUsIsNotRemembered(t *testing.T) {
+	w, _ := active(t)
+	next := testpki.New("next", testpki.ECDSA)
+	w.pins = []string{pinOf(next.Cert)}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	before := bytes.Clone(w.dir[currentFile])
+	w.serving, w.info, w.rolled, k.probe = serving(next).TLS(), next.PEM(), true, w.now
+	w.until(k, Suspect, time.Minute)
+	w.pass(k, time.Minute)
+	if !bytes.Equal(w.dir[currentFile], before) {
+		t.Error("its CA is durable")
+	}
+}
+
+func TestOthersWhoCannotVerifyTheServerCauseALookIfThereArePins(t *testing.T) {
+	for sentence, pinned := range map[string]bool{"with pins": true, "without": false} {
+		w, _ := active(t)
+		if pinned {
+			w.pins = []string{pinOf(w.ca.Cert)}
+		}
+		k := w.keeper()
+		w.until(k, Active, time.Minute)
+		w.server.CloseClientConnections()
+		w.serving = serving(testpki.New("next", testpki.ECDSA)).TLS()
+		if res, err := k.HTTPClient().Get(k.Server().String()); err == nil {
+			_ = res.Body.Close()
+			t.Error("the server was believed")
+		}
+		if got := len(k.turned) == 1; got != pinned {
+			t.Errorf("%s: told: %v", sentence, got)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// next is another CA for the server.
+func (w *world) next() *testpki.Authority {
+	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "next"}, NotAfter: w.ca.Cert.NotAfter}, testpki.ECDSA)
+}
+
+// reissued has the server present a certificate of that CA, on new connections.
+func (w *world) reissued(by *testpki.Authority) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serving = serving(by).TLS()
+}
+
+func TestThePublishedTrustVerifiesAServerWhoseCAChanged(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	next := w.next()
+	both := slices.Concat(w.ca.PEM(), next.PEM())
+	k.retrust(t.Context(), both)
+	w.reissued(next)
+	k.door.link.Load().close() // the next connection is a new one
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("after the roll the server knows us as %q", got)
+	}
+	if why, err := k.Prove(t.Context(), next.PEM()); why != "" || err != nil {
+		t.Errorf("the server is not verified with its own CA: %s, %v", why, err)
+	}
+	if why, err := k.Prove(t.Context(), w.ca.PEM()); err != nil || !strings.Contains(why, "unknown authority") {
+		t.Errorf("with the former CA alone: %s, %v", why, err)
+	}
+
+	k = w.keeper() // the identity's own CA is the former one
+	k.Trust(both)
+	k.retrust(t.Context(), <-k.trusts)
+	w.until(k, Active, time.Minute)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("after a restart the server knows us as %q", got)
+	}
+}
+
+func TestTrustThatDoesNotVerifyTheServerIsNotGoneOverTo(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	next := w.next()
+	k.retrust(t.Context(), slices.Concat(w.ca.PEM(), next.PEM()))
+	w.reissued(next)
+	before := k.door.link.Load()
+	k.retrust(t.Context(), testpki.NewCA("a stranger"))
+	if k.door.link.Load() != before || w.whoGoesThrough(k) != us {
+		t.Error("the way to the server was given up")
+	}
+	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+}
+
+func TestWhatOneClusterPublishesSaysNothingOfAnother(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	k.trust = []byte("published")
+	if got := w.keeper().trusting(w.server.URL); got != nil {
+		t.Errorf("before there was an identity a server is verified with %q", got)
+	}
+	if got := k.trusting("https://elsewhere.example:6443"); got != nil {
+		t.Errorf("another server is verified with %q", got)
+	}
+	if got := k.trusting(w.server.URL); string(got) != "published" {
+		t.Errorf("our server is verified with %q", got)
+	}
+}
+
+func TestWithoutAnIdentityNothingIsProven(t *testing.T) {
+	if _, err := newWorld(t).keeper().Prove(t.Context(), testpki.NewCA("a")); !errors.Is(err, errNoIdentity) {
+		t.Errorf("got %v", err)
+	}
+}

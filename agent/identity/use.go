@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"time"
+)
+
+// open makes a link for a generation.
+func (k *Keeper) open(g *generation) (*link, error) {
+	c, err := g.config()
+	if err != nil {
+		return nil, err
+	}
+	return k.connect(c)
+}
+
+// connect makes a link that knows what time it is at least. The signer's clock found the API server's
+// certificate valid when it issued ours, so that this makes no server look expired.
+func (k *Keeper) connect(c config) (*link, error) {
+	c.trusted = k.trusting(c.server.String())
+	c.clock = k.opt.Clock.Now
+	for _, g := range []*generation{k.current, k.previous} {
+		if g != nil {
+			c.floor = latest(c.floor, g.leaf.NotBefore)
+		}
+	}
+	return newLink(c)
+}
+
+// use makes a generation the one in use.
+func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
+	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
+	k.moving, k.again = false, false
+	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	k.proven = false
+	if k.expired() || !k.consumed || !k.renewable {
+		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
+		// fault of RBAC is best known early.
+		k.probe = k.opt.Clock.Now()
+	}
+	k.exchange(ctx, l)
+}
+
+// exchange puts another link behind the door. Who used the one before is told, and may finish.
+func (k *Keeper) exchange(ctx context.Context, l *link) {
+	old := k.door.link.Swap(l)
+	select {
+	case k.swapped <- struct{}{}:
+	default:
+	}
+	if old == nil {
+		return
+	}
+	old.base.CloseIdleConnections()
+	over := k.opt.Clock.After(k.opt.Times.Retire)
+	k.retiring.Go(func() {
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		old.close()
+	})
+}

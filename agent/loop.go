@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// loop is the state of a running agent. Only the goroutine of Run touches it.
+type loop struct {
+	*Agent
+	object   *plan.Desired            // what the object asks for
+	desired  *plan.Desired            // with the operator's word over it
+	done     map[plan.Key]plan.Digest // what the last pass that succeeded asked for; without its bytes
+	memory   state.State
+	known    *known
+	observed plan.Observed
+	unsynced map[plan.Key]bool
+	entries  []plan.Entry // what the files have, by the last plan
+	reading  Reading
+	since    time.Time // of reading.State
+	synced   time.Time
+	trouble  string
+	refused  []plan.Refusal
+	kept     []plan.Refusal
+	held     []plan.Held
+	release  time.Time // when the next hold ends; zero if nothing is held for a time
+	quarrels quarrels
+	writes   uint64
+	actions  report.ActionCounter
+
+	followed map[string]bool // directories
+
+	wanted      wanted
+	operator    *report.Operator
+	resume      time.Time // when a pause ends; zero if there is none
+	word        state.Word
+	wordTrouble string // why it could not be read
+	listening   bool   // it may have changed: something happened on this host, or time passed
+
+	units map[string]*unit
+	jobs  chan job
+
+	uses      map[use]*usage
+	sightings chan sighting
+	replaced  map[plan.RowID]replaced
+
+	proofs  chan proof
+	proving bool
+	answers map[pki.Fingerprint]string
+
+	anchored pki.Fingerprint // what the API server is verified with, as a set
+
+	failures int
+	retry    time.Time // zero: nothing failed
+	turned   time.Time // when the last pass began
+	resync   time.Time
+	alive    time.Time
+}
+
+func (a *Agent) loop() *loop {
+	if a.Operator == nil {
+		a.Operator = silent{}
+	}
+	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), proofs: make(chan proof, 1),
+		uses: make(map[use]*usage), sightings: make(chan sighting), replaced: make(map[plan.RowID]replaced)}
+}
+
+// silent is an operator who said nothing.
+type silent struct{}
+
+func (silent) Word() (state.Word, error) { return state.Word{}, nil }
+
+// begin loads the memory and brings the host back to the last good version as far as that takes
+// nothing away. After it the service is ready, with or without a network.
+func (l *loop) begin(ctx context.Context) error {
+	st, lost, err := l.Store.Load()
+	if err != nil {
+		return err
+	}
+	l.memory = st
+	if l.memory.Units == nil {
+		l.memory.Units = make(map[string]plan.Loaded)
+	}
+	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
+	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", count(len(l.Policy.Rows), "row"), count(len(l.Policy.Units), "unit"))}.
+		With(audit.Version, l.Version))
+	switch {
+	case lost == state.NoFile:
+		l.Trail.Record(audit.Record{Kind: audit.NoMemory, Message: "nothing is remembered yet: " + lost})
+	case lost != "":
+		l.Trail.Record(audit.Record{Kind: audit.MemoryLost, Message: "starting without memory: " + lost})
+	}
+	swept, err := l.sweep(ctx)
+	if err != nil {
+		l.Log.Warn("sweeping after an interrupted commit", zap.Error(err))
+	}
+	for _, path := range swept {
+		l.Log.Info("removed what an interrupted commit left", zap.String("path", path))
+	}
+	l.object, l.listening = l.lastGood(), true
+	l.pass(ctx)
+	return nil
+}
+
+func (l *loop) sweep(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
+	defer cancel()
+	return l.Writer.Sweep(ctx)
+}
+
+// lastGood is what the object last asked for, as remembered. It is not verified: it repairs and
+// never removes.
+func (l *loop) lastGood() *plan.Desired {
+	d := &plan.Desired{Object: l.memory.Object}
+	for _, r := range l.memory.LastGood {
+		data, err := l.Store.Content(r)
+		if err == nil {
+			var e plan.Entry
+			if e, err = l.Remember(r.Key, data); err == nil {
+				d.Entries = append(d.Entries, e)
+				continue
+			}
+		}
+		l.Log.Warn("a remembered file cannot be used", zap.Stringer("file", r.Key), zap.Error(err))
+	}
+	if len(d.Entries) == 0 {
+		return nil
+	}
+	return d
+}
+
+// take accepts a reading.
+func (l *loop) take(r Reading) {
+	if r.State != l.reading.State {
+		l.since = l.Clock.Now()
+		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: strings.TrimSuffix("the source is "+r.State+": "+r.Reason, ": ")}.
+			With(audit.State, r.State).With(audit.Reason, r.Reason))
+	}
+	if c, before := r.ConfigMap, l.reading.ConfigMap; c != nil && (before == nil || c.State != before.State) {
+		l.Trail.Record(audit.Record{Kind: audit.SourceState, Message: strings.TrimSuffix("the ConfigMap is "+c.State+": "+c.Reason, ": ")}.
+			With(audit.State, c.State).With(audit.Reason, c.Reason))
+	}
+	l.reading = Reading{State: r.State, Reason: r.Reason, ConfigMap: r.ConfigMap, Identity: r.Identity, Time: r.Time}
+	if r.Desired != nil {
+		d := *r.Desired
+		if !d.Partial {
+			l.memory.Projection = d.Projection()
+		}
+		if l.object != nil {
+			d = d.Carry(*l.object, l.Policy)
+		}
+		l.object = &d
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// wanted remembers what the present desire was made of, so that the same makes the same.
+type wanted struct {
+	object  *plan.Desired
+	applied string // the ID of what the operator applied and is in force
+	paused  string
+}
+
+// want puts together what the host shall have now: what the object asks for, and over it the
+// operator's word. There is nothing to want before either has spoken.
+func (l *loop) want() {
+	// A new version of the object is no reason to look, and every look is on its way to the disk.
+	if l.listening {
+		l.listen()
+	}
+	word, readable := l.word, l.wordTrouble == ""
+	w := wanted{object: l.object, paused: l.pausedBy(word.Pause)}
+	if (readable || word.Applied != nil) && l.inForce(word.Applied) {
+		w.applied = word.Applied.ID
+	}
+	if l.operator = operatorStatus(word, w.applied != ""); w == l.wanted {
+		return
+	}
+	l.wanted = w
+	if l.desired = w.object; w.applied != "" {
+		base := plan.Desired{}
+		if w.object != nil {
+			base = *w.object
+		}
+		d := l.applied(*word.Applied).Over(base, l.Policy)
+		l.desired = &d
+	}
+	if w.paused != "" && l.desired != nil {
+		d := *l.desired
+		d.Paused = w.paused
+		l.desired = &d
+	}
+}
+
+// listen reads the operator's word. While it cannot be read, what was heard last still holds.
+func (l *loop) listen() {
+	w, err := l.Operator.Word()
+	if err == nil {
+		l.word, l.wordTrouble, l.listening = w, "", false
+		return
+	}
+	if err.Error() != l.wordTrouble {
+		l.wordTrouble = err.Error()
+		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: l.wordTrouble})
+	}
+}
+
+// inForce decides whether what the operator applied wins: until the object asks for something else
+// than it did when that was first seen. An object that had never been read then is given the chance
+// to be that.
+func (l *loop) inForce(a *state.Applied) bool {
+	o := &l.memory.Operator
+	if a == nil {
+		if o.ID != "" {
+			l.Trail.Record(audit.Record{Kind: audit.OperatorReleased, Message: "the operator took back what was applied; the object wins again"})
+		}
+		*o = state.Operator{}
+		return false
+	}
+	if o.ID != a.ID {
+		*o = state.Operator{ID: a.ID, Base: l.memory.Projection}
+		l.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: "the operator applied " + plan.Printable(a.Source) + "; it wins until the object asks for something else than now"}.
+			With(audit.Operator, plan.Printable(a.ID)))
+	}
+	switch {
+	case o.Overtaken || l.object == nil || !l.object.Verified:
+	case o.Base == plan.Digest{}:
+		o.Base = l.memory.Projection
+	case o.Base != l.memory.Projection:
+		o.Overtaken = true
+		l.Trail.Record(audit.Record{Kind: audit.OperatorReleased, Message: "the object asks for something new, which wins over what the operator applied"}.
+			With(audit.Operator, plan.Printable(a.ID)))
+	}
+	return !o.Overtaken
+}
+
+// applied validates what was applied, as everything else is.
+func (l *loop) applied(a state.Applied) plan.Desired {
+	d := plan.Desired{Now: a.Now, Listed: make(map[plan.RowID]bool)}
+	for _, id := range a.Lists {
+		d.Listed[id] = true
+	}
+	for _, f := range a.Files {
+		e, err := l.Remember(f.Key, f.Data)
+		if err != nil {
+			d.Refused = append(d.Refused, plan.Refusal{Key: f.Key, Reason: plan.Printable(err.Error())})
+			continue
+		}
+		d.Entries = append(d.Entries, e)
+	}
+	return d
+}
+
+// pausedBy is the reason of a pause that is not over, or nothing.
+func (l *loop) pausedBy(p *state.Pause) string {
+	l.resume = time.Time{}
+	now := l.Clock.Now()
+	if p == nil || p.Over(now, l.Clock.Boot(), l.Clock.Uptime()) {
+		return ""
+	}
+	l.resume = p.Until
+	if left := p.Until.Sub(p.At) - (l.Clock.Uptime() - p.Uptime); p.Boot == l.Clock.Boot() && now.Add(left).Before(l.resume) {
+		l.resume = now.Add(left)
+	}
+	return fmt.Sprintf("%s (until %s)", plan.Printable(p.Reason), p.Until.UTC().Format(time.RFC3339))
+}
+
+func operatorStatus(w state.Word, inForce bool) *report.Operator {
+	if w.Applied == nil {
+		return nil
+	}
+	o := &report.Operator{ID: plan.Printable(w.Applied.ID), Source: plan.Printable(w.Applied.Source), At: w.Applied.At.UTC(), State: "overtaken by the object"}
+	if inForce {
+		o.State = "in force"
+	}
+	return o
+}
+
+// Once does what one turn of Run does and sees the unit actions through, for a command: it returns
+// when nothing is owed any more, or with the status as it is when ctx ends.
+func (a *Agent) Once(ctx context.Context) (report.Status, error) {
+	l := a.loop()
+	if err := l.begin(ctx); err != nil {
+		return report.Status{}, err
+	}
+	for l.busy() {
+		select {
+		case <-ctx.Done():
+			return l.status(), nil
+		case j := <-l.jobs:
+			l.ended(j)
+		case p := <-l.proofs:
+			l.proven(p)
+		case <-l.wake():
+		}
+		l.pass(ctx)
+	}
+	return l.status(), nil
+}
+
+// busy tells whether an action is owed or under way.
+func (l *loop) busy() bool {
+	for _, u := range l.units {
+		if u.running || !u.due.IsZero() && u.failures == 0 {
+			return true
+		}
+	}
+	return l.proving
+}

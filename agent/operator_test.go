@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// apply has the operator apply files and waits for the pass.
+func (h *host) apply(id string, entries ...plan.Entry) report.Status {
+	h.t.Helper()
+	a := &state.Applied{ID: id, Source: "a file", At: h.clock.Now()}
+	for _, e := range entries {
+		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
+	}
+	h.word.Say(state.Word{Applied: a}, nil)
+	return h.turn()
+}
+
+// turn makes a pass happen.
+func (h *host) turn() report.Status {
+	h.t.Helper()
+	for {
+		select {
+		case h.drift <- struct{}{}:
+			return h.pass()
+		case s := <-h.report.Statuses:
+			h.saw(s)
+		}
+	}
+}
+
+func TestWhatIsAppliedWinsUntilTheObjectAsksForSomethingNew(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("r", caA))
+	if s := h.apply("1", kubelet(caB)); s.Operator == nil || s.Operator.State != "in force" {
+		t.Errorf("the status says %+v", s.Operator)
+	}
+	h.wantFile(kubeletCA, caB)
+	h.wantFile(certsD+"r/ca.crt", caA)
+	h.publish(kubelet(caA), registry("r", caA)) // nothing new
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.start()
+	h.publish(kubelet(caA), registry("r", caA)) // nor after a restart
+	h.wantFile(kubeletCA, caB)
+	if s := h.publish(kubelet(caA), registry("r", caB)); s.Operator.State != "overtaken by the object" {
+		t.Errorf("the status says %+v", s.Operator)
+	}
+	h.wantFile(kubeletCA, caA)
+	h.publish(kubelet(caA), registry("r", caA)) // what is overtaken stays so
+	h.wantFile(kubeletCA, caA)
+}
+
+func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.apply("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.start()
+	h.source <- agent.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}} // of which no row here takes
+	h.pass()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestWhatIsTakenBackIsTheObjectsAgain(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.apply("1", kubelet(caB))
+	h.word.Say(state.Word{}, nil)
+	h.turn()
+	h.wantFile(kubeletCA, caA)
+	want := []string{"operator-applied", "operator-released"}
+	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return !strings.HasPrefix(n, "operator") }); !slices.Equal(got, want) {
+		t.Errorf("the trail holds %q", got)
+	}
+}
+
+func TestAHostWithoutAnAPIServerIsHelpedByHand(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.kill()
+	h.start() // and nobody to read the object from
+	defer func() { h.kill() }()
+	h.apply("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB)
+	h.wantFile(certsD+"r/ca.crt", caA)
+	h.kill()
+	h.disk.Delete(kubeletCA)
+	h.start()
+	h.wantFile(kubeletCA, caB)
+	h.publish(kubelet(caA), registry("r", caA)) // as it was before
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestOnAHostThatNeverReadTheObjectItsFirstContentDoesNotOvertake(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.apply("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB)
+	h.publish(kubelet(caA))
+	h.wantFile(kubeletCA, caB)
+	h.publish(kubelet(caA + caB))
+	h.wantFile(kubeletCA, caA+caB)
+}
+
+func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.apply("1", kubelet(caB))
+	h.word.Say(state.Word{}, errors.New("input/output error"))
+	if s := h.turn(); s.Operator == nil || s.Operator.State != "in force" {
+		t.Errorf("the status says %+v", s.Operator)
+	}
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestAPauseEndsByTheClockOrByTheTimeThatPassed(t *testing.T) {
+	for sentence, set := range map[string]func(*host){
+		"the clock runs":      func(h *host) {},
+		"the clock is behind": func(h *host) { h.clock.Set(h.clock.Now().Add(-24 * time.Hour)) },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			h := newHost(t)
+			h.policy.Trust.Hold = time.Minute
+			h.start()
+			defer h.kill()
+			h.publish(kubelet(caA))
+			h.word.Say(state.Word{Pause: &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour),
+				Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}}, nil)
+			set(h)
+			h.turn()
+			h.publish(kubelet(caB))
+			h.elapse(59 * time.Minute)
+			h.wantFile(kubeletCA, caB+caA)
+			if !strings.HasPrefix(h.last.Paused, "freeze (until ") {
+				t.Errorf("paused is %q", h.last.Paused)
+			}
+			h.wait(time.Minute) // its end needs no event
+			h.wantFile(kubeletCA, caB)
+		})
+	}
+}
+
+func TestOnceSeesTheUnitActionsThrough(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.word.Say(state.Word{Applied: &state.Applied{ID: "1", Now: true, Files: []state.AppliedFile{{Key: kubelet(caA).Key, Data: []byte(caA)}}}}, nil)
+	a := h.agent()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	go func() {
+		for {
+			select {
+			case <-h.report.Statuses:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	s, err := a.Once(ctx)
+	if err != nil || len(s.Units) != 1 || s.Units[0].State != "loaded" {
+		t.Errorf("ends with %+v, %v", s, err)
+	}
+	h.wantFile(kubeletCA, caA)
+	h.wantJobs("reload reader.service")
+}

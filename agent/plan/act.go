@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// InOrder is the allowlist as its actions are decided: our oneshots first, because what others load is
+// what these make.
+func (p Policy) InOrder() []Unit {
+	units := slices.Clone(p.Units)
+	slices.SortStableFunc(units, func(a, b Unit) int {
+		switch {
+		case a.Verb == Restart && b.Verb != Restart:
+			return -1
+		case b.Verb == Restart && a.Verb != Restart:
+			return 1
+		}
+		return 0
+	})
+	return units
+}
+
+// Makers are the oneshots that a change of one of the unit's own rows runs, too: their work has to be
+// done before the unit loads it.
+func (p Policy) Makers(unit string) (makers []string) {
+	for _, u := range p.Units {
+		together := func(r Row) bool { return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name) }
+		if u.Verb == Restart && u.Name != unit && slices.ContainsFunc(p.Rows, together) {
+			makers = append(makers, u.Name)
+		}
+	}
+	return makers
+}
+
+// Starts tells whether the action starts the unit, and so counts against its start limit.
+func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
+
+// NextStart is when the unit may be started once more. systemd lets a unit fail that is started more
+// often than its limit allows, and counts all starts: the administrator's and those after a crash too.
+// So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
+// remembered for that: Since is the last start, whoever asked for it.
+func (s UnitState) NextStart(now time.Time) time.Time {
+	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
+		return time.Time{}
+	}
+	last := s.Since
+	if last.After(now) { // the clock was set back
+		last = now
+	}
+	return last.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack)
+}
+
+// Refuse says why the action may not be asked for, given the units that systemd would act on with it, or
+// nothing: the administrator has not seen one of them. It ends with the line that allows it.
+func (u Unit) Refuse(affected []string) string {
+	also := slices.Clone(u.AlsoAffects)
+	var unseen []string
+	for _, name := range affected {
+		if !slices.Contains(also, name) {
+			unseen, also = append(unseen, name), append(also, name)
+		}
+	}
+	if len(unseen) == 0 {
+		return ""
+	}
+	slices.Sort(also)
+	return fmt.Sprintf("%s %s would also act on %s; to allow that, add `units: {%s: {alsoAffects: [%s]}}`",
+		u.Verb, u.Name, strings.Join(unseen, ", "), u.Name, strings.Join(also, ", "))
+}

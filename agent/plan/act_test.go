@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestRefuseNamesTheLineThatAllows(t *testing.T) {
+	unit := func(also ...string) Unit { return Unit{Name: "crio.service", Verb: TryRestart, AlsoAffects: also} }
+	for sentence, c := range map[string]struct {
+		unit     Unit
+		affected []string
+		want     string
+	}{
+		"nothing is dragged along":             {unit(), nil, ""},
+		"all that is dragged along is named":   {unit("b.service", "kubelet.service"), []string{"kubelet.service", "b.service"}, ""},
+		"more may be named than is there now":  {unit("kubelet.service"), nil, ""},
+		"one is not named":                     {unit(), []string{"kubelet.service"}, "try-restart crio.service would also act on kubelet.service; to allow that, add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"},
+		"what is named already stays in place": {unit("z.service"), []string{"b.target", "kubelet.service", "z.service"}, "try-restart crio.service would also act on b.target, kubelet.service; to allow that, add `units: {crio.service: {alsoAffects: [b.target, kubelet.service, z.service]}}`"},
+	} {
+		if got := c.unit.Refuse(c.affected); got != c.want {
+			t.Errorf("%s: got %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for sentence, c := range map[string]struct {
+		burst    int
+		interval time.Duration
+		since    time.Duration // before now
+		want     time.Duration // from now; 0 for at once
+	}{
+		"of five in ten seconds we take one in five":           {5, 10 * time.Second, 0, 5 * time.Second},
+		"a start some time ago counts for what is left":        {5, 10 * time.Second, 3 * time.Second, 2 * time.Second},
+		"a start long ago does not count":                      {5, 10 * time.Second, time.Hour, 0},
+		"one start in an interval is never near another":       {1, time.Minute, 0, time.Minute + clockSlack},
+		"without a limit nothing waits":                        {0, 0, 0, 0},
+		"a limit over no time is none":                         {5, 0, 0, 0},
+		"a start in the future, by the clock, is one just now": {5, 10 * time.Second, -time.Hour, 5 * time.Second},
+	} {
+		s := UnitState{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
+		if got := max(0, s.NextStart(now).Sub(now)); got != c.want {
+			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
+		}
+	}
+	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
+		t.Errorf("a unit that never started waits until %v", next)
+	}
+}
+
+func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameRowLoad(t *testing.T) {
+	p := Policy{
+		Rows:  []Row{{ID: RootCAData, OnChange: []string{"a.service", "make.service"}}, {ID: AdditionalTrustBundle, OnChange: []string{"b.service"}}},
+		Units: []Unit{{Name: "a.service", Verb: Reload}, {Name: "b.service", Verb: TryRestart}, {Name: "make.service", Verb: Restart}},
+	}
+	var order []string
+	for _, u := range p.InOrder() {
+		order = append(order, u.Name)
+	}
+	if want := []string{"make.service", "a.service", "b.service"}; !slices.Equal(order, want) {
+		t.Errorf("in the order %q, want %q", order, want)
+	}
+	for unit, want := range map[string][]string{"a.service": {"make.service"}, "b.service": nil, "make.service": nil} {
+		if got := p.Makers(unit); !slices.Equal(got, want) {
+			t.Errorf("%s waits for %q, want %q", unit, got, want)
+		}
+	}
+}

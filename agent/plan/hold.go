@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+// Trust says how removals of trust are treated; additions are never delayed.
+type Trust struct {
+	// Hold is how long a certificate or a file that the object dropped stays, in boot time. Zero
+	// mirrors the object at once.
+	Hold time.Duration
+	// Source is the row with the CAs by which the agent itself verifies the API server, or empty. It
+	// shrinks only after a connection was verified with what would be left.
+	Source RowID
+	// Mirror writes exactly what is published and holds nothing, because another program that writes
+	// the same files does so too.
+	Mirror bool
+}
+
+// HoldKey names what is held: one certificate of a file, or with a zero fingerprint the whole file.
+type HoldKey struct {
+	Key
+	Cert pki.Fingerprint
+}
+
+// Hold counts for how long something has been missing from the object. Time counts while the host is
+// up; what passed between the last look and the end of a boot does not.
+type Hold struct {
+	Boot string `json:"boot"`
+	// Since and Seen are when it was first and last seen missing, in the uptime of Boot. Since is
+	// negative if it was missing in an earlier boot.
+	Since time.Duration `json:"since"`
+	Seen  time.Duration `json:"seen"`
+}
+
+// now is h at a later moment.
+func (h Hold) now(m Moment) Hold {
+	if h.Boot != m.Boot || m.Uptime < h.Seen {
+		return Hold{Boot: m.Boot, Since: m.Uptime - (h.Seen - h.Since), Seen: m.Uptime}
+	}
+	h.Seen = m.Uptime
+	return h
+}
+
+// age is for how long it had been missing when it was last seen so.
+func (h Hold) age() time.Duration { return h.Seen - h.Since }
+
+// Held is one removal of trust that waits.
+type Held struct {
+	Key
+	// Cert is what would go, or nil if it is the whole file.
+	Cert *pki.Cert
+	// Left is how long it still waits if nothing else is in the way.
+	Left time.Duration
+	// Reason says why; it is stable while the hold lasts.
+	Reason string
+}
+
+// Question asks whether the API server can be verified with the certificates that would be left in the
+// trust source. Those that are there Now may not verify it either, and then nothing is lost.
+type Question struct {
+	Key
+	Left, Now []pki.Cert
+}
+
+// Why something is held. An answer to a Question is appended to notVerified.
+const (
+	waits       = "the object dropped it; it waits in case that was a mistake"
+	massRemoval = "more than half of what we own would go at once; 'node-cert-agent apply --now' confirms it"
+	asking      = "the API server has not been verified with what would be left yet"
+	notVerified = "the API server cannot be verified with what would be left: "
+)

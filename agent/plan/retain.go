@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+)
+
+// retain gives what the file shall have now: what the object asks for, and after it the certificates
+// on disk that the object does not publish and that may not go yet. Bundles grow at once and shrink
+// slowly (law 7 of the design): whoever is at the other end of a connection may be slower than we.
+func (c *computation) retain(row Row, e Entry, disk pki.Content) Entry {
+	if row.byFingerprint() || len(e.Certs) == 0 {
+		return e // the file goes or stays as a whole; or it is no bundle
+	}
+	t := c.in.Policy.Trust
+	switch {
+	case !c.in.Desired.Verified || e.Carried:
+		e = c.withoutRevoked(e)
+		_, extra := pki.Diff(disk.Certs, e.Certs)
+		return e.with(slices.DeleteFunc(extra, c.revoked))
+	case t.Mirror && !row.ID.Edits() && c.in.Desired.Paused == "":
+		return e
+	}
+	for _, x := range e.Certs {
+		if c.revoked(x) {
+			c.refuse(e.Key, fmt.Sprintf("%.16s shall be revoked and is published: take it out of the field first", x.Fingerprint))
+		}
+	}
+	_, extra := pki.Diff(disk.Certs, e.Certs)
+	return e.with(c.hold(row, e, extra))
+}
+
+// hold tells which of the extra certificates stay for now.
+func (c *computation) hold(row Row, e Entry, extra []pki.Cert) (stay []pki.Cert) {
+	held := make(map[pki.Fingerprint]bool)
+	var waiting []Held
+	for _, x := range extra {
+		if h, wait := c.wait(row, e.Key, x); wait {
+			stay, waiting = append(stay, x), append(waiting, h)
+		}
+		held[x.Fingerprint] = true
+	}
+	c.unhold(e.Key, held)
+	if len(stay) < len(extra) {
+		if reason := c.needed(row, e.Key, slices.Concat(e.Certs, stay), slices.Concat(e.Certs, extra)); reason != "" {
+			stay, waiting = extra, nil
+			for _, x := range extra {
+				waiting = append(waiting, Held{Key: e.Key, Cert: &x, Reason: reason})
+			}
+		}
+	}
+	c.plan.Held = append(c.plan.Held, waiting...)
+	return stay
+}
+
+// unhold forgets the holds of what came back, or is gone.
+func (c *computation) unhold(k Key, but map[pki.Fingerprint]bool) {
+	for h := range c.holds {
+		if h.Key == k && h.Cert != (pki.Fingerprint{}) && !but[h.Cert] {
+			delete(c.holds, h)
+		}
+	}
+}
+
+// wait decides whether one certificate that the object does not publish has to stay.
+func (c *computation) wait(row Row, k Key, x pki.Cert) (Held, bool) {
+	h := Held{Key: k, Cert: &x}
+	if c.in.Desired.Paused == "" {
+		// A strict row's writer would refuse the file with what strictness refuses.
+		unfit := row.Validate == Strict && !x.CA && !row.ID.List()
+		if unfit || c.revoked(x) || c.expired(x) || c.in.Policy.Trust.Hold == 0 || c.in.Policy.Trust.Mirror {
+			return h, false
+		}
+	}
+	h.Left, h.Reason = c.left(HoldKey{k, x.Fingerprint})
+	return h, h.Reason != ""
+}
+
+// waitFile decides the same for a whole file that the object's list no longer names.
+func (c *computation) waitFile(k Key, f File) (Held, bool) {
+	h := Held{Key: k}
+	t := c.in.Policy.Trust
+	if c.in.Desired.Paused == "" {
+		disk, _ := c.content(f)
+		gone := func(x pki.Cert) bool { return c.revoked(x) || c.expired(x) }
+		if all := len(disk.Certs) > 0 && !slices.ContainsFunc(disk.Certs, func(x pki.Cert) bool { return !gone(x) }); all || t.Mirror {
+			return h, false
+		}
+	}
+	if t.Hold == 0 && c.in.Desired.Paused == "" {
+		return h, false
+	}
+	h.Left, h.Reason = c.left(HoldKey{Key: k})
+	if c.mass() && !c.in.Desired.Now && c.in.Desired.Paused == "" {
+		h.Left, h.Reason = 0, massRemoval
+	}
+	return h, h.Reason != ""
+}
+
+// mass tells whether more than half of the files that we own are missing from the object. A mistyped
+// name upstream looks like that.
+func (c *computation) mass() bool {
+	if c.many == nil {
+		present, missing := 0, 0
+		for k, cl := range c.owned {
+			switch {
+			case c.keys[k] || c.paths[cl.Path]:
+				present++
+			case c.in.Observed[k].Kind == Regular:
+				missing++
+			}
+		}
+		many := missing > present
+		c.many = &many
+	}
+	return *c.many
+}
+
+// left counts for how long something has been missing, and says how long it still has to stay and
+// why; the reason is empty if it may go.
+func (c *computation) left(k HoldKey) (time.Duration, string) {
+	limit := c.in.Policy.Trust.Hold
+	before, ok := c.holds[k]
+	if !ok {
+		before = Hold{Boot: c.in.Now.Boot, Since: c.in.Now.Uptime, Seen: c.in.Now.Uptime}
+	}
+	h := before.now(c.in.Now)
+	if !ok || h.Boot != before.Boot || h.Seen-before.Seen >= limit/6 {
+		c.holds[k] = h // not every look is worth a write: a reboot costs a sixth of the hold at most
+	}
+	left := limit - h.age()
+	switch {
+	case c.in.Desired.Paused != "":
+		return left, "paused: " + Printable(c.in.Desired.Paused)
+	case c.in.Desired.Now || left <= 0:
+		return 0, ""
+	}
+	return left, waits
+}
+
+// withoutRevoked takes what is revoked out of content that the object does not publish any more, but
+// was kept; never the last that can be used.
+func (c *computation) withoutRevoked(e Entry) Entry {
+	left := slices.DeleteFunc(slices.Clone(e.Certs), c.revoked)
+	switch {
+	case len(left) == len(e.Certs):
+		return e
+	case !slices.ContainsFunc(left, func(x pki.Cert) bool { return !c.expired(x) }):
+		c.keep(e.Key, "what is revoked is the last usable certificate")
+		return e
+	}
+	e.Data, e.Certs = nil, nil
+	return e.with(left)
+}
+
+// needed says why the trust that is left would not do, or nothing.
+func (c *computation) needed(row Row, k Key, left, now []pki.Cert) string {
+	if !slices.ContainsFunc(left, func(x pki.Cert) bool { return !c.expired(x) }) {
+		return "it is the last usable certificate"
+	}
+	source := c.in.Policy.Trust.Source
+	// The kubeconfigs of a host have one CA, and each of them locks somebody out.
+	if row.ID != source && !(row.ID.FromConfigMap() && source.FromConfigMap()) {
+		return ""
+	}
+	answer, asked := c.in.Answers[pki.SetDigest(left)]
+	if asked && answer == "" {
+		return ""
+	}
+	c.plan.Question = &Question{Key: k, Left: left, Now: now}
+	if !asked {
+		return asking
+	}
+	return notVerified + answer
+}
+
+func (c *computation) expired(x pki.Cert) bool {
+	return !c.in.Now.Wall.IsZero() && c.in.Now.Wall.After(x.NotAfter)
+}
+
+// revoked tells whether the object names the certificate as one to remove at once.
+func (c *computation) revoked(x pki.Cert) bool {
+	return c.in.Desired.Verified && c.in.Desired.Paused == "" && slices.Contains(c.in.Desired.Revoked, x.Fingerprint)
+}

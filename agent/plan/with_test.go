@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTwoSourcesMakeOneDesire(t *testing.T) {
+	entry := func(id RowID) Entry { return Entry{Key: Key{Row: id}} }
+	first := Desired{Object: Object{UID: "u"}, Verified: true, Paused: "why", Listed: map[RowID]bool{ImageRegistryBundleData: true},
+		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)}, Refused: []Refusal{{Key: Key{Row: InternalRegistryPullSecret}}}}
+	second := Desired{Object: Object{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)}, Refused: []Refusal{{Key: Key{Row: KubeconfigCAData}}}}
+	got := first.With(second)
+	if want := "[rootCAData  kubeletKubeconfigCAData  additionalTrustBundle ]"; fmt.Sprint(got.Entries) != want {
+		t.Errorf("entries %v, want %s", got.Entries, want)
+	}
+	if len(got.Refused) != 2 || got.Refused[0].Row != KubeconfigCAData {
+		t.Errorf("refused %v", got.Refused)
+	}
+	if got.Object.UID != "u" || !got.Verified || got.Paused != "why" || !got.Listed[ImageRegistryBundleData] {
+		t.Errorf("what the object says became %+v", got)
+	}
+	if len(first.Entries) != 2 || len(first.Refused) != 1 || len(second.Entries) != 1 {
+		t.Error("the parts were changed")
+	}
+	if second.Verified = false; first.With(second).Verified {
+		t.Error("one part was not verified, and the whole is")
+	}
+}
+
+func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
+	p := Policy{Rows: []Row{{ID: RootCAData, File: "/a"}, {ID: KubeconfigCAData, File: "/b"}}}
+	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Row: RootCAData}}, {Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
+	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("new"))}}}
+	got := now.Carry(before, p)
+	if got.Object.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried || got.Entries[1].Digest != now.Entries[0].Digest {
+		t.Errorf("have %+v", got)
+	}
+}
+
+func TestTheSecondSourceIsNoPartOfTheProjection(t *testing.T) {
+	entry := func(id RowID, data string) Entry { return Entry{Key: Key{Row: id}, Digest: DigestOf([]byte(data))} }
+	object := Desired{Entries: []Entry{entry(RootCAData, "a")}}
+	if object.With(Desired{Entries: []Entry{entry(KubeconfigCAData, "b")}}).Projection() != object.Projection() {
+		t.Error("the ConfigMap changed what the object asks for")
+	}
+	if object.With(Desired{Entries: []Entry{entry(CloudProviderCAData, "b")}}).Projection() == object.Projection() {
+		t.Error("nothing changes it")
+	}
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+const (
+	// firstPause comes after the first look; each further one is twice as long, up to longestPause. A
+	// kubelet of 1.36 accepts clients of a renamed file within 20 ms and announces it within a minute.
+	firstPause   = 25 * time.Millisecond
+	longestPause = 5 * time.Second
+	// lookTimeout bounds one handshake.
+	lookTimeout = 5 * time.Second
+)
+
+// Clock is the passing of time.
+type Clock interface {
+	Now() time.Time
+	After(time.Duration) <-chan time.Time
+}
+
+// Prober asks consumers. It is safe for concurrent use.
+type Prober struct{ Clock Clock }
+
+// Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
+// patience ran out, and gives the last word: Live, Stale or Unprovable. Without patience it asks once.
+// When ctx ends it returns at once, and the answer means nothing.
+func (p Prober) Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof {
+	deadline := p.Clock.Now().Add(patience)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		s := see(ctx, c.Address)
+		proof := judge(c, want, s, p.Clock.Now())
+		left := deadline.Sub(p.Clock.Now())
+		if proof.State != plan.NotYet && s.fault == "" || left <= 0 {
+			return settle(c, proof)
+		}
+		select {
+		case <-ctx.Done():
+			return proof
+		case <-p.Clock.After(min(pause, left)):
+		}
+	}
+}
+
+// settle says what it means that there is no time left.
+func settle(c plan.Consumer, p plan.Proof) plan.Proof {
+	if p.State != plan.NotYet {
+		return p
+	}
+	p.State = plan.Stale
+	if c.Mismatch == plan.Unprovable {
+		p.State = plan.Unprovable
+		p.Reason += ", which may be what it started with"
+	}
+	return p
+}
+
+// see connects, takes in what the server shows of itself, and leaves.
+func see(ctx context.Context, address string) (s sighting) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return sighting{fault: "nothing listens there"}
+	}
+	if err != nil {
+		return sighting{fault: plan.Printable(err.Error())}
+	}
+	defer func() { _ = conn.Close() }()
+	session := tls.Client(conn, &tls.Config{
+		// Nothing is sent to this server and nothing it says is believed: it is looked at. Its
+		// certificate is part of what is seen.
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		VerifyPeerCertificate: func(chain [][]byte, _ [][]*x509.Certificate) error {
+			s.chain = chain
+			return nil
+		},
+		GetClientCertificate: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			s.asked, s.names = true, r.AcceptableCAs
+			return new(tls.Certificate), nil // none
+		},
+	})
+	// A server may end the handshake because it got no certificate. It has said what it accepts then.
+	if err := session.HandshakeContext(ctx); err != nil && !s.asked {
+		s.fault = plan.Printable("no TLS handshake: " + err.Error())
+	} else if err == nil {
+		_ = session.Close() // in order, so that the server has nothing to log
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// OperatorDir is the subdirectory with the operator's word. It is written by commands and read by the
+// agent, which never changes it.
+const OperatorDir = "operator"
+
+const (
+	appliedFile = OperatorDir + "/applied.json"
+	pauseFile   = OperatorDir + "/pause.json"
+)
+
+// Word is what the operator of this host said by hand; both parts may be absent.
+type Word struct {
+	Applied *Applied
+	Pause   *Pause
+}
+
+// Applied is content for files of this host that wins over the object's, until the object asks for
+// something else than it did when this was first seen.
+type Applied struct {
+	// ID tells one apply from another.
+	ID string `json:"id"`
+	// Source says where the content came from, for people.
+	Source string    `json:"source"`
+	At     time.Time `json:"at"`
+	// Now confirms every removal that follows.
+	Now   bool          `json:"now,omitempty"`
+	Files []AppliedFile `json:"files"`
+	Lists []plan.RowID  `json:"lists,omitempty"`
+}
+
+// AppliedFile is one file's content, as published.
+type AppliedFile struct {
+	plan.Key
+	Data []byte `json:"data"`
+}
+
+// Pause stops removals and unit actions until it is over or lifted.
+type Pause struct {
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until"`
+	// Boot and Uptime are those of the moment At: a clock that is set back does not prolong a pause.
+	Boot   string        `json:"boot"`
+	Uptime time.Duration `json:"uptime"`
+}
+
+// Over tells whether the pause has ended, by the clock or by the time that passed in its boot.
+func (p Pause) Over(now time.Time, boot string, uptime time.Duration) bool {
+	return !now.Before(p.Until) || boot == p.Boot && uptime-p.Uptime >= p.Until.Sub(p.At)
+}
+
+// ReadWord reads what the operator said. A file that cannot be read is an error, and the other counts.
+func ReadWord(dir Dir) (w Word, err error) {
+	var a Applied
+	if ok, e := read(dir, appliedFile, &a); ok {
+		w.Applied = &a
+	} else {
+		err = e
+	}
+	var p Pause
+	if ok, e := read(dir, pauseFile, &p); ok {
+		w.Pause = &p
+	} else if err == nil {
+		err = e
+	}
+	return w, err
+}
+
+func read(dir Dir, name string, into any) (bool, error) {
+	data, err := dir.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the operator's word: %v", err)
+	}
+	if json.Unmarshal(data, into) != nil {
+		return false, fmt.Errorf("reading the operator's word: %s is not the JSON we wrote", name)
+	}
+	return true, nil
+}
+
+// Say makes one part of the operator's word durable. What is nil in w stays as it was.
+func Say(dir Dir, w Word) error {
+	for name, part := range map[string]any{appliedFile: w.Applied, pauseFile: w.Pause} {
+		if part == (*Applied)(nil) || part == (*Pause)(nil) {
+			continue
+		}
+		data, err := json.Marshal(part)
+		if err == nil {
+			err = dir.WriteFile(name, data)
+		}
+		if err != nil {
+			return fmt.Errorf("keeping the operator's word: %v", err)
+		}
+	}
+	return nil
+}
+
+// Release takes back what was applied, and Resume the pause. done is false if there was nothing.
+func Release(dir Dir) (done bool, err error) { return forget(dir, appliedFile) }
+
+// Resume ends a pause.
+func Resume(dir Dir) (done bool, err error) { return forget(dir, pauseFile) }
+
+func forget(dir Dir, name string) (bool, error) {
+	err := dir.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("taking the operator's word back: %v", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+)
+
+const server = "127.0.0.1:10250"
+
+// provenHost is a host whose kubelet is asked; its reader is no unit of the allowlist.
+func provenHost(t *testing.T) (*host, *agenttest.Consumers) {
+	h := newHost(t)
+	h.policy.Rows[0].OnChange, h.policy.Units = nil, nil
+	h.policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: server, Mismatch: plan.Stale}}
+	c := agenttest.NewConsumers(h.clock)
+	h.prober = c
+	return h, c
+}
+
+// awaitUse waits until the kubelet's file stands so, and checks that nothing else is said before
+// than what may be.
+func (h *host) awaitUse(want plan.Liveness, between ...plan.Liveness) report.Consumer {
+	h.t.Helper()
+	for {
+		if len(h.last.Files) > 0 && len(h.last.Files[0].Consumers) > 0 {
+			c := h.last.Files[0].Consumers[0]
+			if c.State == want {
+				return c
+			}
+			if !slices.Contains(between, c.State) {
+				h.t.Fatalf("the kubelet is %+v, want it %s", c, want)
+			}
+		}
+		h.pass()
+	}
+}
+
+func (h *host) wantRecords(kind string, want int) {
+	h.t.Helper()
+	n := 0
+	for _, name := range h.trail.Names() {
+		if name == kind {
+			n++
+		}
+	}
+	if n != want {
+		h.t.Errorf("%d records of %s, want %d: %q", n, kind, want, h.trail.Names())
+	}
+}
+
+func TestAFileIsLiveOnceItsConsumerUsesIt(t *testing.T) {
+	h, c := provenHost(t)
+	c.Use(server, caA)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.publish(kubelet(caA + caB))
+	h.awaitUse(plan.NotYet)
+	c.Use(server, caA+caB)
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.wantRecords("consumer-live", 2)
+	h.wantRecords("consumer-stale", 0)
+}
+
+func TestAConsumerThatMissesAChangeIsStaleUntilItIsSeenAgain(t *testing.T) {
+	h, c := provenHost(t)
+	c.Use(server, caA)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caB))
+	c.Await(1)
+	h.clock.Move(time.Minute)
+	if s := h.awaitUse(plan.Stale, plan.NotYet); s.Reason != "uses something else" || s.Since.IsZero() {
+		t.Errorf("it is %+v", s)
+	}
+	if line := h.last.Sentence(); !strings.HasSuffix(line, "; 1 files not in use") {
+		t.Errorf("the sentence is %q", line)
+	}
+	asked := len(c.Asked())
+	for range 500 { // long enough for a question to be seen
+		h.elapse(time.Second)
+	}
+	if len(c.Asked()) != asked {
+		t.Error("it was asked again before the resync")
+	}
+	for len(c.Asked()) < asked+2 { // the second time means that the first answer was taken
+		h.elapse(2 * time.Hour)
+	}
+	h.wantRecords("consumer-stale", 1)
+	c.Use(server, caB)
+	for h.last.Files[0].Use() == plan.Stale {
+		h.elapse(2 * time.Hour)
+	}
+	h.awaitUse(plan.Live)
+	h.wantRecords("consumer-live", 1)
+	asked = len(c.Asked())
+	for range 500 { // long enough for a question to be seen
+		h.elapse(2 * time.Hour)
+	}
+	if len(c.Asked()) != asked {
+		t.Error("it was asked again though it is live")
+	}
+}
+
+func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
+	h, c := provenHost(t)
+	c.Use(server, caA)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.publish(kubelet(caB))
+	h.publish(kubelet(caA + caB)) // nobody waited for the answer about B
+	h.wantFile(kubeletCA, caA+caB)
+	c.Use(server, caB)
+	h.elapse(time.Second)
+	h.awaitUse(plan.NotYet)
+	c.Use(server, caA+caB)
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.wantRecords("consumer-live", 2)
+	h.wantRecords("consumer-stale", 0)
+	asked := c.Asked()
+	both := slices.IndexFunc(asked, func(want plan.Asked) bool { return len(want.Certs) == 2 })
+	if got := subjects(asked[both].Older); !slices.Equal(got, []string{"CN=a", "CN=b"}) {
+		t.Errorf("the consumer may still use %q, want both versions since it was last live", got)
+	}
+	for range 20 {
+		h.publish(kubelet(caB))
+		h.awaitUse(plan.NotYet)
+		h.publish(kubelet(caA))
+		h.elapse(time.Millisecond)
+		h.awaitUse(plan.NotYet)
+	}
+}
+
+func subjects(bundles [][]pki.Cert) (all []string) {
+	for _, b := range bundles {
+		for _, c := range b {
+			all = append(all, c.Subject)
+		}
+	}
+	return all
+}
+
+func TestWhatIsInPlaceAtTheStartIsProvenThen(t *testing.T) {
+	h, c := provenHost(t)
+	c.Use(server, caA)
+	h.start()
+	h.publish(kubelet(caA))
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.awaitUse(plan.Live, plan.NotYet)
+}
+
+func TestWhatAWriteReplacedIsKnownAtTheFirstQuestion(t *testing.T) {
+	h, c := provenHost(t)
+	h.disk.Put(kubeletCA, caA)
+	c.Use(server, caB)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caB))
+	h.awaitUse(plan.Live, plan.NotYet)
+	if got := subjects(c.Asked()[0].Older); !slices.Equal(got, []string{"CN=a"}) {
+		t.Errorf("the consumer may still use %q, want what was on disk", got)
+	}
+}
+
+func TestAHealedFileIsProvenAgain(t *testing.T) {
+	h, c := provenHost(t)
+	c.Use(server, caA)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.disk.Put(kubeletCA, caB)
+	c.Use(server, caB)
+	h.elapse(time.Second)
+	h.wantFile(kubeletCA, caA)
+	h.awaitUse(plan.NotYet)
+	c.Use(server, caA)
+	h.awaitUse(plan.Live, plan.NotYet)
+}
+
+func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
+	h, c := provenHost(t)
+	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"}, []plan.Unit{{Name: "reader.service", Verb: plan.TryRestart}}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	var works atomic.Bool
+	h.systemd.Fail = func(operation, _ string) error {
+		if operation == string(plan.TryRestart) && !works.Load() {
+			return errors.New("job failed")
+		}
+		return nil
+	}
+	c.Use(server, caA)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caB))
+	c.Await(1)
+	h.clock.Move(time.Minute)
+	for h.last.Files[0].Consumers[0].Reason != "reader.service has yet to act" {
+		h.pass()
+	}
+	h.awaitUse(plan.NotYet)
+	works.Store(true)
+	c.Use(server, caB) // which the unit brings about
+	h.elapse(2 * time.Minute)
+	h.awaitUse(plan.Live, plan.NotYet)
+	h.wantRecords("consumer-stale", 0)
+}
+
+func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
+	h, c := provenHost(t) // nothing listens
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	c.Await(1)
+	h.clock.Move(time.Minute)
+	if s := h.awaitUse(plan.Unprovable, plan.NotYet); s.Reason != "nothing listens there" {
+		t.Errorf("it is %+v", s)
+	}
+	h.wantRecords("consumer-live", 0)
+	h.wantRecords("consumer-stale", 0)
+}

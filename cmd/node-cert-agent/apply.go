@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// applyOptions are the flags of apply.
+type applyOptions struct {
+	input                inputOptions
+	now, dryRun, release bool
+	timeout              time.Duration
+}
+
+var (
+	errNothingToApply = errors.New("nothing in the input can be used")
+	errNoState        = errors.New("the agent has never run here: there is no " + stateDir)
+)
+
+func applyCommand(f *flags) *cobra.Command {
+	var o applyOptions
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Put contents on this host by hand, without an API server",
+		Long: `apply takes a ControllerConfig in YAML or JSON, or with --row the bare content of one file, and does with it
+what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
+What is applied wins over the object until the object asks for something else than it does now, or until
+apply --release. A service that runs carries it out; if none runs, this command does.
+With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if o.release == (o.input.file != "") {
+				return usage(errors.New("want either -f FILE or --release"))
+			}
+			if o.release {
+				return f.release(c.OutOrStdout())
+			}
+			return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	o.input.flags(cmd)
+	cmd.Flags().BoolVar(&o.now, "now", false, "remove at once what is no longer asked for, and act on units at once")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be done, and do nothing: exits with 3 if there is something")
+	cmd.Flags().BoolVar(&o.release, "release", false, "take back what was applied")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the outcome")
+	return cmd
+}
+
+func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdout, stderr io.Writer) error {
+	s, err := f.load()
+	if err != nil {
+		return err
+	}
+	d, err := o.input.read(s.Policy.Rows, stdin)
+	if err != nil {
+		return err
+	}
+	d.Now = o.now
+	if err := f.becomeServiceUser(); err != nil {
+		return err
+	}
+	w, err := wire(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	p, err := w.preview(ctx, s, d)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, p)
+	switch {
+	case o.dryRun && !p.Empty():
+		return exit{code: exitPending}
+	case o.dryRun:
+		return nil
+	case len(d.Entries) == 0:
+		return errNothingToApply
+	}
+	a := &state.Applied{ID: newID(), Source: o.input.file, At: time.Now().UTC(), Now: o.now}
+	for _, e := range d.Entries {
+		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
+	}
+	for id := range d.Listed {
+		a.Lists = append(a.Lists, id)
+	}
+	slices.Sort(a.Lists)
+	st, err := w.carryOut(ctx, f, s, a)
+	if err != nil {
+		return err
+	}
+	return applied(stdout, st, d)
+}
+
+// preview is the plan for d over what this host remembers of the object.
+func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired) (plan.Plan, error) {
+	st, store, err := w.remembered()
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	var base plan.Desired
+	remember := rememberer(s.Policy)
+	for _, r := range st.LastGood {
+		data, err := store.Content(r)
+		if err != nil {
+			continue // it is not there to be kept
+		}
+		if e, err := remember(r.Key, data); err == nil {
+			base.Entries = append(base.Entries, e)
+		}
+	}
+	return agent.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), plan.Moment{Boot: bootID(), Uptime: uptime()})
+}
+
+// carryOut has the service do it if one runs, or does it here.
+func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
+	own, err := w.directory()
+	if err != nil {
+		return report.Status{}, err
+	}
+	release, err := w.take(own)
+	if errors.Is(err, disk.ErrLocked) {
+		if err := state.Say(own, state.Word{Applied: a}); err != nil {
+			return report.Status{}, err
+		}
+		return w.awaitService(ctx, a)
+	}
+	if err != nil {
+		return report.Status{}, err
+	}
+	defer release()
+	word := state.Word{Applied: a}
+	if !w.plain {
+		// The service shall find it in force when it starts. A tree that becomes an image shall not.
+		if err := state.Say(own, word); err != nil {
+			return report.Status{}, err
+		}
+	}
+	v := &service{flags: f, wiring: w, own: own, store: state.Open(own)}
+	return v.agent(s, idle{}, still{}, said(word)).Once(ctx)
+}
+
+// said is an operator who says this and nothing else.
+type said state.Word
+
+// Word implements agent.Operator.
+func (s said) Word() (state.Word, error) { return state.Word(s), nil }
+
+// idle is a source that has nothing to read.
+type idle struct{}
+
+// Readings implements agent.Source.
+func (idle) Readings() <-chan agent.Reading { return nil }
+
+// serviceTick is how often the status of the service is looked at: its file has no event that reaches
+// an unprivileged reader reliably.
+const serviceTick = 50 * time.Millisecond
+
+// awaitService waits until the service has taken up what was applied.
+func (w *wiring) awaitService(ctx context.Context, a *state.Applied) (report.Status, error) {
+	tick := time.NewTicker(serviceTick)
+	defer tick.Stop()
+	for {
+		if st, err := currentStatus(w.tree); err == nil && st.Operator != nil && st.Operator.ID == a.ID && (!a.Now || !st.Acting()) {
+			return st, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return report.Status{}, errors.New("it is left for the service, which has not finished with it in time; 'node-cert-agent status' shows how far it is")
+		}
+	}
+}
+
+// applied says what came of it.
+func applied(w io.Writer, st report.Status, d plan.Desired) error {
+	for _, u := range st.Units {
+		if u.State != "loaded" && u.State != "not running" {
+			fmt.Fprintln(w, strings.TrimSuffix(fmt.Sprintf("unit    %s %s: %s", u.Verb, u.Name, join(u.State, u.Reason)), ": "))
+		}
+	}
+	if st.Trouble != "" {
+		return fmt.Errorf("not all could be done: %s", st.Trouble)
+	}
+	if len(d.Refused) > 0 {
+		return fmt.Errorf("applied, but for what was refused: %d of %d", len(d.Refused), len(d.Refused)+len(d.Entries))
+	}
+	fmt.Fprintln(w, "applied")
+	return nil
+}
+
+// release takes back what was applied. A service that runs notices.
+func (f *flags) release(stdout io.Writer) error {
+	own, err := f.ownState()
+	if err != nil {
+		return err
+	}
+	done, err := state.Release(own)
+	if err == nil && !done {
+		fmt.Fprintln(stdout, "nothing was applied")
+	} else if err == nil {
+		fmt.Fprintln(stdout, "released: the object wins again")
+	}
+	return err
+}
+
+// ownState opens the state directory as the service user.
+func (f *flags) ownState() (*disk.Directory, error) {
+	if err := f.becomeServiceUser(); err != nil {
+		return nil, err
+	}
+	tree, err := disk.Open(f.root)
+	if err != nil {
+		return nil, err
+	}
+	own, err := tree.Directory(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoState
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the state directory: %w", err)
+	}
+	return own, nil
+}
+
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b[:])
+}

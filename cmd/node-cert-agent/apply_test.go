@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+)
+
+// manifest is a ControllerConfig as a person has it in a file.
+func (r *tree) manifest(kubeletCA []byte) string {
+	r.Helper()
+	name := r.path("/controllerconfig.yaml")
+	save(r.T, name, fmt.Sprintf(`# by hand
+apiVersion: node-cert-agent.io/v1alpha1
+kind: ControllerConfig
+metadata: {name: machine-config-controller}
+spec:
+  kubeAPIServerServingCAData: %s
+  imageRegistryBundleData:
+  - {file: registry..5000, data: %s}
+`, base64.StdEncoding.EncodeToString(kubeletCA), base64.StdEncoding.EncodeToString(kubeletCA)))
+	return name
+}
+
+func TestApplyFillsATreeAndLeavesNothingThatWouldWinLater(t *testing.T) {
+	r, a := newTree(t), ca("a")
+	file := r.manifest(a)
+	if o := r.command("diff", "-f", file); o.code != exitPending || !strings.Contains(o.stdout, "write   "+kubeletCA) {
+		t.Errorf("diff exits with %d: %s%s", o.code, o.stdout, o.stderr)
+	}
+	if r.file(kubeletCA) != "" {
+		t.Fatal("diff wrote the file")
+	}
+	if o := r.command("apply", "-f", file); o.code != 0 || !strings.HasSuffix(o.stdout, "applied\n") {
+		t.Fatalf("apply exits with %d: %s%s", o.code, o.stdout, o.stderr)
+	}
+	if r.file(kubeletCA) != string(a) || r.file("/etc/docker/certs.d/registry:5000/ca.crt") != string(a) {
+		t.Error("the files do not hold what was applied")
+	}
+	if o := r.command("apply", "-f", file, "--dry-run"); o.code != 0 || o.stdout != "nothing to do\n" {
+		t.Errorf("again, dry: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	if _, err := os.Stat(r.path("/var/lib/node-cert-agent/operator/applied.json")); !os.IsNotExist(err) {
+		t.Errorf("the tree holds the operator's word: %v", err)
+	}
+}
+
+func TestAServiceThatRunsCarriesOutWhatIsApplied(t *testing.T) {
+	r, a, b := newTree(t), ca("a"), ca("b")
+	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
+	r.start()
+	r.awaitFile(kubeletCA, a)
+	if o := r.command("apply", "-f", r.manifest(b)); o.code != 0 || !strings.HasSuffix(o.stdout, "applied\n") {
+		t.Fatalf("apply exits with %d: %s%s", o.code, o.stdout, o.stderr)
+	}
+	r.awaitFile(kubeletCA, b)
+	if s := r.command("status"); !strings.Contains(s.stdout, "in force") {
+		t.Errorf("status says %s", s.stdout)
+	}
+	if o := r.command("apply", "--release"); o.code != 0 || !strings.HasPrefix(o.stdout, "released") {
+		t.Errorf("release: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	r.awaitFile(kubeletCA, a)
+}
+
+func TestBareContentIsForTheRowThatIsNamed(t *testing.T) {
+	r, a := newTree(t), ca("a")
+	save(t, r.path("/a.pem"), string(a))
+	for sentence, c := range map[string]struct {
+		args []string
+		code int
+		file string
+	}{
+		"a bundle for a row":                  {[]string{"--row", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
+		"a CA for a registry":                 {[]string{"--row", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0, "/etc/docker/certs.d/quay.io/ca.crt"},
+		"a row that there is not":             {[]string{"--row", "shadow"}, exitUsage, ""},
+		"an entry for a row with one file":    {[]string{"--row", "rootCAData", "--entry", "x"}, exitUsage, ""},
+		"no entry for a registry row":         {[]string{"--row", "imageRegistryBundleUserData"}, exitUsage, ""},
+		"an entry that leaves its place":      {[]string{"--row", "imageRegistryBundleUserData", "--entry", "../x"}, exitFailed, ""},
+		"an entry without a row":              {[]string{"--entry", "x"}, exitUsage, ""},
+		"content that is no ControllerConfig": {nil, exitFailed, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			o := r.command(append([]string{"apply", "-f", r.path("/a.pem")}, c.args...)...)
+			if o.code != c.code || c.file != "" && r.file(c.file) != string(a) {
+				t.Errorf("exits with %d, want %d: %s%s", o.code, c.code, o.stdout, o.stderr)
+			}
+		})
+	}
+}
+
+func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
+	r := newTree(t)
+	save(t, r.path("/bad.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n")
+	o := r.command("apply", "-f", r.path("/bad.pem"), "--row", "kubeAPIServerServingCAData")
+	if o.code != exitFailed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") || !strings.Contains(o.stderr, "nothing in the input can be used") {
+		t.Errorf("exits with %d: %s%s", o.code, o.stdout, o.stderr)
+	}
+	if o := r.command("apply"); o.code != exitUsage {
+		t.Errorf("without input: %d", o.code)
+	}
+	var out bytes.Buffer
+	cmd := root()
+	cmd.SetArgs([]string{"apply", "--root", r.root, "-f", "-", "--row", "kubeAPIServerServingCAData"})
+	cmd.SetIn(bytes.NewReader(ca("a")))
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil || r.file(kubeletCA) == "" {
+		t.Errorf("from standard input: %v\n%s", err, &out)
+	}
+}
+
+func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
+	r := newTree(t)
+	if o := r.command("pause", "--for", "2h", "x"); o.code != exitFailed || !strings.Contains(o.stderr, "hint: systemd makes it") {
+		t.Errorf("before the first start: %d %s", o.code, o.stderr)
+	}
+	r.start()
+	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
+	for _, args := range [][]string{{"pause", "storage"}, {"pause", "--for", "2h"}, {"pause", "--for", "1000h", "x"}, {"pause", "--for", "-1s", "x"}} {
+		if o := r.command(args...); o.code != exitUsage {
+			t.Errorf("%q exits with %d", args, o.code)
+		}
+	}
+	if o := r.command("pause", "--for", "2h", "upgrade", "of", "the", "storage"); o.code != 0 || !strings.HasPrefix(o.stdout, "paused until ") {
+		t.Fatalf("pause: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	r.awaitStatus("the pause", func(s report.Status) bool { return strings.HasPrefix(s.Paused, "upgrade of the storage (until ") })
+	if o := r.command("resume"); o.code != 0 || o.stdout != "resumed\n" {
+		t.Errorf("resume: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	r.awaitStatus("the end of it", func(s report.Status) bool { return s.Paused == "" })
+	if o := r.command("resume"); o.stdout != "it was not paused\n" {
+		t.Errorf("resume again: %s", o.stdout)
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// soon is how long before its end a certificate is worth a word, if that is at most a quarter of its
+// life: the agent's own lives for days.
+const soon = 30 * 24 * time.Hour
+
+// certificate is one line of the table.
+type certificate struct {
+	// Row is the row's, with the entry, or "identity" for the agent's own.
+	Row         string    `json:"row"`
+	File        string    `json:"file"`
+	Subject     string    `json:"subject"`
+	Fingerprint string    `json:"sha256"`
+	NotBefore   time.Time `json:"notBefore"`
+	NotAfter    time.Time `json:"notAfter"`
+	CA          bool      `json:"ca"`
+	Warnings    []string  `json:"warnings,omitempty"`
+}
+
+func certsCommand(f *flags) *cobra.Command {
+	var output, kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "certs",
+		Short: "List the certificates in the managed files, and the agent's own",
+		Long: `certs reads the managed files through the writer and lists every certificate in them: where it is, its
+subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
+the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if output != "table" && output != "json" {
+				return usage(fmt.Errorf("output %q: want table or json", output))
+			}
+			s, err := f.load()
+			if err != nil {
+				return err
+			}
+			if kubeconfig, err = absolute(kubeconfig); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), credentialsTimeout)
+			defer cancel()
+			if err := f.becomeServiceUser(); err != nil {
+				return err
+			}
+			all, err := f.certificates(ctx, s, kubeconfig, c.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return listCertificates(c.OutOrStdout(), output, all)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT`: table or json")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take the agent's own certificate from a `FILE`, not from the service")
+	return cmd
+}
+
+func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig string, stderr io.Writer) ([]certificate, error) {
+	w, err := wire(f, stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	keys := w.keys(s.Policy)
+	files, err := observe(ctx, w.half(s), keys)
+	if err != nil {
+		return nil, err
+	}
+	all, now := []certificate{}, time.Now()
+	for i, k := range keys {
+		all = append(all, lines(plan.Printable(k.String()), pathOf(s.Policy, k), files[i].Data, now)...)
+	}
+	file := kubeconfig
+	if file == "" {
+		file = stateDir + "/identity.pem"
+	}
+	name, _ := config.NodeName(w.options, s) // an identity that is another node's is said to be below
+	id, err := w.speaker(kubeconfig, name)
+	if err != nil {
+		fmt.Fprintf(stderr, "node-cert-agent: the agent's own certificate is not listed: %s\n", plan.Printable(err.Error()))
+		return all, nil
+	}
+	return append(all, lines("identity", file, id.Certificate(), now)...), nil
+}
+
+// lines are the certificates of one file, in its order.
+func lines(row, file string, data []byte, now time.Time) (out []certificate) {
+	content := pki.Read(data)
+	for _, c := range content.Certs {
+		line := certificate{Row: row, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(), NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
+		if !content.Whole && row != "identity" {
+			line.Warnings = append(line.Warnings, "in a file that would be refused")
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func remarks(c pki.Cert, now time.Time) (out []string) {
+	switch left := c.NotAfter.Sub(now); {
+	case left <= 0:
+		out = append(out, "expired")
+	case left < min(soon, c.NotAfter.Sub(c.NotBefore)/4):
+		out = append(out, "expires soon")
+	}
+	if now.Before(c.NotBefore) {
+		out = append(out, "not yet valid")
+	}
+	return out
+}
+
+func listCertificates(w io.Writer, output string, all []certificate) error {
+	if output == "json" {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			Certificates []certificate `json:"certificates"`
+		}{all})
+	}
+	var table strings.Builder
+	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ROW\tFILE\tSUBJECT\tSHA-256\tNOT AFTER\tKIND\tWARNINGS")
+	for _, c := range all {
+		kind := "leaf"
+		if c.CA {
+			kind = "CA"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.16s\t%s\t%s\t%s\n", c.Row, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return trim(w, table.String())
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/check"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// apiPatience bounds what one question to the API server may take.
+const apiPatience = 10 * time.Second
+
+// status takes over what the service says of itself.
+func (p *survey) status() {
+	s, err := currentStatus(p.wiring.tree)
+	if err != nil {
+		return
+	}
+	f := &p.facts.Service
+	f.Published, f.State, f.Reason, f.Trouble, f.Refused = true, s.State, s.Reason, s.Trouble, s.Refused
+	if s.Identity != nil {
+		f.Renew = s.Identity.Renew
+	}
+}
+
+// api asks the server as the service does: with its identity, and trusting what it trusts.
+func (p *survey) api(ctx context.Context) {
+	id, err := p.wiring.speaker(p.kubeconfig, p.facts.Node.Name)
+	f := &p.facts.Identity
+	f.Foreign = p.kubeconfig != ""
+	switch {
+	case errors.Is(err, fs.ErrPermission) && p.kubeconfig == "":
+		f.Unseen = true
+		return
+	case err != nil:
+		f.Problem = err.Error()
+		return
+	}
+	if certs := pki.Read(id.Certificate()).Certs; len(certs) > 0 {
+		f.NotBefore, f.NotAfter = certs[0].NotBefore, certs[0].NotAfter
+	}
+	if bundle := p.trusted(); bundle != nil && p.kubeconfig == "" {
+		if id, err = id.Trusting(bundle); err != nil {
+			f.Problem = err.Error()
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiPatience)
+	defer cancel()
+	s := id.Ask(ctx)
+	p.facts.API = check.API{Asked: true, Server: id.Server().Host, Status: s.Status, Reason: s.Reason, Untrusted: s.Untrusted, User: s.User, MayAsk: s.MayAsk, AskReason: s.AskReason}
+	p.facts.Clock.Server = s.Date
+	if s.Status/100 == 2 {
+		p.objects(ctx, id)
+	}
+}
+
+// speaker is as whom the service speaks to the API server, without changing anything.
+func (w *wiring) speaker(kubeconfig, node string) (*identity.Identity, error) {
+	if kubeconfig != "" {
+		return identity.FromKubeconfig(kubeconfig)
+	}
+	own, err := w.tree.Directory(stateDir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errNoIdentity
+		}
+		return nil, err
+	}
+	id, err := identity.Stored(own, node)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errNoIdentity
+	}
+	return id, err
+}
+
+// trusted is what is in the bundle of trust.source.
+func (p *survey) trusted() []byte {
+	for _, f := range p.facts.Files {
+		if f.Row == p.settings.Policy.Trust.Source {
+			return f.Data
+		}
+	}
+	return nil
+}
+
+// objects reads what is watched, of which only the answer counts.
+func (p *survey) objects(ctx context.Context, id *identity.Identity) {
+	o, m := p.settings.Object, p.settings.ConfigMap
+	look := func(name string, path ...string) {
+		p.facts.API.Objects = append(p.facts.API.Objects, readable(ctx, id, name, path))
+	}
+	look(o.Resource+"."+o.Group+" "+o.Name, "/apis", o.Group, o.Version, o.Resource, o.Name)
+	if m != (config.ConfigMap{}) {
+		look("configmaps "+m.Namespace+"/"+m.Name, "/api/v1/namespaces", m.Namespace, "configmaps", m.Name)
+	}
+}
+
+func readable(ctx context.Context, id *identity.Identity, name string, path []string) check.Object {
+	out := check.Object{Name: name}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, id.Server().JoinPath(path...).String(), nil)
+	if err != nil {
+		out.Reason = err.Error()
+		return out
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := id.HTTPClient().Do(req)
+	if err != nil {
+		out.Reason = err.Error()
+		return out
+	}
+	defer func() { _ = res.Body.Close() }()
+	if out.Status = res.StatusCode; res.StatusCode < http.StatusMultipleChoices {
+		return out
+	}
+	var status struct {
+		Message string `json:"message"`
+		Details struct {
+			Name string `json:"name"`
+		} `json:"details"`
+	}
+	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	_ = json.Unmarshal(data, &status) // without a message there is the status
+	out.Reason = status.Message
+	if out.Reason == "" {
+		out.Reason = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
+	}
+	// Of an object that is missing the server gives the name; of a kind it knows nothing at all.
+	out.NoKind = res.StatusCode == http.StatusNotFound && status.Details.Name == ""
+	return out
+}
+
+// clock collects times that have passed.
+func (p *survey) clock() {
+	c := &p.facts.Clock
+	c.Built, c.Newest = passed(), p.facts.Identity.NotBefore
+	for _, f := range p.facts.Files {
+		if f.Kind != plan.Regular {
+			continue
+		}
+		for _, cert := range pki.Read(f.Data).Certs {
+			if cert.NotBefore.After(c.Newest) {
+				c.Newest = cert.NotBefore
+			}
+		}
+	}
+}

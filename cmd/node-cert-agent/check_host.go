@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/check"
+)
+
+// What tells who set a host up. The machine config server has a host write the first two of them
+// before its first boot proper, and the daemon keeps the third; kubeadm init and join write the last.
+var (
+	machineConfigFiles = []string{"/etc/ignition-machine-config-encapsulated.json", "/etc/ignition-machine-config-encapsulated.json.bak", "/etc/machine-config-daemon/currentconfig"}
+	kubeadmFiles       = []string{"/var/lib/kubelet/kubeadm-flags.env"}
+)
+
+// on is where a path of the host is for us.
+func (p *survey) on(path string) string { return filepath.Join(p.flags.root, path) }
+
+// host finds who else manages the host.
+func (p *survey) host() {
+	there := func(path string) bool {
+		_, err := os.Lstat(p.on(path))
+		return err == nil
+	}
+	p.facts.Host = check.Host{MachineConfigDaemon: slices.ContainsFunc(machineConfigFiles, there), Kubeadm: slices.ContainsFunc(kubeadmFiles, there)}
+	_, err := os.Stat("/sys/fs/selinux/enforce")
+	p.facts.SELinux = err == nil && !p.facts.Plain
+}
+
+// directories looks at those that the rows name.
+func (p *survey) directories() {
+	seen := map[string]bool{}
+	for _, row := range p.settings.Policy.Rows {
+		if dir := row.Directory(); !seen[dir] {
+			seen[dir] = true
+			p.facts.Directories = append(p.facts.Directories, p.directory(dir))
+		}
+	}
+}
+
+func (p *survey) directory(path string) check.Directory {
+	d := check.Directory{Path: path, Real: path}
+	at := p.on(path)
+	info, err := os.Stat(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.Problem = "does not exist"
+		return d
+	case errors.Is(err, fs.ErrPermission):
+		d.Problem = "may not be looked at"
+		return d
+	case err != nil:
+		d.Problem = "cannot be looked at"
+		return d
+	case !info.IsDir():
+		d.Problem = "is not a directory"
+		return d
+	}
+	if real, err := filepath.EvalSymlinks(at); err == nil && !p.facts.Plain {
+		d.Real = real
+	}
+	d.Mode, d.UID, d.Label = info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid), label(at)
+	return d
+}
+
+// label is the SELinux context of what is at path, empty if it has none that can be seen.
+func label(path string) string {
+	buf := make([]byte, 256)
+	n, err := unix.Lgetxattr(path, "security.selinux", buf)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimRight(string(buf[:n]), "\x00")
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	// issuedFor is how long certificates last where renewals are watched: the agent replaces them
+	// after 70 to 90 % of that.
+	issuedFor = 20 * time.Second
+	// A change is around a renewal from a second before the new certificate is on disk, when it is being
+	// asked for, until two seconds after, when the watch has been opened anew.
+	before = time.Second
+	after  = 2 * time.Second
+)
+
+// renewal changes the object all the time while the agent renews its certificate again and again, and
+// compares the changes around a renewal with the floor, which has none. A change must have arrived before
+// the next one is made, so that none is lost unnoticed.
+func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
+	b, err := newBed(ctx, "--cluster-signing-duration="+issuedFor.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stop()) }()
+	if err := b.identify(ctx); err != nil {
+		return err
+	}
+	file := b.Host.Path("/var/lib/node-cert-agent/identity.pem")
+	certificates, err := newSight(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	_, mark, err := b.requested(0)
+	if err != nil {
+		return err
+	}
+	var renewed []time.Time
+	floor, agent, accepted := samples{}, samples{}, []time.Time{}
+	for len(renewed) < p.renewals {
+		s, err := b.alternate(ctx, 1, shortPause, (*content).rotate)
+		if err != nil {
+			return err
+		}
+		floor, agent, accepted = append(floor, s.first["floor"]...), append(agent, s.first["agent"]...), append(accepted, s.accepted...)
+		renewed = append(renewed, certificates.moved(file)...)
+	}
+	used, _, err := b.requested(mark)
+	if err != nil {
+		return err
+	}
+	around, next := near(renewed, accepted, agent)
+	t.note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent), len(accepted))
+	t.compare("accepted -> file visible, around a renewal", map[string]samples{"floor": floor, "agent": around}, map[string]float64{"p50": 1.35, "p95": 1.5})
+	t.note("  the first change after each renewal", "%v", next)
+	t.note("  all changes of the agent", "%v", agent)
+	t.note("  requests meanwhile", "%v", used)
+	return nil
+}
+
+// near picks the changes that are around one of the renewals, and the first that was accepted after each.
+func near(renewed, accepted []time.Time, took samples) (around, next samples) {
+	for i, at := range accepted {
+		if slices.ContainsFunc(renewed, func(r time.Time) bool { return at.After(r.Add(-before)) && at.Before(r.Add(after)) }) {
+			around = append(around, took[i])
+		}
+	}
+	for _, r := range renewed {
+		if i := slices.IndexFunc(accepted, r.Before); i >= 0 {
+			next = append(next, took[i])
+		}
+	}
+	return around, next
+}
+
+// moved takes what came until now, and returns when a file did.
+func (s *sight) moved(path string) (at []time.Time) {
+	for {
+		select {
+		case a := <-s.arrivals:
+			if a.path == path {
+				at = append(at, a.at)
+			}
+		default:
+			return at
+		}
+	}
+}

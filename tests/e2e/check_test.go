@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// check is what the command prints, and the code it exits with.
+func (n *node) check(args ...string) (out, code string) {
+	n.t.Helper()
+	out = n.run("sh", "-c", "node-cert-agent check "+strings.Join(args, " ")+" 2>&1; echo exit $?")
+	i := strings.LastIndex(out, "exit ")
+	return out[:i], out[i:]
+}
+
+// wantFindings waits until exactly these lines are not ok; each is the beginning of one. The service
+// takes a moment to notice what check sees at once.
+func (n *node) wantFindings(code string, want ...string) {
+	n.t.Helper()
+	notOK := regexp.MustCompile("(?m)^(?:warn|fail) .*$")
+	n.await(strings.Join(append(want, code), "\n"), func() bool {
+		out, got := n.check()
+		return got == code && slices.EqualFunc(notOK.FindAllString(out, -1), want, strings.HasPrefix)
+	})
+}
+
+func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
+	const (
+		rule  = "/etc/polkit-1/rules.d/50-node-cert-agent.rules"
+		cloud = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config"
+	)
+	n := identified(t)
+	n.run("mkdir", "-p", cloud)
+	n.awaitUnit(cluster.Reader, "loaded")
+	before, run := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"), n.show("InvocationID", "node-cert-agent.service")
+	n.wantFindings("exit 0")
+	out, _ := n.check()
+	for _, line := range []string{"ok    confinement: systemd refuses", "ok    polkit rule: ", "ok    allowlist: a compromised agent could act on: reload reader.service\n",
+		"ok    directory: /etc/kubernetes is writable for the writer\n", "ok    renewal: permitted\n", "ok    API server: 127.0.0.1:6443 knows us as node-cert-agent:node:node\n", "ok    identity: until "} {
+		if !strings.Contains(out, line) {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+	if after := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"); after != before || n.show("InvocationID", "node-cert-agent.service") != run {
+		t.Errorf("check changed the host from\n%s\nto\n%s", before, after)
+	}
+	if own := n.run("node-cert-agent", "certs"); !strings.Contains(own, "CN=first") || !strings.Contains(own, "CN=node-cert-agent:node:node") {
+		t.Errorf("certs prints\n%s", own)
+	}
+	seen, err := n.Host.RunAs(n.ctx, "nobody", "node-cert-agent", "check")
+	if !strings.Contains(seen, "warn  user: not root") || strings.Contains(seen, "fail ") || err != nil {
+		t.Errorf("nobody sees, with %v,\n%s", err, seen)
+	}
+
+	n.run("rm", rule)
+	n.wantFindings("exit 1", "fail  polkit rule: "+rule+" is missing: systemd refuses every action; do: systemctl restart node-cert-agent-polkit.service")
+	n.run("sh", "-c", "echo '// nothing' >"+rule)
+	n.wantFindings("exit 1", "fail  polkit rule: "+rule+" is not what the configuration asks for")
+	n.run("systemctl", "restart", "node-cert-agent-polkit.service")
+	n.wantFindings("exit 0")
+
+	const generous = "/etc/polkit-1/rules.d/10-generous.rules"
+	n.must(n.Host.PutFile(generous, host.File{Data: []byte("polkit.addRule(function (a, s) { return polkit.Result.YES; });\n")}))
+	n.await("polkit's notice of another rule", func() bool {
+		out, _ := n.check()
+		return strings.Contains(out, "fail  confinement: systemd did not refuse")
+	})
+	n.run("rm", generous)
+	n.await("polkit's notice of its end", func() bool { _, code := n.check(); return code == "exit 0" })
+
+	n.run("systemctl", "mask", "--now", "polkit.service")
+	n.wantFindings("exit 1", "fail  polkit: cannot be asked, and systemd refuses every action: ")
+	n.run("systemctl", "start", "node-cert-agent-reload@reader.path")
+	n.wantFindings("exit 0")
+	n.run("systemctl", "stop", "node-cert-agent-reload@reader.path")
+	n.run("systemctl", "unmask", "polkit.service")
+	n.wantFindings("exit 0")
+
+	for name, text := range map[string]string{"one.service": "[Service]\nExecStart=/bin/sleep infinity\n", "two.service": "[Unit]\nRequires=one.service\n[Service]\nExecStart=/bin/sleep infinity\n"} {
+		n.must(n.Host.PutFile("/etc/systemd/system/"+name, host.File{Data: []byte(text)}))
+	}
+	n.run("systemctl", "daemon-reload")
+	n.run("systemctl", "start", "one.service", "two.service")
+	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml", host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: try-restart}}\nrows: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
+	n.run("systemctl", "restart", "node-cert-agent-polkit.service")
+	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused; do: add `units: {one.service: {alsoAffects: [two.service]}}`")
+	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
+	n.run("systemctl", "restart", "node-cert-agent-polkit.service")
+
+	n.run("rmdir", cloud)
+	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData; do: make it, or turn off what goes there: `rows: {cloudProviderCAData: {enabled: false}}`")
+	n.run("mkdir", cloud)
+
+	n.run("mkdir", "/srv/pki")
+	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml", host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {rootCAData: {file: /srv/pki/ca.crt}}\n")}))
+	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/srv/pki")
+	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
+	n.wantFindings("exit 0")
+
+	n.run("sh", "-c", "rmdir /etc/docker/certs.d && mkdir /etc/docker/certs.d")
+	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer; do: systemctl restart node-cert-agent-writer.service")
+	n.run("systemctl", "restart", "node-cert-agent-writer.service")
+	n.wantFindings("exit 0")
+
+	n.run("touch", "/etc/kubernetes/kubelet-ca.key")
+	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key; do: give the row another file",
+		"warn  service: it refuses kubeAPIServerServingCAData: ")
+	n.run("rm", "/etc/kubernetes/kubelet-ca.key")
+	n.wantFindings("exit 0")
+
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	out, code := n.check()
+	if !strings.Contains(out, "fail  API server: 127.0.0.1:6443 does not answer: ") || code != "exit 1" {
+		t.Errorf("without an API server: %s\n%s", code, out)
+	}
+}
+
+func TestCheckFindsNothingWithTheNextSystemdAndAKubeconfig(t *testing.T) {
+	n := start(t, cluster.Options{Config: cluster.Config, Host: host.Options{Release: host.Newer}})
+	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
+	ca := testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitFile(cluster.KubeletCA, ca)
+	n.awaitUnit(cluster.Reader, "loaded")
+	out, code := n.check("--kubeconfig", cluster.Kubeconfig)
+	if code != "exit 0" || strings.Contains(out, "warn ") || !strings.Contains(out, "ok    confinement: systemd refuses") || !strings.Contains(out, "ok    systemd: 257") {
+		t.Errorf("%s\n%s", code, out)
+	}
+	if out, code := n.check(); code != "exit 0" || !strings.Contains(out, "warn  identity: not the service's own, which follows: this host has no identity yet; do: node-cert-agent check --kubeconfig FILE") {
+		t.Errorf("without the kubeconfig: %s\n%s", code, out)
+	}
+}

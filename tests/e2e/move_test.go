@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// movedServer is where the host finds the cluster that it moves to.
+const movedServer = "https://127.0.0.1:7443"
+
+// successor is a second cluster, up beside the first, with an object of its own. It knows the identities
+// of both.
+func successor(n *node) (moved *controlplane.Plane, there []byte) {
+	n.t.Helper()
+	trusted := filepath.Join(n.t.TempDir(), "client-ca.crt")
+	moved, err := controlplane.Start(n.ctx, controlplane.Options{APIServerOff: true, APIServerArgs: []string{"--client-ca-file=" + trusted}})
+	n.must(err)
+	n.t.Cleanup(func() { n.must(moved.Stop()) })
+	n.must(os.WriteFile(trusted, slices.Concat(moved.CA().PEM(), n.Plane.CA().PEM()), 0o600))
+	n.must(moved.StartAPIServer(n.ctx))
+	n.must(moved.InstallCRD(n.ctx))
+	n.must(moved.AllowAgents(n.ctx))
+	there = testpki.NewCA("there")
+	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(), Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
+	n.must(err)
+	u, err := url.Parse(moved.URL())
+	n.must(err)
+	port, err := n.Host.Listen(n.ctx, "127.0.0.1:7443", u.Host)
+	n.must(err)
+	n.t.Cleanup(port.Close)
+	return moved, there
+}
+
+// arrives approves the move and makes sure that it lasts when the old cluster is gone.
+func (n *node) arrives(moved *controlplane.Plane, there []byte) {
+	n.t.Helper()
+	n.must(cluster.Decide(n.ctx, moved, "approve"))
+	n.awaitFile(cluster.KubeletCA, there)
+	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.awaitState("following")
+	n.wantFile(cluster.KubeletCA, there)
+}
+
+func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
+	n := identified(t)
+	moved, there := successor(n)
+	n.must(cluster.MakeToken(n.ctx, moved, "token2"))
+	n.must(n.PutTokenFor(moved, movedServer, "20-moved", "token2"))
+	n.awaitIdentity("renewing")
+	n.follows() // the old cluster, meanwhile
+	n.arrives(moved, there)
+}
+
+func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
+	n := identified(t)
+	moved, there := successor(n)
+	impostor, err := json.Marshal(map[string]any{"server": movedServer, "certificateAuthorityData": testpki.NewCA("impostor")})
+	n.must(err)
+	hint, err := json.Marshal(map[string]any{"server": movedServer, "certificateAuthorityData": moved.CA().PEM()})
+	n.must(err)
+
+	announce := func(text []byte) {
+		_, err := n.Store.Annotate(n.ctx, "node-cert-agent.io/cluster", string(text))
+		n.must(err)
+	}
+	announce(impostor) // who holds the address and is not verified gets nothing
+	n.await("a reason", func() bool {
+		i := n.status().Identity
+		return i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") && strings.Contains(i.Reason, "unknown authority")
+	})
+	n.follows()
+
+	announce(hint)
+	n.awaitIdentity("renewing")
+	n.awaitRecord(audit.ClusterAnnounced)
+	n.follows() // the old cluster, meanwhile
+	n.arrives(moved, there)
+	n.await("the hint to be forgotten", func() bool { return len(n.file(stateDir+"cluster-hint.json")) == 0 })
+	n.noSecrets()
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+const updateCATrust = "node-cert-agent-update-ca-trust.service"
+
+// fragment is a configuration with these rows and units, as flow mappings.
+func fragment(rows, units, actions string) string {
+	return "apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {" + rows + "}\nunits: {" + units + "}\nactions: {" + actions + "}\ntrust: {holdRemovals: 0s}\nfollow: {retrySpread: 200ms, retryMax: 1s}\n"
+}
+
+// services puts units on the host, by name.
+func services(texts map[string]string) host.Options {
+	files := map[string]host.File{}
+	for name, text := range texts {
+		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}
+	}
+	return host.Options{Files: files}
+}
+
+func (n *node) unit(name string) report.Unit {
+	for _, u := range n.status().Units {
+		if u.Name == name {
+			return u
+		}
+	}
+	return report.Unit{}
+}
+
+func (n *node) show(property, unit string) string {
+	return n.run("systemctl", "show", "-P", property, unit)
+}
+
+// rotate publishes so many different bundles, evenly over d, and returns the last.
+func (n *node) rotate(times int, d time.Duration) (last []byte) {
+	n.t.Helper()
+	tick := time.NewTicker(d / time.Duration(times))
+	defer tick.Stop()
+	for i := range times {
+		last = testpki.NewCA(fmt.Sprint("rotation ", i))
+		n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: last, AdditionalTrustBundle: last})
+		<-tick.C
+	}
+	return last
+}
+
+const trustRow = `additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` + updateCATrust + `]}`
+
+func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
+		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "coalesce: 0s, spread: 0s")})
+	last := n.rotate(10, 5*time.Second)
+	n.awaitFile(cluster.KubeletCA, last)
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(updateCATrust, "loaded")
+	n.await("the restart with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
+	for _, unit := range []string{cluster.Reader, updateCATrust} {
+		if got := n.show("ActiveState", unit) + " " + n.show("Result", unit); got != "active success" {
+			t.Errorf("%s is %s", unit, got)
+		}
+	}
+	if n.records(audit.UnitFailed) != 0 {
+		t.Error("an action failed")
+	}
+	if store := string(n.file("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store, strings.TrimSpace(string(last))) {
+		t.Error("the last certificate is not in the host's trust store")
+	}
+}
+
+func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
+		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "coalesce: 10s, spread: 0s")})
+	n.awaitUnit(updateCATrust, "loaded")
+	rebuilt := func() int {
+		n.run("journalctl", "--sync")
+		return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust)
+	}
+	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
+	last := n.rotate(10, 2*time.Second)
+	n.await("the reload with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(updateCATrust, "loaded")
+	n.wantLoads("reload", reloads+1)
+	if got := rebuilt() - runs; got != 1 {
+		t.Errorf("the trust store was rebuilt %d times", got)
+	}
+}
+
+func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
+	o := cluster.Options{Host: services(map[string]string{
+		"crio.service":    "[Service]\nExecStart=/bin/sleep infinity\n",
+		"kubelet.service": "[Unit]\nRequires=crio.service\nAfter=crio.service\n[Service]\nExecStart=/bin/sleep infinity\n",
+	})}
+	config := func(more string) string {
+		return fragment("kubeAPIServerServingCAData: {onChange: [crio.service]}", "crio.service: {verb: try-restart"+more+"}", "coalesce: 200ms, spread: 0s")
+	}
+	o.Config = config("")
+	n := start(t, o)
+	n.run("systemctl", "start", "crio.service", "kubelet.service")
+	runs := func() string {
+		return n.show("InvocationID", "crio.service") + n.show("InvocationID", "kubelet.service")
+	}
+	before := runs()
+	ca := testpki.NewCA("a")
+	n.create(kubeletCA(ca))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitFile(cluster.KubeletCA, ca) // trust is written, whatever becomes of the unit
+	n.awaitUnit("crio.service", "refused")
+	const line = "units: {crio.service: {alsoAffects: [kubelet.service]}}"
+	if why := n.unit("crio.service").Reason; !strings.Contains(why, line) {
+		t.Errorf("refused because %q, want the line %q", why, line)
+	}
+	n.awaitRecord(audit.UnitRefused, "NODECERT_UNIT=crio.service")
+	if runs() != before || n.records(audit.UnitDispatched) != 0 {
+		t.Error("something was restarted")
+	}
+
+	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config(", alsoAffects: [kubelet.service]"))}))
+	n.patch(kubeletCA(testpki.NewCA("b")))
+	e := n.awaitRecord(audit.UnitPaid, "NODECERT_UNIT=crio.service")
+	if e["NODECERT_ALSO_AFFECTS"] != "kubelet.service" {
+		t.Errorf("the record is %v", e)
+	}
+	n.awaitUnit("crio.service", "loaded")
+	n.await("both restarts", func() bool {
+		return n.show("InvocationID", "crio.service") != before[:32] && n.show("InvocationID", "kubelet.service") != before[32:] &&
+			n.run("sh", "-c", "systemctl is-active crio.service kubelet.service || true") == "active\nactive"
+	})
+}
+
+func TestABusThatRestartsIsFoundAgain(t *testing.T) {
+	n, _ := started(t, cluster.Options{})
+	n.run("systemctl", "restart", "dbus.service")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.await("the reload over the new bus", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
+	n.awaitUnit(cluster.Reader, "loaded")
+}
+
+// slowReader reloads for as long as nobody writes to a pipe.
+const slowReader = "[Service]\nExecStartPre=/bin/sh -c 'test -p /run/go || mkfifo /run/go'\nExecStart=/bin/sleep infinity\n" +
+	"ExecReload=/bin/sh -c 'echo begun >>/run/slow.log; read line </run/go; cp " + cluster.KubeletCA + " /run/slow.loaded'\nTimeoutStartSec=600\n"
+
+func slowOptions(timeout string) cluster.Options {
+	o := cluster.Options{Host: services(map[string]string{"slow.service": slowReader})}
+	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [reader.service, slow.service]}", "reader.service: {verb: reload}, slow.service: {verb: reload}",
+		"coalesce: 200ms, spread: 0s, timeout: "+timeout)
+	return o
+}
+
+// startedSlow is started with slow.service running too, and having loaded.
+func startedSlow(t *testing.T, timeout string) *node {
+	n := start(t, slowOptions(timeout))
+	n.create(kubeletCA(testpki.NewCA("a")))
+	n.run("systemctl", "start", "slow.service")
+	n.must(n.StartAgent(n.ctx))
+	n.await("the first slow reload", func() bool { return n.begun() == 1 })
+	n.letGo()
+	n.awaitUnit("slow.service", "loaded")
+	return n
+}
+
+func (n *node) begun() int { return strings.Count(string(n.file("/run/slow.log")), "begun\n") }
+func (n *node) letGo()     { n.run("sh", "-c", "echo go >/run/go") }
+
+func TestASlowReloadIsReportedDelaysNobodyAndIsNotRepeated(t *testing.T) {
+	n := startedSlow(t, "1s")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitUnit("slow.service", "overdue")
+	n.awaitRecord(audit.UnitOverdue, "NODECERT_UNIT=slow.service")
+	n.await("the other unit's reload", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.letGo()
+	n.awaitUnit("slow.service", "loaded")
+	if n.begun() != 2 || string(n.file("/run/slow.loaded")) != string(b) {
+		t.Errorf("%d slow reloads", n.begun())
+	}
+}
+
+func TestAnAgentThatDiesInTheMiddleOfAJobWaitsForItAndActsOnceMore(t *testing.T) {
+	n := startedSlow(t, "60s")
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.await("the job", func() bool { return n.begun() == 2 })
+	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+	n.await("the next agent to see the job", func() bool { return strings.Contains(n.unit("slow.service").Reason, "has a job") })
+	if n.begun() != 2 {
+		t.Errorf("%d slow reloads while one runs", n.begun())
+	}
+	n.letGo()
+	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
+	n.letGo()
+	n.awaitUnit("slow.service", "loaded")
+	if n.begun() != 3 {
+		t.Errorf("%d slow reloads", n.begun())
+	}
+}
+
+func TestABusThatRestartsInTheMiddleOfAJobCostsAtMostOneMoreReload(t *testing.T) {
+	n := startedSlow(t, "60s")
+	n.patch(kubeletCA(testpki.NewCA("b")))
+	n.await("the job", func() bool { return n.begun() == 2 })
+	n.run("systemctl", "restart", "dbus.service")
+	n.await("the agent to see the job", func() bool { return strings.Contains(n.unit("slow.service").Reason, "has a job") })
+	n.letGo()
+	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
+	n.letGo()
+	n.awaitUnit("slow.service", "loaded")
+	if breaker := n.unit("slow.service").BreakerOpened; !breaker.IsZero() {
+		t.Errorf("the breaker opened at %v", breaker)
+	}
+}
+
+func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testing.T) {
+	o := cluster.Options{Host: services(map[string]string{"broken.service": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/usr/bin/test -e /run/repaired\n"})}
+	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [broken.service, reader.service]}", "broken.service: {verb: reload}, reader.service: {verb: reload}", "coalesce: 200ms, spread: 0s")
+	o.Bootstrap = true // only an agent with an identity of its own reports to the cluster
+	n := start(t, o)
+	n.must(n.Plane.InstallShipped(n.ctx))
+	n.create(kubeletCA(testpki.NewCA("a")))
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.run("systemctl", "start", "broken.service")
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.awaitUnit("broken.service", "breaker open")
+	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitRecord(audit.UnitBreaker, "NODECERT_UNIT=broken.service")
+	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+		t.Errorf("%d failures", got)
+	}
+	if m := string(n.file("/run/node-cert-agent/metrics.prom")); !strings.Contains(m, `node_cert_agent_unit_breaker_open{unit="broken.service"} 1`) {
+		t.Errorf("the metrics are\n%s", m)
+	}
+	if s := n.show("StatusText", "node-cert-agent.service"); !strings.Contains(s, "reload broken.service fails again and again") {
+		t.Errorf("the status line is %q", s)
+	}
+	n.await("the state object", func() bool {
+		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
+		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
+	})
+	n.run("touch", "/run/repaired")
+	n.patch(kubeletCA(testpki.NewCA("b"))) // what changes gives it another chance
+	n.awaitUnit("broken.service", "loaded")
+	n.await("the metric", func() bool {
+		return strings.Contains(string(n.file("/run/node-cert-agent/metrics.prom")), `node_cert_agent_unit_breaker_open{unit="broken.service"} 0`)
+	})
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package escape
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// secret is in every file that the agent must not see.
+const secret = "SECRET-OF-THE-HOST"
+
+// attempt is what prisoner is given. Allowed says how it shall end.
+type attempt struct {
+	Name, Do string
+	Args     []string
+	Allowed  bool `json:"-"`
+}
+
+type outcome struct {
+	Name, Error, Said string
+}
+
+// layout is a host of one kind of cluster.
+type layout struct {
+	profile string
+	// files are the host's own; what ends in a key, a kubeconfig or a token holds secret.
+	files map[string]host.File
+	// closed are rows that the profile has switched off.
+	closed []plan.RowID
+	// own are the attempts that only make sense here.
+	own []attempt
+}
+
+func private(text string) host.File { return host.File{Data: []byte(text), Mode: 0o600} }
+
+func kubeconfig() host.File {
+	ca := testpki.NewCA("kubeconfig")
+	return private(fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: https://api-int.example:6443\n    certificate-authority-data: %s\n"+
+		"users:\n- name: u\n  user:\n    token: %s\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\ncurrent-context: x\n", base64(ca), secret))
+}
+
+var openshift = layout{
+	profile: "openshift",
+	files: map[string]host.File{
+		"/etc/kubernetes/kubeconfig":                            kubeconfig(),
+		"/var/lib/kubelet/kubeconfig":                           kubeconfig(),
+		"/var/lib/kubelet/config.json":                          private(secret),
+		"/var/lib/kubelet/pki/kubelet-client-current.pem":       private(secret),
+		"/etc/kubernetes/kubelet.conf":                          {Data: []byte("kind: KubeletConfiguration")},
+		"/etc/kubernetes/cloud.conf":                            private(secret),
+		"/etc/kubernetes/kubelet-plugins/volume/exec/flex/flex": {Data: []byte("#!/bin/sh"), Mode: 0o755},
+		"/etc/kubernetes/manifests/kube-apiserver-pod.yaml":     private("kind: Pod"),
+		"/etc/mco/internal-registry-pull-secret.json":           private(`{"auths":{}}`),
+		"/etc/machine-config-daemon/currentconfig":              private(secret),
+	},
+	closed: []plan.RowID{plan.RootCAData, plan.AdditionalTrustBundle},
+}
+
+var kubeadm = layout{
+	profile: "kubeadm",
+	files: map[string]host.File{
+		"/etc/kubernetes/admin.conf":                        kubeconfig(),
+		"/etc/kubernetes/kubelet.conf":                      kubeconfig(),
+		"/etc/kubernetes/pki/ca.crt":                        {Data: testpki.NewCA("cluster")},
+		"/etc/kubernetes/pki/ca.key":                        private(secret),
+		"/etc/kubernetes/manifests/kube-apiserver.yaml":     private("kind: Pod"),
+		"/var/lib/kubelet/config.yaml":                      {Data: []byte("kind: KubeletConfiguration")},
+		"/var/lib/kubelet/kubeadm-flags.env":                {Data: []byte("KUBELET_KUBEADM_ARGS=")},
+		"/var/lib/kubelet/pki/kubelet-client-current.pem":   private(secret),
+		"/etc/kubernetes/kubelet-plugins/volume/exec/x/x":   {Data: []byte("#!/bin/sh"), Mode: 0o755},
+		"/etc/docker/certs.d/registry.example/client.cert":  {Data: []byte("certificate")},
+		"/usr/local/share/ca-certificates/site-own.crt":     {Data: testpki.NewCA("site")},
+		"/etc/default/kubelet":                              {Data: []byte("KUBELET_EXTRA_ARGS=")},
+		"/etc/systemd/system/kubelet.service.d/kubeadm.env": {Data: []byte("X=")},
+	},
+	closed: []plan.RowID{plan.CloudProviderCAData, plan.KubeconfigCAData, plan.InternalRegistryPullSecret},
+}
+
+// services are units of root's: one on the allowlist, the others not, and sockets that are not for us.
+var services = map[string]string{
+	"reader.service":  "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/touch /run/reader.reloaded\n",
+	"kubelet.service": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+	"victim.service":  "[Service]\nExecStart=/bin/sleep infinity\n",
+	// As open as can be, so that only the sandbox is between.
+	"containerd.socket": "[Socket]\nListenStream=/run/containerd/containerd.sock\nListenStream=/run/crio/crio.sock\nSocketMode=0666\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
+	"private.socket":    "[Socket]\nListenStream=/run/private.sock\nSocketMode=0600\nSocketUser=daemon\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
+}
+
+func TestACompromisedAgentOnOpenShift(t *testing.T) { imprison(t, openshift, host.Same) }
+
+func TestACompromisedAgentOnKubeadm(t *testing.T) { imprison(t, kubeadm, host.Same) }
+
+func TestACompromisedAgentUnderANewerSystemd(t *testing.T) { imprison(t, openshift, host.Newer) }
+
+func imprison(t *testing.T, l layout, r host.Release) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
+	h := boot(t, ctx, l, r)
+	run := func(command string) string {
+		t.Helper()
+		out, err := h.Run(ctx, "sh", "-c", command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	run("systemctl start kubelet.service reader.service node-cert-agent-writer.service node-cert-agent-polkit.service; mkdir -p /run/systemd/transient /run/udev/rules.d")
+	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
+	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
+	all := slices.Concat(l.onFiles(), sockets, processes(pid), bus, l.requests(good, spent), l.own)
+	list, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PutFile("/etc/attempts.json", host.File{Data: list}); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, ctx, h)
+	run("systemctl start node-cert-agent.service")
+
+	compare(t, all, h)
+	after := snapshot(t, ctx, h)
+	changed := map[string]string{}
+	for p := range maps.Keys(after) {
+		if after[p] != before[p] {
+			changed[p] = after[p]
+		}
+	}
+	for p := range before {
+		if after[p] == "" {
+			changed[p] = "gone"
+		}
+	}
+	for _, p := range []string{"/etc/kubernetes/kubelet-ca.crt", "/etc/docker/certs.d/good.example:5000", "/etc/docker/certs.d/good.example:5000/ca.crt"} {
+		if changed[p] == "" {
+			t.Errorf("%s was not published, which a compromised agent may", p)
+		}
+		delete(changed, p)
+	}
+	delete(changed, "/etc/docker/certs.d") // its time changed with what is in it
+	delete(changed, "/etc/kubernetes")
+	for p, what := range changed {
+		t.Errorf("%s has changed: %s", p, what)
+	}
+	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; ls /run/reader.reloaded"); got != "active\nactive\nactive\nactive\n/run/reader.reloaded" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+// boot has prisoner in the agent's place and everything else as installed.
+func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Host {
+	t.Helper()
+	install := t.TempDir()
+	if err := cluster.Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(install, "usr/bin/prisoner"), "./testdata/prisoner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files := map[string]host.File{
+		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
+			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n")},
+		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),
+		"/root/.ssh/id_ecdsa":                     private(secret),
+		// Folders that a test host lacks and others have.
+		"/etc/sudoers.d/README": {}, "/etc/udev/rules.d/README": {}, "/etc/cron.d/README": {}, "/usr/lib/node-cert-agent/config.d/README": {}, "/etc/kubernetes/kubelet-plugins/volume/exec/escape~x/README": {},
+		"/etc/docker/certs.d/registry.example/ca.crt":     {Data: testpki.NewCA("registry")},
+		"/etc/docker/certs.d/registry.example/client.key": private(secret),
+		"/etc/systemd/system/node-cert-agent.service.d/prisoner.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/prisoner /etc/attempts.json\n" +
+			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\n")},
+	}
+	for name, text := range services {
+		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}
+	}
+	maps.Copy(files, l.files)
+	h, err := host.Boot(ctx, host.Options{Release: r, Trees: []string{"../../systemd", "../../deb/tree", install}, Files: files, Enable: []string{"containerd.socket", "private.socket"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// compare reads how the attempts ended.
+func compare(t *testing.T, all []attempt, h *host.Host) {
+	t.Helper()
+	data, err := os.ReadFile(h.Path("/run/node-cert-agent/attempts.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outcomes []outcome
+	if err := json.Unmarshal(data, &outcomes); err != nil || len(outcomes) != len(all) {
+		t.Fatalf("%d outcomes of %d attempts: %v", len(outcomes), len(all), err)
+	}
+	allowed := 0
+	for i, o := range outcomes {
+		a := all[i]
+		if a.Allowed {
+			allowed++
+		}
+		switch {
+		case a.Allowed && o.Error != "":
+			t.Errorf("%s: refused, which it should not be: %s", a.Name, o.Error)
+		case !a.Allowed && o.Error == "":
+			t.Errorf("%s: allowed (%.200s)", a.Name, o.Said)
+		case strings.HasSuffix(o.Error, "no such file or directory") && !hidden(a):
+			t.Errorf("%s: there is nothing to try it on", a.Name)
+		case strings.Contains(o.Said, secret) || strings.Contains(o.Error, secret):
+			t.Errorf("%s: a secret was answered", a.Name)
+		}
+		t.Logf("%-60s %.150s", a.Name, o.Error)
+	}
+	t.Logf("%d attempts, %d of them allowed", len(all), allowed)
+}
+
+// hidden tells what the sandbox makes disappear.
+func hidden(a attempt) bool {
+	return len(a.Args) > 0 && (strings.HasPrefix(a.Args[0], "/proc/") || strings.HasPrefix(a.Args[0], "/dev/"))
+}
+
+// snapshot is every file of the host but those that change by themselves, with mode, owner, content or
+// target of a link, and the time of its last change.
+func snapshot(t *testing.T, ctx context.Context, h *host.Host) map[string]string {
+	t.Helper()
+	out, err := h.Run(ctx, "sh", "-c", `find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log/journal -o -path /var/tmp \
+		-o -path /var/lib/systemd -o -path /var/lib/private -o -path /var/lib/node-cert-agent -o -path /var/lib/polkit-1 \) -prune -o -printf '%p\t%y %m %U %G %C@ %l\n'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		all[name] = rest
+	}
+	if len(all) < 1000 {
+		t.Fatalf("the snapshot holds %d files", len(all))
+	}
+	// The directory of state was made by systemd, and so changed its parent.
+	delete(all, "/var/lib")
+	return all
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command act asks systemd for one action as the agent does, as whoever runs it: act VERB UNIT. It prints
+// the unit's invocation after it, and fails with the reason.
+// Tests run it as the agent and as others, with and without polkit.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/units"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := units.New(units.SystemBus, "").Act(ctx, plan.Unit{Verb: plan.Verb(os.Args[1]), Name: os.Args[2]})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(s.Invocation)
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package host_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/units"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// releases are the two generations of systemd that the allowlist has to hold on.
+var releases = map[string]host.Release{"same": host.Same, "newer": host.Newer}
+
+const updateCATrust = "node-cert-agent-update-ca-trust.service"
+
+// service is a unit that can be reloaded, with more lines for its [Unit] section.
+func service(lines ...string) host.File {
+	return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") + "\n" + target + "PrivateMounts=yes\n")}
+}
+
+// bootServices boots a host with the product's tree and these services, by name.
+func bootServices(t *testing.T, r host.Release, services map[string]host.File, files map[string]host.File) *host.Host {
+	t.Helper()
+	all := maps.Clone(files)
+	if all == nil {
+		all = map[string]host.File{}
+	}
+	for name, f := range services {
+		all["/etc/systemd/system/"+name] = f
+	}
+	h := boot(t, host.Options{Name: "node", Release: r, Trees: []string{"../../systemd", "../../deb/tree"}, Files: all})
+	t.Logf("systemd %s", run(t, h, "systemctl", "--version"))
+	return h
+}
+
+// bus is the host's, as root.
+func bus(t *testing.T, h *host.Host) *units.Conn {
+	c := units.New("unix:path="+h.Path("/run/dbus/system_bus_socket"), "boot")
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func show(t *testing.T, h *host.Host, property, unit string) string {
+	t.Helper()
+	return run(t, h, "systemctl", "show", "-P", property, unit)
+}
+
+const (
+	managerObject = "org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
+	loginObject   = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager "
+)
+
+// unitCalls are all that can be asked of a unit, by the method and its arguments after the name.
+var unitCalls = map[string]string{
+	"StartUnit": "ss UNIT replace", "StopUnit": "ss UNIT replace", "ReloadUnit": "ss UNIT replace", "RestartUnit": "ss UNIT replace",
+	"TryRestartUnit": "ss UNIT replace", "ReloadOrRestartUnit": "ss UNIT replace", "ReloadOrTryRestartUnit": "ss UNIT replace",
+	"StartUnitReplace": "sss UNIT UNIT replace", "EnqueueUnitJob": "sss UNIT reload replace", "KillUnit": "ssi UNIT all 9",
+	"QueueSignalUnit": "ssii UNIT all 34 0", "FreezeUnit": "s UNIT", "ThawUnit": "s UNIT", "CleanUnit": "sas UNIT 1 all", "ResetFailedUnit": "s UNIT",
+	"SetUnitProperties": "sba(sv) UNIT true 1 Description s changed", "BindMountUnit": "sssbb UNIT /etc /mnt false false",
+	"AttachProcessesToUnit": "ssau UNIT / 1 1", "MaskUnitFiles": "asbb 1 UNIT true true", "DisableUnitFiles": "asb 1 UNIT true",
+	"EnableUnitFiles": "asbb 1 UNIT true true", "PresetUnitFiles": "asbb 1 UNIT true true", "RefUnit": "s UNIT",
+	// On systemd 257 polkit is asked about it as about the start of a unit of that name.
+	"StartTransientUnit": "ssa(sv)a(sa(sv)) UNIT replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
+}
+
+// otherCalls are what a person with rights can ask the host for.
+var otherCalls = []string{
+	managerObject + "Reload", managerObject + "Reexecute", managerObject + "Reboot", managerObject + "PowerOff", managerObject + "Halt",
+	managerObject + "Exit", managerObject + "ResetFailed", managerObject + "ClearJobs", managerObject + "CancelJob u 1",
+	managerObject + "SetEnvironment as 1 A=b", managerObject + "SetDefaultTarget sb rescue.target true", managerObject + "SetLogLevel s debug",
+	managerObject + "StartUnit ss reboot.target replace", managerObject + "LinkUnitFiles asbb 1 /run/node-cert-agent/x.service true true",
+	managerObject + "StartTransientUnit ssa(sv)a(sa(sv)) ghost.service replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
+	loginObject + "Reboot b false", loginObject + "PowerOff b false", loginObject + "Halt b false",
+	"org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedesktop.hostname1 SetHostname sb changed false",
+}
+
+// granted asks with busctl(1) as a user, and tells whether the answer was no refusal.
+func granted(t *testing.T, h *host.Host, user, call string) bool {
+	t.Helper()
+	_, err := h.RunAs(t.Context(), user, append([]string{"busctl", "--timeout=20", "call"}, strings.Fields(call)...)...)
+	var failed *host.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if failed == nil {
+		return true
+	}
+	for _, no := range []string{"Access denied", "Permission denied", "Rejected send message", "nteractive authentication required", "Unknown method",
+		// What systemd finds out before it asks polkit.
+		"No job queued", "Process migration not available", "Job 1 does not exist", "not running in private mount namespace"} {
+		if strings.Contains(failed.Stderr, no) {
+			return false
+		}
+	}
+	t.Errorf("%s: %s: neither granted nor refused: %s", user, call, failed.Stderr)
+	return true
+}
+
+func TestExactlyTheAllowlistSucceeds(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) { theMatrix(t, release) })
+	}
+}
+
+// theMatrix is every unit times every method times two users, and what else the host can be asked for.
+func theMatrix(t *testing.T, release host.Release) {
+	const quoted = `quo\x22te.service`
+	allowed := map[string]string{"reloaded.service": "ReloadUnit", "restarted.service": "TryRestartUnit", "inst@1.service": "ReloadUnit",
+		quoted: "ReloadUnit", updateCATrust: "RestartUnit"}
+	rule := units.PolkitRule("node-cert-agent", []plan.Unit{{Name: "reloaded.service", Verb: plan.Reload}, {Name: "restarted.service", Verb: plan.TryRestart},
+		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}})
+	h := bootServices(t, release, map[string]host.File{"reloaded.service": service(), "restarted.service": service(), "foreign.service": service(),
+		"inst@.service": service(), quoted: service()}, map[string]host.File{"/etc/polkit-1/rules.d/50-node-cert-agent.rules": {Data: []byte(rule)}})
+	all := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted}
+	run(t, h, append([]string{"systemctl", "start", updateCATrust}, all...)...)
+	foreign := func() string {
+		return run(t, h, "systemctl", "show", "-p", "InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
+	}
+	before := foreign()
+	all = append(all, updateCATrust, "systemd-journald.service")
+	for _, unit := range all {
+		for method, args := range unitCalls {
+			call := managerObject + method + " " + strings.ReplaceAll(args, "UNIT", unit)
+			if got, want := granted(t, h, "node-cert-agent", call), allowed[unit] == method; got != want {
+				t.Errorf("%s %s: granted is %v, want %v", method, unit, got, want)
+			}
+			if granted(t, h, "daemon", call) {
+				t.Errorf("%s %s: granted to another user", method, unit)
+			}
+		}
+	}
+	for _, user := range []string{"node-cert-agent", "daemon"} {
+		for _, call := range otherCalls {
+			if granted(t, h, user, call) {
+				t.Errorf("%s may %s", user, call)
+			}
+		}
+	}
+	if after := foreign(); after != before {
+		t.Errorf("units that are not on the allowlist changed: %s\nbecame %s", before, after)
+	}
+	run(t, h, "rm", "/etc/polkit-1/rules.d/50-node-cert-agent.rules")
+	run(t, h, "systemctl", "restart", "polkit.service")
+	for unit, method := range allowed {
+		if granted(t, h, "node-cert-agent", managerObject+method+" ss "+unit+" replace") {
+			t.Errorf("without the rule: %s %s is granted", method, unit)
+		}
+	}
+}
+
+// invocations are the runs of units: those that were acted on have another one.
+func invocations(t *testing.T, h *host.Host, names []string) map[string]string {
+	t.Helper()
+	runs := map[string]string{}
+	for _, n := range names {
+		runs[n] = show(t, h, "InvocationID", n)
+	}
+	return runs
+}
+
+func TestAffectedIsWhatSystemdReallyActsOn(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			log := func(name string, lines ...string) host.File {
+				return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") + "\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/touch /run/reloaded-" + name + "\n")}
+			}
+			services := map[string]host.File{
+				"crio.service":      log("crio", "PropagatesReloadTo=first.service"),
+				"kubelet.service":   log("kubelet", "Requires=crio.service", "After=crio.service"),
+				"bound.service":     log("bound", "BindsTo=kubelet.service"),
+				"requisite.service": log("requisite", "Requisite=crio.service", "After=crio.service"),
+				"part.service":      log("part", "PartOf=bound.service"),
+				"wants.service":     log("wants", "Wants=crio.service", "After=crio.service"),
+				"after.service":     log("after", "After=crio.service"),
+				"stopped.service":   log("stopped", "StopPropagatedFrom=crio.service"),
+				"first.service":     log("first"),
+				"second.service":    log("second", "ReloadPropagatedFrom=first.service"),
+			}
+			h := bootServices(t, release, services, nil)
+			names := slices.Sorted(maps.Keys(services))
+			run(t, h, append([]string{"systemctl", "start"}, names...)...)
+			c := bus(t, h)
+			for _, verb := range []plan.Verb{plan.TryRestart, plan.Reload} {
+				u := plan.Unit{Name: "crio.service", Verb: verb}
+				predicted, err := c.Affected(t.Context(), u)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := invocations(t, h, names)
+				if _, err := c.Act(t.Context(), u); err != nil {
+					t.Fatal(err)
+				}
+				// Jobs of the others may still run.
+				run(t, h, "sh", "-c", "while systemctl list-jobs --no-legend | grep -q service; do :; done")
+				var acted []string
+				for n, id := range invocations(t, h, names) {
+					_, err := h.Run(t.Context(), "test", "-e", "/run/reloaded-"+strings.TrimSuffix(n, ".service"))
+					if n != u.Name && (id != before[n] || verb == plan.Reload && err == nil) {
+						acted = append(acted, n)
+					}
+				}
+				if release == host.Same && verb == plan.TryRestart && !slices.Contains(acted, "stopped.service") {
+					acted = append(acted, "stopped.service") // predicted for the systemd of tomorrow
+				}
+				if slices.Sort(acted); !slices.Equal(acted, predicted) || len(acted) < 2 {
+					t.Errorf("%s crio.service: systemd acted on %q, predicted was %q", verb, acted, predicted)
+				}
+			}
+		})
+	}
+}
+
+func TestARealSystemdSaysWhatIsThere(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			h := bootServices(t, release, map[string]host.File{
+				"a.service":     service("StartLimitBurst=3", "StartLimitIntervalSec=20"),
+				"slow.service":  {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'read line </run/slow'\n")},
+				"once.service":  {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/touch /run/once\n")},
+				"never.service": {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/false\n")},
+			}, map[string]host.File{"/usr/lib/systemd/system/masked.service": service()})
+			run(t, h, "systemctl", "start", "a.service", "masked.service", "slow.service")
+			run(t, h, "systemctl", "mask", "masked.service")
+			run(t, h, "mkfifo", "/run/slow")
+			c := bus(t, h)
+			state := func(name string) plan.UnitState {
+				t.Helper()
+				s, err := c.State(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || s.Boot != "boot" || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
+				t.Errorf("an active unit is %+v", s)
+			}
+			for _, none := range []string{"masked.service", "ghost.service"} {
+				if s := state(none); s != (plan.UnitState{}) {
+					t.Errorf("%s is %+v", none, s)
+				}
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Act(t.Context(), plan.Unit{Name: "slow.service", Verb: plan.Reload})
+				ended <- err
+			}()
+			await(t, "the job", func() bool { return state("slow.service").Busy })
+			run(t, h, "sh", "-c", "echo done >/run/slow")
+			if err := <-ended; err != nil || state("slow.service").Busy {
+				t.Errorf("a slow reload: %v, %+v", err, state("slow.service"))
+			}
+			if s, err := c.Act(t.Context(), plan.Unit{Name: "once.service", Verb: plan.Restart}); err != nil || !s.Exists || s.Failed {
+				t.Errorf("a oneshot: %+v, %v", s, err)
+			}
+			if _, err := c.Act(t.Context(), plan.Unit{Name: "never.service", Verb: plan.Restart}); err == nil || !state("never.service").Failed {
+				t.Errorf("a oneshot that fails: %v, %+v", err, state("never.service"))
+			}
+			if _, err := c.Act(t.Context(), plan.Unit{Name: "a.service", Verb: plan.Restart}); err == nil || !strings.Contains(err.Error(), "only a oneshot") {
+				t.Errorf("a restart of a service: %v", err)
+			}
+			run(t, h, "systemctl", "restart", "dbus.service")
+			await(t, "the bus", func() bool { s, err := c.State(t.Context(), "a.service"); return err == nil && s.Active })
+		})
+	}
+}
+
+// await polls, because what is waited for offers no event.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(30 * time.Second); !done(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s did not come about", what)
+		}
+	}
+}
+
+func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			ca := testpki.NewCA("additional")
+			h := bootServices(t, release, nil, map[string]host.File{"/usr/local/share/ca-certificates/x.crt": {Data: ca}})
+			c := bus(t, h)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			s, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart})
+			if err != nil || !s.Active {
+				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
+			}
+			const store = "/etc/ssl/certs/ca-certificates.crt"
+			if bundle := run(t, h, "cat", store); !strings.Contains(bundle, strings.TrimSpace(string(ca))) {
+				t.Error("the certificate is not in the store")
+			}
+			if got := run(t, h, "stat", "-c", "%a %U", store); got != "644 root" {
+				t.Errorf("the store is %s", got)
+			}
+			run(t, h, "rm", "/usr/local/share/ca-certificates/x.crt")
+			if again, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err != nil || again.Invocation == s.Invocation {
+				t.Errorf("the second run: %+v, %v", again, err)
+			}
+			if bundle := run(t, h, "cat", store); bytes.Contains([]byte(bundle), bytes.TrimSpace(ca)) {
+				t.Error("a certificate that was taken away stays in the store")
+			}
+			// The store is all that it may write: a hook of Debian's runs as it does.
+			hook := "#!/bin/sh\nfor f in /etc/x /usr/x /etc/kubernetes/x /run/x /var/lib/x /etc/systemd/system/x; do (echo x >$f) 2>/dev/null && echo $f >>/etc/ssl/certs/written; done; :\n"
+			if err := h.PutFile("/etc/ca-certificates/update.d/try", host.File{Data: []byte(hook), Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err != nil {
+				t.Fatal(err)
+			}
+			if written := run(t, h, "sh", "-c", "ls /etc/ssl/certs/written 2>/dev/null && cat /etc/ssl/certs/written; :"); written != "" {
+				t.Errorf("it could write %s", written)
+			}
+			run(t, h, "sh", "-c", "rm /etc/ca-certificates/update.d/try; chmod -x /usr/sbin/update-ca-certificates")
+			if _, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err == nil {
+				t.Error("a program that cannot be run is a success")
+			}
+		})
+	}
+}
+
+func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
+	act := compile(t, "./testdata/act")
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			const started = "[Unit]\nDescription=%s\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'echo reloaded >>/run/%s'\n"
+			services := map[string]host.File{}
+			for _, s := range []string{"wished@1", "other", "failing"} {
+				services[s+".service"] = host.File{Data: fmt.Appendf(nil, started, s, s)}
+			}
+			services["failing.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/false\n")}
+			h := bootServices(t, release, services, map[string]host.File{"/usr/bin/act": {Data: read(t, act), Mode: 0o755}})
+			run(t, h, "sh", "-c", "systemctl mask --now polkit.service; systemctl start "+strings.Join(slices.Collect(maps.Keys(services)), " "))
+			run(t, h, "systemctl", "enable", "--now", "node-cert-agent-reload@wished@1.path", "node-cert-agent-try-restart@wished@1.path", "node-cert-agent-reload@failing.path")
+			try := func(verb, unit string) (string, error) {
+				out, err := h.RunAs(t.Context(), "node-cert-agent", "act", verb, unit)
+				return strings.TrimSpace(out), err
+			}
+			before := show(t, h, "InvocationID", "wished@1.service")
+			for i := range 3 {
+				if id, err := try("reload", "wished@1.service"); err != nil || id != before {
+					t.Fatalf("reload %d: %q, %v", i, id, err)
+				}
+			}
+			if got := run(t, h, "cat", "/run/wished@1"); got != "reloaded\nreloaded\nreloaded" {
+				t.Errorf("after three reloads: %q", got)
+			}
+			if id, err := try("try-restart", "wished@1.service"); err != nil || id == before || id != show(t, h, "InvocationID", "wished@1.service") {
+				t.Errorf("try-restart: %q, %v", id, err)
+			}
+			if _, err := try("reload", "failing.service"); err == nil || !strings.Contains(err.Error(), "job-failed") {
+				t.Errorf("a reload that fails: %v", err)
+			}
+			for _, c := range [][2]string{{"reload", "other.service"}, {"try-restart", "failing.service"}, {"try-restart", "other.service"}, {"restart", "node-cert-agent-update-ca-trust.service"}} {
+				if _, err := try(c[0], c[1]); err == nil || !strings.Contains(err.Error(), "denied") {
+					t.Errorf("%s %s: %v", c[0], c[1], err)
+				}
+			}
+			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@1.service"); err == nil {
+				t.Error("another user can wish")
+			}
+		})
+	}
+}

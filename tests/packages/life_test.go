@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package packages
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+const (
+	patience = 90 * time.Second
+	service  = "node-cert-agent.service"
+	rootCA   = "/etc/kubernetes/ca.crt"
+	stateDir = "/var/lib/node-cert-agent"
+)
+
+// site has the identity's times in seconds, and leaves Debian's path of the trust anchors to the package.
+const site = `apiVersion: config.node-cert-agent.io/v1alpha1
+rows:
+  kubeAPIServerServingCAData: {onChange: [reader.service]}
+units:
+  reader.service: {verb: reload}
+actions: {coalesce: 200ms, spread: 0s}
+trust: {holdRemovals: 0s}
+follow: {retrySpread: 200ms, retryMax: 1s}
+node: {name: node}
+identity: {look: 200ms, glance: 1s, pendingMax: 1s}
+`
+
+// node is a cluster with a host on which the agent was installed from a package.
+type node struct {
+	*cluster.Cluster
+	t   *testing.T
+	ctx context.Context
+}
+
+func install(t *testing.T, o cluster.Options) *node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	t.Cleanup(cancel)
+	c, err := cluster.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{c, t, ctx}
+	t.Cleanup(func() {
+		if t.Failed() {
+			journal, _ := c.Host.Journal(context.WithoutCancel(ctx), "-o", "short-precise", "-n", "100")
+			t.Logf("the host's journal ends with\n%s", journal)
+		}
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func (n *node) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) run(command ...string) string {
+	n.t.Helper()
+	out, err := n.Host.Run(n.ctx, command...)
+	n.must(err)
+	return strings.TrimSpace(out)
+}
+
+// says runs a command that may fail, and returns what it says.
+func (n *node) says(command string) string {
+	n.t.Helper()
+	out, err := n.Host.Run(n.ctx, "sh", "-c", command)
+	if failed := (*host.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+func (n *node) want(command, want string) {
+	n.t.Helper()
+	if got := n.says(command); got != want {
+		n.t.Errorf("%s: %q, want %q", command, got, want)
+	}
+}
+
+func (n *node) await(what string, done func() bool) {
+	n.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			n.t.Fatalf("%s did not come about; status is\n%s", what, n.file("/run/node-cert-agent/status.json"))
+		}
+	}
+}
+
+func (n *node) file(path string) []byte {
+	b, _ := os.ReadFile(n.Host.Path(path))
+	return b
+}
+
+func (n *node) awaitFile(path string, want []byte) {
+	n.t.Helper()
+	n.await(path+" with the wanted content", func() bool { return bytes.Equal(n.file(path), want) })
+}
+
+func (n *node) status() (s report.Status) {
+	_ = json.Unmarshal(n.file("/run/node-cert-agent/status.json"), &s)
+	return s
+}
+
+// stamp identifies inodes and their last change: equal stamps mean that nobody wrote the files.
+func (n *node) stamp(paths ...string) string {
+	return n.run(append([]string{"stat", "-c", "%n %i %z"}, paths...)...)
+}
+
+func (n *node) started(version string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.ctx, patience)
+	defer cancel()
+	_, err := n.Host.WaitJournal(ctx, []string{"MESSAGE_ID=" + string(audit.Started.ID), "NODECERT_VERSION=v" + version}, nil)
+	n.must(err)
+}
+
+// dpkg installs, upgrades or downgrades.
+func dpkg(ctx context.Context, h *host.Host, deb string) error {
+	data, err := os.ReadFile(deb)
+	if err != nil {
+		return err
+	}
+	if err := h.PutFile("/root/agent.deb", host.File{Data: data}); err != nil {
+		return err
+	}
+	_, err = h.Run(ctx, "dpkg", "--install", "/root/agent.deb")
+	return err
+}
+
+// awaitFirstSync approves what the agent asks for, and waits for the first files.
+func (n *node) awaitFirstSync(ca []byte) {
+	n.t.Helper()
+	n.await("an identity", func() bool {
+		n.must(n.Approve(n.ctx))
+		i := n.status().Identity
+		return i != nil && i.State == "active"
+	})
+	n.awaitFile(cluster.KubeletCA, ca)
+	n.awaitFile(rootCA, ca)
+}
+
+// enabled is a host that got its identity and first files after `dpkg --install` and `systemctl enable --now`.
+func enabled(t *testing.T) (n *node, ca []byte) {
+	t.Helper()
+	deb := debOf(t, first, oldVersion)
+	n = install(t, cluster.Options{Bootstrap: true, Config: site, Install: func(ctx context.Context, h *host.Host) error { return dpkg(ctx, h, deb) }})
+	n.want("systemctl is-enabled "+service, "disabled")
+	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "inactive\ninactive")
+	n.want("ls -d "+stateDir, "")
+	n.want("find / -xdev -path '*node-cert-agent*' -newer /usr/bin/node-cert-agent -path '/var/*' -not -path '/var/lib/dpkg/*'", "")
+	n.want("cat "+cluster.Fragment, strings.TrimSpace(site))
+	n.want("stat -c '%a %U' /etc/node-cert-agent/bootstrap.d", "700 root")
+	// The kubelet comes after the agent, and neither waits for the network.
+	n.want("systemctl show -P Before "+service+" | grep -ow kubelet.service", "kubelet.service")
+	n.want("systemctl show -P Wants "+service+" | grep -ow node-cert-agent-writer.socket", "node-cert-agent-writer.socket")
+	n.want("systemctl show -P After "+service+" | grep -oE 'node-cert-agent-writer.socket|network-online.target|remote-fs.target'", "node-cert-agent-writer.socket")
+	n.want("systemctl show -P TimeoutStartUSec "+service, "30s")
+
+	ca = testpki.NewCA("first")
+	_, err := n.Store.Create(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, AdditionalTrustBundle: ca})
+	n.must(err)
+	n.must(n.MakeToken(n.ctx, "token1"))
+	n.must(n.PutToken("10-token", "token1"))
+	n.run("systemctl", "start", cluster.Reader)
+	n.run("systemctl", "enable", "--now", service)
+	n.awaitFirstSync(ca)
+	n.want("ls /usr/local/share/ca-certificates/*.crt | wc -l", "1")
+	return n, ca
+}
+
+func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
+	n, _ := enabled(t)
+	n.started(oldVersion)
+	still := n.stamp(rootCA)
+	n.upgradeDuringARotation(debOf(t, upgrade, newVersion))
+	n.started(newVersion)
+
+	// What a later version remembers, this one cannot read.
+	n.run("systemctl", "stop", service)
+	n.run("sed", "-i", `s/^{"version":1,/{"version":99,/`, stateDir+"/state.json")
+	files := n.stamp(rootCA, cluster.KubeletCA)
+	n.must(dpkg(n.ctx, n.Host, debOf(t, first, oldVersion)))
+	n.run("systemctl", "start", service)
+	n.await("following", func() bool { s := n.status(); return s.State == "following" && s.Trouble == "" })
+	n.want("grep -o '^{\"version\":[0-9]*' "+stateDir+"/state.json.bad", `{"version":99`)
+	n.want("systemctl show -P NRestarts "+service, "0")
+	if got := n.stamp(rootCA, cluster.KubeletCA); got != files || n.stamp(rootCA) != still {
+		t.Errorf("files were touched: %s, before %s", got, files)
+	}
+	ca := testpki.NewCA("after the downgrade")
+	_, err := n.Store.Patch(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca})
+	n.must(err)
+	n.awaitFile(cluster.KubeletCA, ca)
+	requests, err := n.Requests(n.ctx)
+	n.must(err)
+	if len(requests) != 1 {
+		t.Errorf("the agent asked for another identity: %v", requests)
+	}
+
+	files = n.stamp(rootCA, cluster.KubeletCA)
+	n.run("dpkg", "--remove", "node-cert-agent")
+	n.want("systemctl list-units --all --no-legend --plain 'node-cert-agent*'", "")
+	n.want("systemctl list-unit-files --no-legend 'node-cert-agent*'", "")
+	n.want("pgrep -f node-cert-agent; ls /run/node-cert-agent-writer.sock /etc/polkit-1/rules.d/50-node-cert-agent.rules /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
+	n.want("ls "+stateDir+"/identity.pem "+cluster.Fragment, cluster.Fragment+"\n"+stateDir+"/identity.pem")
+	n.run("dpkg", "--purge", "node-cert-agent")
+	n.want("ls -d "+stateDir+" /etc/node-cert-agent /run/node-cert-agent 2>/dev/null", "")
+	if got := n.stamp(rootCA, cluster.KubeletCA); got != files {
+		t.Errorf("removal touched managed files: %s, before %s", got, files)
+	}
+}
+
+// upgradeDuringARotation has the object change as fast as the API server takes it while dpkg works.
+func (n *node) upgradeDuringARotation(deb string) {
+	n.t.Helper()
+	still, config := n.stamp(rootCA), n.stamp(cluster.Fragment)
+	published := [][]byte{n.file(cluster.KubeletCA)}
+	done := make(chan error)
+	go func() { done <- dpkg(n.ctx, n.Host, deb) }()
+	for going := true; going; {
+		select {
+		case err := <-done:
+			n.must(err)
+			going = false
+		default:
+			published = append(published, testpki.NewCA("rotating"))
+			_, err := n.Store.Patch(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: published[len(published)-1]})
+			n.must(err)
+		}
+		if now := n.file(cluster.KubeletCA); !slices.ContainsFunc(published, func(p []byte) bool { return bytes.Equal(p, now) }) {
+			n.t.Errorf("the file holds what was never published: %.60q", now)
+		}
+	}
+	n.t.Logf("%d versions were published during the upgrade", len(published)-1)
+	if len(published) < 3 {
+		n.t.Error("the upgrade was too quick to prove anything")
+	}
+	n.awaitFile(cluster.KubeletCA, published[len(published)-1])
+	n.awaitFile("/run/reader.loaded", published[len(published)-1])
+	if got := n.stamp(rootCA); got != still {
+		n.t.Errorf("the file that did not change was touched: %s, before %s", got, still)
+	}
+	if got := n.stamp(cluster.Fragment); got != config {
+		n.t.Errorf("the site's configuration was touched: %s, before %s", got, config)
+	}
+	n.want("systemctl is-active "+service, "active")
+	n.want("systemctl is-enabled "+service, "enabled")
+}
