@@ -125,6 +125,9 @@ type Clock interface {
 type Times struct {
 	// Resync is how often the host is looked at although nothing happened; jittered by a tenth.
 	Resync time.Duration
+	// Rest is for how long the machine is left to the consumers of a change that was just published,
+	// before the agent goes on to its own affairs.
+	Rest time.Duration
 	// Coalesce is how long a unit action waits for more changes.
 	Coalesce time.Duration
 	// Spread is over how long a fleet spreads its restarts; each node has its own place in it.

@@ -281,6 +281,44 @@ func TestWhatChangedIsWrittenBeforeTheRestIsLookedAt(t *testing.T) {
 	h.wantFile(certsD+"gone/ca.crt", "")
 }
 
+func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("a", caA), registry("b", caA))
+	looks, writes := h.disk.Looks, h.last.Writes
+
+	turn := func(change func()) {
+		h.clock.AwaitAsked(h.asked)
+		change()
+		h.asked++ // no pass ends, the loop waits again
+		h.clock.AwaitAsked(h.asked)
+	}
+	publish := func(entries ...plan.Entry) {
+		h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
+	}
+	turn(func() { publish(kubelet(caB), registry("a", caA), registry("b", caA)) })
+	h.wantFile(kubeletCA, caB)
+	turn(func() { h.drift <- struct{}{} })
+	h.clock.Move(900 * time.Millisecond)
+	turn(func() { publish(kubelet(caB), registry("a", caB), registry("b", caA)) })
+	h.wantFile(certsD+"a/ca.crt", caB)
+	if n := h.disk.Looks - looks; n != 2 {
+		t.Errorf("%d files were looked at, want the changed ones alone", n)
+	}
+
+	// The second change does not put off the rest of the turn.
+	if s := h.wait(100 * time.Millisecond); s.Writes != writes+2 {
+		t.Errorf("%d files were written, want 2", s.Writes-writes)
+	}
+	h.wait(time.Second) // the unit's two seconds began with the first version
+	h.settled()
+	h.wantJobs("reload reader.service")
+}
+
 func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {
 	h := newHost(t)
 	h.start()

@@ -11,8 +11,8 @@ import (
 // express publishes what a new version of the object changed before anything else is looked at: to
 // look at one file takes a fraction of looking at all, which otherwise is a third of the way to the
 // disk. It adds and changes and never removes. The pass goes on as if it had not been: it looks at
-// every file, these included, and does what is left. After a failure there is no express, because
-// then row by row matters more than time.
+// every file, these included, and does what is left; but a moment later, because consumers read the new
+// file now. After a failure there is no express, because then row by row matters more than time.
 func (l *loop) express(ctx context.Context) error {
 	d, ok := l.fresh()
 	if !ok || l.failures > 0 {
@@ -33,13 +33,26 @@ func (l *loop) express(ctx context.Context) error {
 	if err := l.claim(p); err != nil {
 		return nil // the pass meets it again, and knows what can be done without
 	}
-	return l.commitPart(ctx, p)
+	if err := l.commitPart(ctx, p); err != nil {
+		return err
+	}
+	for _, e := range d.Entries {
+		l.done[e.Key] = e.Digest
+	}
+	if l.rest.IsZero() {
+		l.rest = l.Clock.Now().Add(l.Times.Rest)
+	}
+	return nil
 }
 
-// fresh is the part of what is desired that the last pass that succeeded did not ask for; there is
-// none if that is nothing or all. No row counts as listed, so nothing seems to be missing.
+// resting tells whether consumers are given time to read what was published. Changes that come one after
+// the other do not prolong it.
+func (l *loop) resting() bool { return l.Clock.Now().Before(l.rest) }
+
+// fresh is the part of what is desired that neither the last pass that succeeded nor an express since then
+// asked for; there is none if that is nothing or all. No row counts as listed, so nothing seems to be missing.
 func (l *loop) fresh() (plan.Desired, bool) {
-	if l.done == nil {
+	if l.done == nil || l.desired == nil {
 		return plan.Desired{}, false
 	}
 	d := *l.desired

@@ -65,6 +65,7 @@ type loop struct {
 	failures int
 	retry    time.Time // zero: nothing failed
 	turned   time.Time // when the last pass began
+	rest     time.Time // until when only what is new is published; zero: see express
 	resync   time.Time
 	alive    time.Time
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // pass is one turn of the loop: plan, apply, settle the units, have consumers asked, report. Whatever
-// fails is retried from the start, from what is on disk then.
+// fails is retried from the start, from what is on disk then. What is new is published first, and the
+// rest of the turn then comes after a rest.
 func (l *loop) pass(ctx context.Context) {
 	l.answerWatchdog()
 	l.turned = l.Clock.Now()
@@ -22,7 +23,14 @@ func (l *loop) pass(ctx context.Context) {
 		l.answers = nil // what was true then may not be now
 	}
 	l.want()
-	err := l.try(ctx)
+	err := l.express(ctx)
+	if err == nil && l.resting() {
+		return
+	}
+	l.rest = time.Time{}
+	if err == nil {
+		err = l.try(ctx)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -47,9 +55,6 @@ func (l *loop) try(ctx context.Context) error {
 	if l.desired == nil {
 		l.reviewUnits(ctx)
 		return nil
-	}
-	if err := l.express(ctx); err != nil {
-		return err
 	}
 	p, err := l.plan(ctx)
 	if err != nil {

@@ -44,6 +44,9 @@ func (l *loop) due() bool { return !l.Clock.Now().Before(l.next()) }
 // next is when the resync, a retry, a unit's action or something that was put off comes up. What a
 // pass that failed could not do waits for the retry.
 func (l *loop) next() time.Time {
+	if !l.rest.IsZero() {
+		return l.rest
+	}
 	next := l.resync
 	if !l.retry.IsZero() && l.retry.Before(next) {
 		next = l.retry

@@ -47,6 +47,9 @@ const (
 	retryMax = time.Minute
 	// breakerRest is how long a unit whose action failed again and again is left alone.
 	breakerRest = 30 * time.Minute
+	// consumersFirst is for how long a change that was published has the machine to its readers. A kubelet
+	// needs some milliseconds; units wait a hundred times longer for company anyway.
+	consumersFirst = 20 * time.Millisecond
 	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
 	credentialsTimeout = 30 * time.Second
 )
@@ -259,7 +262,8 @@ func (w *wiring) prober() agent.Prober {
 }
 
 func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Follow.Resync, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbePatience}
+	t := agent.Times{Resync: s.Follow.Resync, Rest: consumersFirst, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout,
+		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbePatience}
 	if !w.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}
