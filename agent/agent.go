@@ -189,6 +189,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			l.end()
 			return nil
 		case r := <-a.Source.Readings():
 			l.take(r)

@@ -187,6 +187,21 @@ func (h *host) settled() report.Status {
 	return h.last
 }
 
+// spin is a turn of the loop without a pass.
+func (h *host) spin(change func()) {
+	h.clock.AwaitAsked(h.asked)
+	change()
+	h.asked++
+	h.clock.AwaitAsked(h.asked)
+}
+
+// tell lets the object ask for these files and waits for nothing.
+func (h *host) tell(entries ...plan.Entry) {
+	h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
+}
+
+func noFailure(string, string) error { return nil }
+
 func (h *host) wantFile(path, want string) {
 	h.t.Helper()
 	if got, ok := h.disk.Read(path); got != want || ok != (want != "") {
@@ -291,20 +306,11 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h.publish(kubelet(caA), registry("a", caA), registry("b", caA))
 	looks, writes := h.disk.Looks, h.last.Writes
 
-	turn := func(change func()) {
-		h.clock.AwaitAsked(h.asked)
-		change()
-		h.asked++ // no pass ends, the loop waits again
-		h.clock.AwaitAsked(h.asked)
-	}
-	publish := func(entries ...plan.Entry) {
-		h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
-	}
-	turn(func() { publish(kubelet(caB), registry("a", caA), registry("b", caA)) })
+	h.spin(func() { h.tell(kubelet(caB), registry("a", caA), registry("b", caA)) })
 	h.wantFile(kubeletCA, caB)
-	turn(func() { h.drift <- struct{}{} })
+	h.spin(func() { h.drift <- struct{}{} })
 	h.clock.Move(900 * time.Millisecond)
-	turn(func() { publish(kubelet(caB), registry("a", caB), registry("b", caA)) })
+	h.spin(func() { h.tell(kubelet(caB), registry("a", caB), registry("b", caA)) })
 	h.wantFile(certsD+"a/ca.crt", caB)
 	if n := h.disk.Looks - looks; n != 2 {
 		t.Errorf("%d files were looked at, want the changed ones alone", n)
@@ -317,6 +323,20 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h.wait(time.Second) // the unit's two seconds began with the first version
 	h.settled()
 	h.wantJobs("reload reader.service")
+}
+
+func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.start()
+	h.publish(kubelet(caA), registry("a", caA))
+	h.spin(func() { h.tell(kubelet(caB), registry("a", caA)) })
+	h.kill()
+	h.disk.Delete(certsD + "a/ca.crt")
+	h.start() // without an API server
+	defer h.kill()
+	h.wantFile(kubeletCA, caB)
+	h.wantFile(certsD+"a/ca.crt", caA)
 }
 
 func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {

@@ -24,6 +24,11 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if unclaimed != nil {
 		p = p.Unclaimed()
 	}
+	if p.Shrinks() && l.Policy.Trust.Slow() {
+		// What goes is forgotten before: killed right after the commit, the agent would bring it back until
+		// the API server answers. What cannot be forgotten goes all the same, and is complained of below.
+		_ = l.keep(p)
+	}
 	if !p.Empty() {
 		if err := l.commit(ctx, p); err != nil {
 			return err

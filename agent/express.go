@@ -4,6 +4,9 @@ package agent
 
 import (
 	"context"
+	"slices"
+
+	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
@@ -39,6 +42,7 @@ func (l *loop) express(ctx context.Context) error {
 	for _, e := range d.Entries {
 		l.done[e.Key] = e.Digest
 	}
+	l.entries = overlay(l.entries, p.Entries)
 	if l.rest.IsZero() {
 		l.rest = l.Clock.Now().Add(l.Times.Rest)
 	}
@@ -48,6 +52,29 @@ func (l *loop) express(ctx context.Context) error {
 // resting tells whether consumers are given time to read what was published. Changes that come one after
 // the other do not prolong it.
 func (l *loop) resting() bool { return l.Clock.Now().Before(l.rest) }
+
+// overlay is entries with those of newer in place of their own or at the end.
+func overlay(entries, newer []plan.Entry) []plan.Entry {
+	entries = slices.Clone(entries)
+	for _, e := range newer {
+		if i := slices.IndexFunc(entries, func(o plan.Entry) bool { return o.Key == e.Key }); i >= 0 {
+			entries[i] = e
+		} else {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// end remembers what was published and not yet accounted for, when the agent is stopped in a rest.
+func (l *loop) end() {
+	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
+		return
+	}
+	if err := l.Store.Keep(&l.memory, l.desired.Object, l.entries); err != nil {
+		l.Log.Warn("remembering what was published last", zap.Error(err))
+	}
+}
 
 // fresh is the part of what is desired that neither the last pass that succeeded nor an express since then
 // asked for; there is none if that is nothing or all. No row counts as listed, so nothing seems to be missing.

@@ -43,6 +43,39 @@ func TestAHoldOutlivesTheAgentAndEndsByItself(t *testing.T) {
 	}
 }
 
+func TestWhatWasTakenAwayDoesNotComeBackAfterAKill(t *testing.T) {
+	for _, revoked := range []bool{false, true} {
+		h := newHost(t)
+		h.policy.Trust.Hold = time.Hour
+		h.start()
+		both := kubelet(caA + caB)
+		h.publish(both, registry("r", caA), registry("s", caA))
+		h.publish(kubelet(caB), registry("s", caA))
+		h.disk.Fail = func(operation, _ string) error {
+			if operation == "rename" { // of the shrunken bundle; nothing is remembered from here on
+				h.dir.Fail = func(operation, _ string) error {
+					if operation == "read" || operation == "list" {
+						return nil
+					}
+					return errDead
+				}
+			}
+			return nil
+		}
+		if revoked {
+			h.ask(plan.Desired{Entries: []plan.Entry{kubelet(caB), registry("s", caA)}, Revoked: []pki.Fingerprint{both.Certs[0].Fingerprint}})
+		} else {
+			h.elapse(time.Hour)
+		}
+		h.wantFile(kubeletCA, caB)
+		h.kill()
+		h.disk.Fail, h.dir.Fail = noFailure, noFailure
+		h.start() // and the API server does not answer
+		h.wantFile(kubeletCA, caB)
+		h.kill()
+	}
+}
+
 func TestWithoutMemoryNothingIsTakenAwayAndTheHoldIsLonger(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour

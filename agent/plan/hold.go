@@ -21,6 +21,9 @@ type Trust struct {
 	Mirror bool
 }
 
+// Slow reports whether trust that the object drops is taken away later than the object is followed.
+func (t Trust) Slow() bool { return t.Hold > 0 && !t.Mirror }
+
 // HoldKey names what is held: one certificate of a file, or with a zero fingerprint the whole file.
 type HoldKey struct {
 	Key

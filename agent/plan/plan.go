@@ -84,6 +84,11 @@ type Input struct {
 // Empty reports whether the plan changes nothing on the host.
 func (p Plan) Empty() bool { return len(p.Writes) == 0 && len(p.Removes) == 0 }
 
+// Shrinks reports whether the plan takes trust away.
+func (p Plan) Shrinks() bool {
+	return len(p.Removes) > 0 || slices.ContainsFunc(p.Writes, func(w Write) bool { return len(w.Removed) > 0 })
+}
+
 // Unclaimed is p without the writes whose claim could not be made durable: they could never be
 // removed again. The others need none.
 func (p Plan) Unclaimed() Plan {
