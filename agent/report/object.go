@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // ObjectOptions say how the node's state object is written.
@@ -120,7 +121,7 @@ func (o *Object) apply(ctx context.Context, s Status) error {
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 	res, err := o.opt.Client.Do(req)
 	if err != nil {
-		return fmt.Errorf("state object: %v", err)
+		return fmt.Errorf("state object: %s", reply.Fact(err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))

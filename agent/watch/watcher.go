@@ -107,9 +107,6 @@ type Options struct {
 // soon is the window for tries that follow no failure.
 const soon = time.Second
 
-// maxRetryAfter bounds what a server may ask for: more would look like an agent that is dead.
-const maxRetryAfter = 5 * time.Minute
-
 // Watcher follows one object. Make it with New.
 type Watcher struct {
 	opt      Options
