@@ -3,6 +3,8 @@
 package identity
 
 import (
+	"cmp"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -245,8 +247,8 @@ func (s section) trust(c *config, pinned bool) error {
 	if c.transport.TLS.CAData, c.transport.TLS.CAFile, err = s.content("certificate-authority"); err != nil {
 		return err
 	}
-	if !c.transport.HasCA() && !pinned {
-		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
+	if err := s.anchored(c.transport.TLS, pinned); err != nil {
+		return err
 	}
 	if c.transport.TLS.ServerName, err = s.text("tls-server-name"); err != nil {
 		return err
@@ -267,6 +269,30 @@ func (s section) trust(c *config, pinned bool) error {
 	c.transport.Proxy, c.proxy = http.ProxyURL(u), proxy
 	return nil
 }
+
+// anchored makes sure that something stated can verify a server. A server's own certificate in the place of
+// its CA would do so until it is renewed, and lock us out then.
+func (s section) anchored(t transport.TLSConfig, pinned bool) error {
+	ca := t.CAData
+	if t.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(t.CAFile); err != nil {
+			return s.fault(s.values["certificate-authority"], "certificate-authority", err.Error())
+		}
+	}
+	switch stated := cmp.Or(s.values["certificate-authority-data"], s.values["certificate-authority"]); {
+	case len(t.CAData) == 0 && t.CAFile == "" && pinned:
+		return nil
+	case len(t.CAData) == 0 && t.CAFile == "":
+		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
+	case !slices.ContainsFunc(authorities(ca), signs):
+		return s.fault(stated, "certificate-authority", "holds no CA")
+	}
+	return nil
+}
+
+// signs reports whether a certificate may have issued others. Those of X.509 version 1 do not say.
+func signs(c *x509.Certificate) bool { return c.IsCA && c.BasicConstraintsValid || c.Version < 3 }
 
 // credentials reads who we are.
 func (s section) credentials(c *config) (err error) {
