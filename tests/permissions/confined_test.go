@@ -124,12 +124,12 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 
 // everything is a report with every field.
 const everything = `{"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
-"agent":{"version":"1.0.0","nodeImage":"example 1"},"synced":{"uid":"u","resourceVersion":"7","at":"2026-11-21T08:00:00Z"},
+"agent":{"version":"1.0.0"},"synced":{"uid":"u","resourceVersion":"7"},
 "counts":{"files":2,"held":1,"owed":1},"earliestExpiry":"2027-01-01T00:00:00Z",
 "files":[{"row":"rootCAData","sha256":"DIGEST","certificates":["DIGEST"],"earliestExpiry":"2027-01-01T00:00:00Z"},
 {"row":"imageRegistryBundleData","name":"registry.example.com..5000","sha256":"DIGEST","certificates":[]}],
-"held":[{"row":"rootCAData","certificate":"DIGEST","since":"2026-11-21T08:00:00Z","until":"2026-11-21T09:00:00Z","reason":"r"}],
-"owed":[{"unit":"a.service","verb":"reload","since":"2026-11-21T08:00:00Z","reason":"r"}],
+"held":[{"row":"rootCAData","certificate":"DIGEST","until":"2026-11-21T09:00:00Z","reason":"r"}],
+"owed":[{"unit":"a.service","verb":"reload","reason":"r"}],
 "breaker":{"unit":"a.service","since":"2026-11-21T08:00:00Z","reason":"r"},
 "identity":{"serial":"0a","publicKey":"DIGEST","issued":"2026-11-21T08:00:00Z","expires":"2026-12-24T00:00:00Z"}}`
 
