@@ -261,6 +261,13 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if !v.Again.Equal(now.Add(time.Hour)) || !strings.Contains(v.Fact, AllowAnnotation) {
 		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
 	}
+	// A token whose age nobody may read is not what helps.
+	if !strings.Contains(v.Fact, "the component single-use") {
+		t.Errorf("says %q", v.Fact)
+	}
+	if v := check(t, nil, inUse(func(f *Facts) { f.TokenCreated = now.Add(-time.Minute) }), Leave, Live); !strings.Contains(v.Fact, "a token for this node made after") {
+		t.Errorf("says %q", v.Fact)
+	}
 	check(t, by("jane"), inUse(nil), Leave, Live)
 	check(t, bound, inUse(nil), Leave, Live)
 	check(t, bound, inUse(func(f *Facts) { f.TokenCreated = now.Add(-25 * time.Hour) }), Leave, Live)

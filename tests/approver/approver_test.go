@@ -147,6 +147,27 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.issued(c.send(c.token("newers", csr.BootstrapGroup+","+verdict.NodeGroup("newer"), ""), cl))
 }
 
+// TestANodeThatFellSilentIsReplacedWithoutAnybody: no annotation, no new token, no expiry.
+func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
+	c := start(t)
+	c.node("a")
+	c.approver("-stale-after", "1m", "-lease", "2s")
+	shared := c.token("shared", csr.BootstrapGroup, "")
+	first := c.send(shared, newClaim(t, "a"))
+	agent := c.issued(first)
+	identity := map[string]any{"publicKey": first.publicKey(t), "expires": time.Now().UTC().Add(week * time.Second).Format(time.RFC3339)}
+	c.report(agent, "a", identity)
+	reported := time.Now()
+	second := c.send(shared, newClaim(t, "a"))
+	c.left(second.name, "live identity")
+	c.kubectl("wait", "csr/"+second.name, "--for=condition=Approved", "--timeout=150s")
+	silent := time.Since(reported)
+	if c.issued(second); silent < 59*time.Second {
+		t.Errorf("replaced after %v", silent)
+	}
+	t.Logf("replaced after %v", silent.Round(time.Second))
+}
+
 func TestAMachineStandsForANodeThatHasNotJoined(t *testing.T) {
 	c := start(t)
 	must(t, c.InstallMachines(t.Context()))

@@ -56,12 +56,7 @@ func manifest(ca []byte, registry string) string {
 // where the other tests here disturb the writer alone.
 func TestTheAgentIsKilledAndFooledAtEveryChangingCallOfApply(t *testing.T) {
 	work := t.TempDir()
-	a := &agentTree{T: t, binary: filepath.Join(work, "node-cert-agent"), base: filepath.Join(work, "base"), dir: filepath.Join(work, "base")}
-	build := exec.Command("go", "build", "-o", a.binary, "../../cmd/node-cert-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	a := &agentTree{T: t, binary: buildAgent(t), base: filepath.Join(work, "base"), dir: filepath.Join(work, "base")}
 	first, second := testpki.NewCA("first"), testpki.NewCA("second")
 	a.put("etc/kubernetes/theirs.crt", "theirs\n")
 	a.put("etc/docker/certs.d/theirs/ca.crt", "theirs\n")
