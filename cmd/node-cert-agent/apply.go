@@ -140,11 +140,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 
 // carryOut has the service do it if one runs, or does it here.
 func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
-	own, err := w.directory()
-	if err != nil {
-		return report.Status{}, err
-	}
-	release, err := w.take(own)
+	own, release, err := w.occupy()
 	if errors.Is(err, disk.ErrLocked) {
 		if err := state.Say(own, state.Word{Applied: a}); err != nil {
 			return report.Status{}, err

@@ -53,6 +53,8 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	n.must(n.Plane.InstallShipped(n.ctx))
 	n.prepareOpenShift()
 	n.publishCA(ca)
+	good := controllerconfig.PullSecret("puller", password)
+	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, InternalRegistryPullSecret: good})
 	n.must(n.MakeToken(n.ctx, "token1"))
 	bad := func(name, content string) {
 		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Data: []byte(content), Mode: 0o600}))
@@ -73,8 +75,6 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	// What the object carries, good and bad.
 	pair := n.Plane.CA().Client("somebody")
 	keys = append(keys, n.secretsOfAKey(pair.Key)...)
-	good := controllerconfig.PullSecret("puller", password)
-	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: ca, InternalRegistryPullSecret: good})
 	n.awaitFile(pullSecret, append(slices.Clone(good), '\n'))
 	n.awaitVersion(n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(ca, pair.Key), InternalRegistryPullSecret: []byte(`{"auths":{"` + password + `":{"auth":"` + password + `"}}}`),
 		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: pair.Key}}}))
