@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 const (
@@ -135,9 +136,8 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 	trail, w := &counting{}, newWorld(t) // of which only the state directory is used
 	issued := 0
 	k := New(Options{Node: "worker-1", Dir: w, Trail: trail, Lifetime: time.Hour,
-		Credential: secret.New(fmt.Appendf(nil, "clusters: [{name: c, cluster: {server: %q, certificate-authority: %s}}]\nusers: [{name: u, user: {token: token1.0123456789abcdef}}]\n"+
-			"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", p.URL(), p.Dir()+"/pki/ca.crt")),
-		Times: Times{Retire: 100 * time.Millisecond},
+		Credential: secret.New(kubeconfigs.Token(p.URL(), p.CA().PEM(), "token1.0123456789abcdef")),
+		Times:      Times{Retire: 100 * time.Millisecond},
 		renewal: func(g *generation) time.Time {
 			if issued++; issued > renewals {
 				return g.leaf.NotAfter

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -29,10 +30,8 @@ func TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ca := filepath.Join(root, "ca.crt")
-	kubeconfig := fmt.Sprintf("clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', certificate-authority: %s}}]\nusers: [{name: u, user: {token: token1.%s}}]\n"+
-		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", ca, marked)
-	for name, text := range map[string]string{ca: string(testpki.NewCA("a")), filepath.Join(root, "etc/node-cert-agent/bootstrap.d/10.kubeconfig"): kubeconfig,
+	kubeconfig := string(kubeconfigs.Token("https://127.0.0.1:1", testpki.NewCA("a"), "token1."+marked))
+	for name, text := range map[string]string{filepath.Join(root, "etc/node-cert-agent/bootstrap.d/10.kubeconfig"): kubeconfig,
 		filepath.Join(root, "etc/node-cert-agent/config.d/site.yaml"): "apiVersion: config.node-cert-agent.io/v1alpha1\nnode: {name: a}\n"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -43,28 +43,7 @@ trust: {holdRemovals: 0s}
 `
 )
 
-// machineConfigServers is the kubeconfig that a node of OpenShift gets, with what a rewrite would lose.
-func machineConfigServers(ca []byte) []byte {
-	return fmt.Appendf(nil, `# of the first boot
-clusters:
-- cluster:
-    certificate-authority-data: %s # api-int
-    server: https://api-int.example.test:6443
-    x-unknown: {a: [1, 2]}
-  name: local
-contexts:
-- context:
-    cluster: local
-    user: kubelet
-  name: kubelet
-current-context: kubelet
-preferences: {}
-users:
-- name: kubelet
-  user:
-    token: %s
-`, base64.StdEncoding.EncodeToString(ca), nodeToken)
-}
+func machineConfigServers(ca []byte) []byte { return kubeconfigs.Node(ca, nodeToken) }
 
 // openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet is a
 // program that notes when it starts.
