@@ -232,7 +232,7 @@ func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 	c.kubectl("create", "clusterrolebinding", "others", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:bootstrap", "--group=system:nodes")
 	account := func(args ...string) *http.Client {
 		token := c.kubectl(append([]string{"create", "token", "bootstrap", "-n", "default"}, args...)...)
-		return c.bearer(strings.TrimSpace(token))
+		return c.Bearer(strings.TrimSpace(token))
 	}
 	shared := account()
 	first := newClaim(t, "a")

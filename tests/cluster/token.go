@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
@@ -24,16 +23,8 @@ func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
 	if err := p.AllowBootstrap(ctx); err != nil {
 		return err
 	}
-	return p.Apply(ctx, fmt.Appendf(nil, `apiVersion: v1
-kind: Secret
-metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
-type: bootstrap.kubernetes.io/token
-stringData:
-  token-id: %[1]s
-  token-secret: %[2]s
-  usage-bootstrap-authentication: "true"
-  auth-extra-groups: system:bootstrappers:node-cert-agent
-`, id, TokenSecret))
+	_, err := p.MakeToken(ctx, controlplane.Token{ID: id, Secret: TokenSecret, Groups: "system:bootstrappers:node-cert-agent"})
+	return err
 }
 
 // TokenSecret is the secret half of every token, a marker to be looked for where no secret belongs.

@@ -33,6 +33,8 @@ current-context: x
 // it anew would lose.
 func Node(ca []byte, token string) []byte {
 	return fmt.Appendf(nil, `# of the first boot
+apiVersion: v1
+kind: Config
 clusters:
 - cluster:
     certificate-authority-data: %s # api-int
