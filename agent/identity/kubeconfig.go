@@ -4,7 +4,6 @@ package identity
 
 import (
 	"cmp"
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -290,9 +289,6 @@ func (s section) anchored(t transport.TLSConfig, pinned bool) error {
 	}
 	return nil
 }
-
-// signs reports whether a certificate may have issued others. Those of X.509 version 1 do not say.
-func signs(c *x509.Certificate) bool { return c.IsCA && c.BasicConstraintsValid || c.Version < 3 }
 
 // credentials reads who we are.
 func (s section) credentials(c *config) (err error) {

@@ -340,11 +340,3 @@ func TestASlowConsumerGetsTheNewest(t *testing.T) {
 	}
 	b.quiet()
 }
-
-func TestEveryStateHasASentence(t *testing.T) {
-	for _, s := range []State{Connecting, Following, NoObject, Unreachable, Forbidden, Unauthorized, Overloaded} {
-		if got := s.Sentence(); got == string(s) || !strings.HasSuffix(got, ".") {
-			t.Errorf("%s: %q", s, got)
-		}
-	}
-}

@@ -122,15 +122,6 @@ type Identity struct {
 	Heartbeat time.Time
 }
 
-// Decide is Read and Judge in one, for facts that are known beforehand.
-func Decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now time.Time) Verdict {
-	c, v := Read(o, p, now)
-	if c == nil {
-		return v
-	}
-	return Judge(*c, f, p, now)
-}
-
 // Judge decides about a claim once the facts are known.
 func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
 	if !f.Access {
