@@ -209,6 +209,7 @@ func TestRefusedKubeconfigs(t *testing.T) {
 		"CAs that are none":          {where + "certificate-authority-data: " + data([]byte("geheim")), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
 		"a CA that is a leaf":        {where + "certificate-authority-data: " + data(cert), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
 		"a leaf in the file of a CA": {where + "certificate-authority: " + leaf, "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a CA without end":           {where + "certificate-authority: /dev/zero", "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
 		"a misplaced secret":         {trust, "geheim: x", "line 9: users[].user: an unknown field"},
 		"a field twice":              {trust, "token: geheim, token: geheim", "line 9: users[].user.token: given twice"},
 		"an alias":                   {trust + ", tls-server-name: &a geheim", "token: *a", "line 9: users[].user.token: aliases are not accepted"},

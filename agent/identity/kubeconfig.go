@@ -69,16 +69,25 @@ type section struct {
 
 // read is parse for a file.
 func read(path string) (config, error) {
+	data, err := readSome(path)
+	if err != nil {
+		return config{}, err
+	}
+	return parse(data, filepath.Dir(path), false)
+}
+
+// readSome reads a file, of one that is too large only so much that it can be told.
+func readSome(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return config{}, cause(err)
+		return nil, cause(err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
 	if err != nil {
-		return config{}, cause(err)
+		return nil, cause(err)
 	}
-	return parse(data, filepath.Dir(path), false)
+	return data, nil
 }
 
 // parse checks the whole file, users and clusters included that the current context does not name:
@@ -275,7 +284,7 @@ func (s section) anchored(t transport.TLSConfig, pinned bool) error {
 	ca := t.CAData
 	if t.CAFile != "" {
 		var err error
-		if ca, err = os.ReadFile(t.CAFile); err != nil {
+		if ca, err = readSome(t.CAFile); err != nil {
 			return s.fault(s.values["certificate-authority"], "certificate-authority", err.Error())
 		}
 	}

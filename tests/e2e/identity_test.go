@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -136,6 +137,40 @@ func TestFromATokenToTheFirstFile(t *testing.T) {
 		t.Errorf("core dumps are left: %s", cores)
 	}
 	n.noSecrets()
+}
+
+func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	ca := testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.Plane.AllowBootstrap(n.ctx))
+	kubectl := func(words ...string) string {
+		out, err := n.Plane.Kubectl(n.ctx, words...)
+		n.must(err)
+		return strings.TrimSpace(out)
+	}
+	kubectl("create", "serviceaccount", "joiner", "-n", "default")
+	kubectl("create", "clusterrolebinding", "joiner", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:joiner")
+	put := func(name string, data []byte) {
+		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data}))
+	}
+	put("10-serviceaccount", kubeconfigs.Token(cluster.Server, n.Plane.CA().PEM(), kubectl("create", "token", "joiner", "-n", "default")))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.awaitFile(cluster.KubeletCA, ca)
+	n.awaitRecord(audit.CredentialConsumed)
+
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("node-cert-agent", "reset")
+	file, err := n.Plane.Kubeconfig(cluster.Server, "joiner", "system:bootstrappers:node-cert-agent")
+	n.must(err)
+	data, err := os.ReadFile(file)
+	n.must(err)
+	put("20-certificate", data)
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+	n.awaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=20-certificate.kubeconfig")
 }
 
 // noSecrets looks for the token and for keys where no secret belongs.
