@@ -303,16 +303,18 @@ func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 		"10-garbage": {Data: []byte("{"), Mode: 0o600},
 		"20-exec":    {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" + cluster.TokenSecret + "]}}}]\n"), Mode: 0o600},
 		"30-open":    {Data: []byte("clusters: []\n"), Mode: 0o644},
+		"31-foreign": {Data: []byte("clusters: []\n"), Mode: 0o600},
 	} {
 		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", bad))
 	}
+	n.run("chown", "nobody", cluster.BootstrapDir+"/31-foreign.kubeconfig")
 	n.must(n.PutToken("40-good", "token1"))
 	n.must(n.StartAgent(n.ctx))
 	n.awaitApproved()
-	for _, file := range []string{"10-garbage", "20-exec", "30-open"} {
+	for _, file := range []string{"10-garbage", "20-exec", "30-open", "31-foreign"} {
 		n.awaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
 	}
-	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig" {
+	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig\n31-foreign.kubeconfig" {
 		t.Errorf("left in the bootstrap directory: %s", left)
 	}
 	n.noSecrets()
