@@ -115,8 +115,8 @@ const nobody = "node-cert-agent.invalid"
 var errUnconfined = errors.New("state object: it is not written, because this cluster would let any node write that of another: " +
 	"the policy node-cert-agent-states is missing, which takes Kubernetes 1.30 or later")
 
-// apply writes s, once it is known that the cluster confines us. A kind that the cluster does not have is
-// no error.
+// apply writes s, once it is known that the cluster confines us. It is no error if there is nothing to write
+// to.
 func (o *Object) apply(ctx context.Context, s Status) error {
 	if !o.confined {
 		code, _, err := o.patch(ctx, nobody, true, body(Status{State: s.State}, nobody, time.Time{}))
@@ -125,6 +125,8 @@ func (o *Object) apply(ctx context.Context, s Status) error {
 			return err
 		case code < 300:
 			return errUnconfined
+		case code == http.StatusNotFound:
+			return nil // the cluster does not have the kind
 		}
 		// A policy's refusal is 422. What is missing before that, such as a right, is missing for the next
 		// request as well, which says so.

@@ -142,13 +142,16 @@ func TestARefusedStateObjectIsToldOnceAndTriedAgain(t *testing.T) {
 	b.quiet()
 }
 
-func TestAClusterWithoutTheKindIsNoTrouble(t *testing.T) {
+func TestAClusterWithoutTheKindIsNoTroubleAndCostsOneRequest(t *testing.T) {
 	b := newBoard(t)
+	b.dry.Store(http.StatusNotFound)
 	b.object.Publish(report.Status{State: "a"})
-	b.wants("a", 404)
 	b.pass(10 * time.Second)
 	b.clock.AwaitTimers(1)
 	b.quiet()
+	b.dry.Store(http.StatusUnprocessableEntity) // it has come
+	b.object.Publish(report.Status{State: "b"})
+	b.wants("b", 200)
 }
 
 func TestWhereAnyNodeCouldWriteForAnyOtherNothingIsWritten(t *testing.T) {
