@@ -60,12 +60,6 @@ func Usages() []string { return []string{"digital signature", "client auth"} }
 // User is the name by which the API server knows the agent of a node.
 func User(node string) string { return UserPrefix + node }
 
-// NodeOf is the node whose agent a user is; it is false for everybody else.
-func NodeOf(user string) (string, bool) {
-	node, ok := strings.CutPrefix(user, UserPrefix)
-	return node, ok && validNode(node)
-}
-
 // Request is what a request asks for.
 type Request struct {
 	// Node is the node whose identity is asked for.

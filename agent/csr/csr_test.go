@@ -183,15 +183,6 @@ func TestTheNameFollowsTheContent(t *testing.T) {
 	}
 }
 
-func TestUsersAreNodes(t *testing.T) {
-	for user, want := range map[string]string{User("a"): "a", "a": "", UserPrefix: "", User("A"): "", "system:node:a": ""} {
-		node, ok := NodeOf(user)
-		if ok != (want != "") || ok && node != want {
-			t.Errorf("%s is the node %q, %v", user, node, ok)
-		}
-	}
-}
-
 // hostile are requests as a stranger might send them: well-formed in their encoding and strange in what
 // they hold, or the other way round.
 func hostile(t testing.TB) map[string][]byte {

@@ -31,12 +31,26 @@ func numberOf(b []byte) (int64, error) {
 	return n, err
 }
 
-// rotate replaces 25 files again and again, in directories of their own and together in one, while
-// others read them in a tight loop. Whoever looks must find a version, whole, and neither older than
+// look reads a target as its consumer does. Of a file in which only a part is ours, the rest has to be there.
+func look(at Target) ([]byte, error) {
+	b, err := os.ReadFile(at.Path)
+	if at.Part == nil || err != nil {
+		return b, err
+	}
+	part, whole := bytes.CutPrefix(b, []byte("token|"))
+	part, end := bytes.CutSuffix(part, []byte("|token"))
+	if !whole || !end {
+		return nil, fmt.Errorf("%d bytes of what is not ours and no more", len(b))
+	}
+	return part, nil
+}
+
+// rotate replaces 25 files again and again, in directories of their own and together in one, and a part of
+// one more, while others read them in a tight loop. Whoever looks must find a version, whole, and neither older than
 // the last commit that ended nor newer than the last that began.
 func rotate(t *testing.T, rotations int64) (looks int64) {
 	t.Helper()
-	dir := files{"etc/": "", "certs.d/": "", "real/": ""}.make(t)
+	dir := files{"etc/config": "token|version 0|token", "certs.d/": "", "real/": ""}.make(t)
 	var targets []Target
 	for i := range 21 {
 		targets = append(targets, target(t, filepath.Join(dir, registries), fmt.Sprintf("r%d.example:5000", i)))
@@ -44,6 +58,7 @@ func rotate(t *testing.T, rotations int64) (looks int64) {
 	for _, name := range []string{"kubelet-ca.crt", "ca.crt", "bundle.pem", "anchors.crt"} {
 		targets = append(targets, target(t, filepath.Join(dir, "etc", name), ""))
 	}
+	targets = append(targets, inPart(dir, "etc/config"))
 	tree := open(t, "/")
 	var begun, ended atomic.Int64
 	publish := func(n int64) {
@@ -75,7 +90,7 @@ func rotate(t *testing.T, rotations int64) (looks int64) {
 				default:
 				}
 				oldest := ended.Load()
-				b, err := os.ReadFile(targets[i%len(targets)].Path)
+				b, err := look(targets[i%len(targets)])
 				if err == nil {
 					var n int64
 					if n, err = numberOf(b); err == nil && (n < oldest || n > begun.Load()) {

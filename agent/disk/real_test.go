@@ -181,6 +181,24 @@ func TestAReaderFindsOldOrNewThroughThousandsOfRotations(t *testing.T) {
 	t.Logf("%d looks in %d rotations of 25 files", looks, rotations)
 }
 
+func TestAPrivateFileOfAnotherUserIsRefused(t *testing.T) {
+	dir := files{"private/a.x": "theirs", "private/b.x": "ours"}.make(t)
+	private := filepath.Join(dir, "private")
+	if err := errors.Join(os.Chmod(private, 0o700), os.Chmod(private+"/a.x", 0o600), os.Chmod(private+"/b.x", 0o600), os.Chown(private+"/a.x", 1001, 0)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(t, "/").Private(private, ".x")
+	if err != nil || len(got) != 2 || got[0].Refused != "belongs to uid 1001, want 0" || got[0].Data != nil || string(got[1].Data) != "ours" {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if err := os.Chown(private, 1001, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, "/").Private(private, ".x"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1001") {
+		t.Errorf("a directory of another user: %v", err)
+	}
+}
+
 func TestADirectoryThatKeepsTheWriterOutIsToldBeforeAnythingFails(t *testing.T) {
 	dir := files{"certs.d/theirs/ca.crt": "theirs", "certs.d/empty/": "", "certs.d/shared/ca.crt": "theirs"}.make(t)
 	var errs []error

@@ -19,7 +19,7 @@ func (k *Keeper) active(ctx context.Context) move {
 		reason = ""
 	}
 	if !now.Before(k.probe) {
-		m, h := k.prober(ctx)
+		m, h := k.examine(ctx)
 		if h == refuted {
 			return m
 		}
@@ -79,8 +79,8 @@ const (
 	unverified // no CA that is known verifies the server
 )
 
-// prober asks on a fresh connection whether the identity holds, and says where that leads.
-func (k *Keeper) prober(ctx context.Context) (move, health) {
+// examine asks on a fresh connection whether the identity holds, and says where that leads.
+func (k *Keeper) examine(ctx context.Context) (move, health) {
 	now := k.opt.Clock.Now()
 	k.probe = now.Add(k.opt.Times.Probe)
 	l, err := k.open(k.current)
@@ -148,7 +148,7 @@ func (k *Keeper) expired() bool { return k.opt.Clock.Now().After(k.current.leaf.
 // suspect decides whether the identity is lost. It stays in use: some API server may still know it.
 func (k *Keeper) suspect(ctx context.Context) move {
 	since := k.doubt
-	m, h := k.prober(ctx)
+	m, h := k.examine(ctx)
 	if h == refuted && doubted(since, k.opt.Clock.Now(), k.current.leaf.NotAfter, k.opt.Times.SuspectAfter) {
 		k.renewing, k.looked = false, time.Time{}
 		return move{NoCredential, m.reason, 0}

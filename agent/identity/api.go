@@ -10,13 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 const (
@@ -26,8 +24,6 @@ const (
 	maxAnswer = 1 << 20
 	// maxMessage bounds, in bytes, what is quoted of a server's message.
 	maxMessage = 256
-	// maxRetryAfter bounds what a server may ask for: more would look like an agent that is dead.
-	maxRetryAfter = 5 * time.Minute
 )
 
 // answer is what came of one request. Status 0 means that no answer came.
@@ -132,19 +128,19 @@ func (p api) ask(ctx context.Context, l *link, method, path string, body *object
 	req.Header.Set("Content-Type", "application/json")
 	res, err := newClient(l.rt).Do(req)
 	if err != nil {
-		return answer{reason: network(err), untrusted: untrusted(err)}
+		return answer{reason: reply.Fact(err), untrusted: untrusted(err)}
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return answer{reason: network(err)}
+		return answer{reason: reply.Fact(err)}
 	}
 	return p.read(res, data)
 }
 
 // read makes an answer of what came.
 func (p api) read(res *http.Response, data []byte) answer {
-	a := answer{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"), p.clock.Now())}
+	a := answer{status: res.StatusCode, after: reply.RetryAfter(res.Header, p.clock.Now())}
 	a.date, _ = http.ParseTime(res.Header.Get("Date"))
 	var o object
 	malformed := json.Unmarshal(data, &o)
@@ -178,37 +174,10 @@ func (p api) read(res *http.Response, data []byte) answer {
 	return a
 }
 
-// retryAfter reads RFC 9110 section 10.2.3: seconds or a date.
-func retryAfter(s string, now time.Time) time.Duration {
-	var d time.Duration
-	if n, err := strconv.Atoi(s); err == nil {
-		d = time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
-	} else if t, err := http.ParseTime(s); err == nil {
-		d = t.Sub(now)
-	}
-	return min(max(d, 0), maxRetryAfter)
-}
-
 // untrusted recognises that a server was refused because no known CA verifies it.
 func untrusted(err error) bool {
 	var u x509.UnknownAuthorityError
 	return errors.As(err, &u)
-}
-
-// network is the fact in a network error, without what differs from try to try.
-func network(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
-		err = u.Err
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		if op.Addr != nil {
-			return op.Op + " " + op.Addr.String() + ": " + op.Err.Error()
-		}
-		return op.Op + ": " + op.Err.Error()
-	}
-	return err.Error()
 }
 
 // request is what asks for a certificate for a pending key, under the name that is its digest.

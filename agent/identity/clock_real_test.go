@@ -7,7 +7,6 @@ package identity
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 // wrong is a host's clock that is off by so much.
@@ -42,7 +42,7 @@ func hourOld(ctx context.Context, t *testing.T) (*controlplane.Plane, string) {
 	for _, step := range []func(context.Context) error{p.InstallCRD, p.AllowAgents, p.AllowBootstrap} {
 		must(t, step(ctx))
 	}
-	must(t, p.Apply(ctx, []byte(token)))
+	makeToken(ctx, t, p)
 	u, err := url.Parse(p.URL())
 	must(t, err)
 	return p, "https://localhost:" + u.Port()
@@ -57,8 +57,7 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			trail, w := &counting{}, newWorld(t) // of which only the state directory is used
 			o := Options{Node: "worker-" + strings.ReplaceAll(sentence, " ", "-"), Dir: w, Trail: trail, Lifetime: time.Hour, Clock: wrong(off),
-				Credential: secret.New(fmt.Appendf(nil, "clusters: [{name: c, cluster: {server: %q, certificate-authority: %s}}]\nusers: [{name: u, user: {token: token1.0123456789abcdef}}]\n"+
-					"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", server, p.Dir()+"/pki/ca.crt"))}
+				Credential: secret.New(kubeconfigs.Token(server, p.CA().PEM(), bearer))}
 			for life := range 2 { // the second begins with the identity of the first, and renews it at once
 				ctx, stop := context.WithCancel(ctx)
 				if life == 1 {

@@ -13,7 +13,7 @@ import (
 // State is what is known of the identity. Its text is a word or two, for status and records.
 type State string
 
-// The states of design section 9. Requesting, Pending and Proving are the three parts of getting a
+// The states. Requesting, Pending and Proving are the three parts of getting a
 // certificate; while one that still works is being replaced, they show as Renewing.
 const (
 	NoCredential State = "no credential"

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // clusterInfoPath is where kubeadm publishes a cluster's CAs for everybody, credentials or not.
@@ -84,7 +85,7 @@ func (p api) look(ctx context.Context, c cluster) (found []*x509.Certificate, er
 	}
 	res, err := newClient(l.rt).Do(req)
 	if err != nil {
-		return nil, errors.New(network(err))
+		return nil, errors.New(reply.Fact(err))
 	}
 	defer res.Body.Close()
 	if res.TLS != nil {

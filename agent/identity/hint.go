@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -41,12 +42,7 @@ func parseHint(text []byte) (h hint, err error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return hint{}, errors.New("has a server that is not https://host[:port][/path]")
 	}
-	for _, c := range authorities(h.CA) {
-		if c.IsCA && c.BasicConstraintsValid {
-			return h, nil
-		}
-	}
-	if len(h.CA) > 0 {
+	if len(h.CA) > 0 && !slices.ContainsFunc(authorities(h.CA), signs) {
 		return hint{}, errors.New("has certificateAuthorityData without a CA")
 	}
 	return h, nil

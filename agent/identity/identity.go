@@ -57,8 +57,7 @@ func FromKubeconfig(path string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: its certificates or key cannot be used: %v", path, err)
 	}
-	return &Identity{config: c, server: c.server, client: &http.Client{Transport: rt,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+	return &Identity{config: c, server: c.server, client: newClient(rt)}, nil
 }
 
 // Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed

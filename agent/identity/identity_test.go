@@ -184,7 +184,8 @@ func TestARenewedCertificateIsUsedForTheNextConnection(t *testing.T) {
 func TestRefusedKubeconfigs(t *testing.T) {
 	_, ca := server(t)
 	cert, key := pair(t, "n")
-	where := "server: 'https://x', "
+	where, leaf := "server: 'https://x', ", filepath.Join(t.TempDir(), "leaf")
+	save(t, leaf, cert)
 	trust := where + "certificate-authority-data: " + data(ca)
 	for sentence, c := range map[string]struct{ cluster, user, want string }{
 		"exec":                      {trust, "token: geheim, exec: {command: geheim}", "line 9: users[].user.exec: running a program is not accepted; " + acceptedCredentials},
@@ -205,13 +206,16 @@ func TestRefusedKubeconfigs(t *testing.T) {
 		"data that is none":         {trust, "client-key-data: geheim!", "line 9: users[].user.client-key-data: not base64"},
 		"a certificate that is none": {trust, "client-certificate-data: " + data([]byte("geheim")) + ", client-key-data: " + data(key),
 			"its certificates or key cannot be used: tls: failed to find any PEM data in certificate input"},
-		"CAs that are none":    {where + "certificate-authority-data: " + data([]byte("geheim")), "token: geheim", "its certificates or key cannot be used: unable to load root certificates: unable to parse bytes as PEM block"},
-		"a misplaced secret":   {trust, "geheim: x", "line 9: users[].user: an unknown field"},
-		"a field twice":        {trust, "token: geheim, token: geheim", "line 9: users[].user.token: given twice"},
-		"an alias":             {trust + ", tls-server-name: &a geheim", "token: *a", "line 9: users[].user.token: aliases are not accepted"},
-		"a list as a token":    {trust, "token: [geheim]", "line 9: users[].user.token: not a string"},
-		"a strange proxy":      {trust + ", proxy-url: 'ftp://geheim'", "token: geheim", "line 6: clusters[].cluster.proxy-url: accepted is http://, https:// or socks5:// with a host"},
-		"text that is no YAML": {trust, "token: 'geheim", "not YAML, line 9"},
+		"CAs that are none":          {where + "certificate-authority-data: " + data([]byte("geheim")), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a CA that is a leaf":        {where + "certificate-authority-data: " + data(cert), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a leaf in the file of a CA": {where + "certificate-authority: " + leaf, "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a CA without end":           {where + "certificate-authority: /dev/zero", "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a misplaced secret":         {trust, "geheim: x", "line 9: users[].user: an unknown field"},
+		"a field twice":              {trust, "token: geheim, token: geheim", "line 9: users[].user.token: given twice"},
+		"an alias":                   {trust + ", tls-server-name: &a geheim", "token: *a", "line 9: users[].user.token: aliases are not accepted"},
+		"a list as a token":          {trust, "token: [geheim]", "line 9: users[].user.token: not a string"},
+		"a strange proxy":            {trust + ", proxy-url: 'ftp://geheim'", "token: geheim", "line 6: clusters[].cluster.proxy-url: accepted is http://, https:// or socks5:// with a host"},
+		"text that is no YAML":       {trust, "token: 'geheim", "not YAML, line 9"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			path := kubeconfig(t, c.cluster, c.user)

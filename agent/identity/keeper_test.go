@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -258,6 +259,40 @@ func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
 	}
 	if w.pass(k, 3*time.Hour); w.records(audit.CredentialRefused) != 3 {
 		t.Error("a refusal is on record more than once")
+	}
+}
+
+func TestNothingIsSentWithAFileThatIsRefused(t *testing.T) {
+	for sentence, change := range map[string]func(w *world, good string) string{
+		"exec": func(_ *world, s string) string {
+			return strings.Replace(s, "{token:", "{exec: {command: x}, token:", 1)
+		},
+		"auth-provider": func(_ *world, s string) string {
+			return strings.Replace(s, "{token:", "{auth-provider: {name: x}, token:", 1)
+		},
+		"a server that is not verified": func(_ *world, s string) string {
+			return strings.Replace(s, "{server:", "{insecure-skip-tls-verify: true, server:", 1)
+		},
+		"a CA that is none": func(w *world, _ string) string {
+			return string(kubeconfigs.Token(w.server.URL, w.ca.Client("somebody").Cert, "good"))
+		},
+		"no YAML": func(_ *world, s string) string { return s + "'" },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t)
+			f := w.file("10-bad", "good")
+			changed := change(w, string(f.Content.Reveal()))
+			if changed == string(f.Content.Reveal()) {
+				t.Fatal("nothing is wrong with it")
+			}
+			f.Content = testFile(changed)
+			w.files = []File{f}
+			k := w.keeper()
+			w.pass(k, time.Hour)
+			if k.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 || !strings.HasPrefix(k.reason, "10-bad: ") {
+				t.Errorf("%s: %q; %d requests, %d records", k.state, k.reason, w.tokened, w.records(audit.CredentialRefused))
+			}
+		})
 	}
 }
 

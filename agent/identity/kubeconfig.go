@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -68,16 +69,25 @@ type section struct {
 
 // read is parse for a file.
 func read(path string) (config, error) {
+	data, err := readSome(path)
+	if err != nil {
+		return config{}, err
+	}
+	return parse(data, filepath.Dir(path), false)
+}
+
+// readSome reads a file, of one that is too large only so much that it can be told.
+func readSome(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return config{}, cause(err)
+		return nil, cause(err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
 	if err != nil {
-		return config{}, cause(err)
+		return nil, cause(err)
 	}
-	return parse(data, filepath.Dir(path), false)
+	return data, nil
 }
 
 // parse checks the whole file, users and clusters included that the current context does not name:
@@ -245,8 +255,8 @@ func (s section) trust(c *config, pinned bool) error {
 	if c.transport.TLS.CAData, c.transport.TLS.CAFile, err = s.content("certificate-authority"); err != nil {
 		return err
 	}
-	if !c.transport.HasCA() && !pinned {
-		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
+	if err := s.anchored(c.transport.TLS, pinned); err != nil {
+		return err
 	}
 	if c.transport.TLS.ServerName, err = s.text("tls-server-name"); err != nil {
 		return err
@@ -265,6 +275,27 @@ func (s section) trust(c *config, pinned bool) error {
 		return s.fault(s.values["proxy-url"], "proxy-url", "accepted is http://, https:// or socks5:// with a host")
 	}
 	c.transport.Proxy, c.proxy = http.ProxyURL(u), proxy
+	return nil
+}
+
+// anchored makes sure that something stated can verify a server. A server's own certificate in the place of
+// its CA would do so until it is renewed, and lock us out then.
+func (s section) anchored(t transport.TLSConfig, pinned bool) error {
+	ca := t.CAData
+	if t.CAFile != "" {
+		var err error
+		if ca, err = readSome(t.CAFile); err != nil {
+			return s.fault(s.values["certificate-authority"], "certificate-authority", err.Error())
+		}
+	}
+	switch stated := cmp.Or(s.values["certificate-authority-data"], s.values["certificate-authority"]); {
+	case len(t.CAData) == 0 && t.CAFile == "" && pinned:
+		return nil
+	case len(t.CAData) == 0 && t.CAFile == "":
+		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
+	case !slices.ContainsFunc(authorities(ca), signs):
+		return s.fault(stated, "certificate-authority", "holds no CA")
+	}
 	return nil
 }
 

@@ -40,7 +40,7 @@ func (p pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf
 	for _, c := range presented {
 		switch {
 		case !p.match(c) || seen[string(c.Raw)]:
-		case c.IsCA && c.BasicConstraintsValid:
+		case signs(c):
 			cas = append(cas, c)
 		default:
 			leaf = true
@@ -49,6 +49,9 @@ func (p pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf
 	}
 	return cas, leaf
 }
+
+// signs reports whether a certificate may have issued others. Those of X.509 version 1 do not say.
+func signs(c *x509.Certificate) bool { return c.IsCA && c.BasicConstraintsValid || c.Version < 3 }
 
 // authorities parses the certificates in PEM, as far as they can be used.
 func authorities(data []byte) (out []*x509.Certificate) {

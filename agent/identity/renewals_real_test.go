@@ -17,27 +17,19 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 const (
 	renewals = 200
 	bound    = 5 * time.Minute
+	bearer   = "token1.0123456789abcdef"
 	csrPath  = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-
-	token = `apiVersion: v1
-kind: Secret
-metadata: {name: bootstrap-token-token1, namespace: kube-system}
-type: bootstrap.kubernetes.io/token
-stringData:
-  token-id: token1
-  token-secret: 0123456789abcdef
-  usage-bootstrap-authentication: "true"
-  auth-extra-groups: system:bootstrappers:node-cert-agent
-`
 )
 
 func must(t *testing.T, err error) {
@@ -45,6 +37,14 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// makeToken makes the token bearer.
+func makeToken(ctx context.Context, t *testing.T, p *controlplane.Plane) {
+	t.Helper()
+	id, secret, _ := strings.Cut(bearer, ".")
+	_, err := p.MakeToken(ctx, controlplane.Token{ID: id, Secret: secret, Groups: csr.BootstrapGroup})
+	must(t, err)
 }
 
 // plane is a control plane with the object and a token.
@@ -56,7 +56,7 @@ func plane(ctx context.Context, t *testing.T) (*controlplane.Plane, controllerco
 	must(t, p.InstallCRD(ctx))
 	must(t, p.AllowAgents(ctx))
 	must(t, p.AllowBootstrap(ctx))
-	must(t, p.Apply(ctx, []byte(token)))
+	makeToken(ctx, t, p)
 	store := controllerconfig.Store{API: controllerconfig.Small, URL: p.URL(), Client: p.AdminClient()}
 	_, err = store.Create(ctx, controllerconfig.Spec{})
 	must(t, err)
@@ -135,9 +135,8 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 	trail, w := &counting{}, newWorld(t) // of which only the state directory is used
 	issued := 0
 	k := New(Options{Node: "worker-1", Dir: w, Trail: trail, Lifetime: time.Hour,
-		Credential: secret.New(fmt.Appendf(nil, "clusters: [{name: c, cluster: {server: %q, certificate-authority: %s}}]\nusers: [{name: u, user: {token: token1.0123456789abcdef}}]\n"+
-			"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n", p.URL(), p.Dir()+"/pki/ca.crt")),
-		Times: Times{Retire: 100 * time.Millisecond},
+		Credential: secret.New(kubeconfigs.Token(p.URL(), p.CA().PEM(), bearer)),
+		Times:      Times{Retire: 100 * time.Millisecond},
 		renewal: func(g *generation) time.Time {
 			if issued++; issued > renewals {
 				return g.leaf.NotAfter

@@ -18,7 +18,7 @@ import (
 // noCredential waits for somebody as whom to ask.
 func (k *Keeper) noCredential(ctx context.Context) move {
 	if k.current != nil {
-		if m, h := k.prober(ctx); h == holds {
+		if m, h := k.examine(ctx); h == holds {
 			return m
 		}
 	}
@@ -119,7 +119,7 @@ func (k *Keeper) forget() error {
 // waiting looks at the request. However long the approver stays away, it is the same object.
 func (k *Keeper) waiting(ctx context.Context) move {
 	if k.current != nil && !k.renewing && !k.moving && !k.opt.Clock.Now().Before(k.probe) {
-		if m, h := k.prober(ctx); h == holds {
+		if m, h := k.examine(ctx); h == holds {
 			return m // it was an API server that was behind
 		}
 	}

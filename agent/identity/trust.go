@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // Trust has the API server verified with these CAs too, from now on and on fresh connections: the
@@ -58,10 +59,10 @@ func verify(ctx context.Context, c config, bundle []byte) (why string, err error
 	}
 	res, err := newClient(l.rt).Do(req)
 	if untrusted(err) {
-		return network(err), nil
+		return reply.Fact(err), nil
 	}
 	if err != nil {
-		return "", errors.New(network(err))
+		return "", errors.New(reply.Fact(err))
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
 	_ = res.Body.Close()

@@ -28,6 +28,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -106,11 +107,7 @@ func serving(a *testpki.Authority) testpki.Pair {
 
 // file is a bootstrap file with a token.
 func (w *world) file(name, token string) File {
-	return File{Name: name, Digest: name + " " + token, Content: secret.New(fmt.Appendf(nil, `clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, w.server.URL, base64.StdEncoding.EncodeToString(w.ca.PEM()), token))}
+	return File{Name: name, Digest: name + " " + token, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
 }
 
 // sign approves and issues what was asked for.

@@ -12,7 +12,7 @@ import (
 
 // Carry is d together with what before asked for and d no longer says anything usable about: single
 // files whose field is empty, missing or refused, lists that are, and refused entries of lists. The
-// last good content stays in force for them (law 4 of the design), which means that drift of it is
+// last good content stays in force for them (docs/rationale.md), which means that drift of it is
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
 // carried: that is how a registry is removed. The object of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
@@ -42,7 +42,7 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 		entries = append(entries, e)
 	}
 	d.Entries, d.Refused = entries, slices.Clone(d.Refused)
-	d.sort()
+	d.Sort()
 	if d.Partial {
 		d.Object = before.Object
 	}
@@ -62,12 +62,12 @@ func (d Desired) With(second Desired) Desired {
 		}
 		d.Listed[id] = listed
 	}
-	d.sort()
+	d.Sort()
 	return d
 }
 
-// sort puts entries and refusals in row order and then by name.
-func (d *Desired) sort() {
+// Sort puts entries and refusals in row order and then by name.
+func (d *Desired) Sort() {
 	order := RowIDs()
 	compare := func(a, b Key) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Row), slices.Index(order, b.Row)), cmp.Compare(a.Name, b.Name))

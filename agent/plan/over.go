@@ -41,6 +41,6 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 			out.Refused = append(out.Refused, r)
 		}
 	}
-	out.sort()
+	out.Sort()
 	return out
 }

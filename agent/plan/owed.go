@@ -75,8 +75,8 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) I
 	return in
 }
 
-// Owed derives from disk, memory and systemd whether a unit must load its inputs again (law 6 of the
-// design). Nothing here remembers that a reload was asked for: killed at any point, the agent comes
+// Owed derives from disk, memory and systemd whether a unit must load its inputs again.
+// Nothing here remembers that a reload was asked for: killed at any point, the agent comes
 // to the same answer. known is false when there is no memory of the unit at all.
 //
 // A unit that runs since before its inputs last changed, and is not known to have loaded them, owes

@@ -134,7 +134,8 @@ func (p Plan) ByRow() []Plan {
 
 // Queries lists the files that a decision about d needs to know: every desired one and every one
 // that we own, as far as the host's table has a place for it: the administrator may have changed the
-// table since, and the writer refuses a request with a key that it does not know. known gives the digest that each file is expected to have.
+// table since, and the writer refuses a request with a key that it does not know. known gives the digest
+// that each file is expected to have.
 func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
 	keys := make(map[Key]bool, len(d.Entries)+len(m.Owned))
 	for _, e := range d.Entries {
@@ -170,7 +171,6 @@ func CompareKeys(a, b Key) int {
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
 	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Holds),
-
 		keys: make(map[Key]bool, len(in.Desired.Entries)), paths: make(map[string]bool, len(in.Desired.Entries))}
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)

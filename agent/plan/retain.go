@@ -12,7 +12,7 @@ import (
 
 // retain gives what the file shall have now: what the object asks for, and after it the certificates
 // on disk that the object does not publish and that may not go yet. Bundles grow at once and shrink
-// slowly (law 7 of the design): whoever is at the other end of a connection may be slower than we.
+// slowly: whoever is at the other end of a connection may be slower than we.
 func (c *computation) retain(row Row, e Entry, disk pki.Content) Entry {
 	if row.byFingerprint() || len(e.Certs) == 0 {
 		return e // the file goes or stays as a whole; or it is no bundle

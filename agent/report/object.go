@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // ObjectOptions say how the node's state object is written.
@@ -37,10 +39,12 @@ type ObjectOptions struct {
 
 // Object keeps nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a
 // report and nothing depends on it: it never holds up the loop, writes only when something changed or
-// the heartbeat is due, and takes no answer for an order.
+// the heartbeat is due, and takes no answer for an order. It writes nothing where the cluster would let it
+// write for another node.
 type Object struct {
-	opt    ObjectOptions
-	newest chan Status
+	opt      ObjectOptions
+	newest   chan Status
+	confined bool // the cluster was seen to refuse a write for another node
 }
 
 // NewObject makes an Object; Run makes it work.
@@ -105,30 +109,60 @@ func (o *Object) retry(s Status) {
 	}
 }
 
-// apply is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
-// documentation. A kind that the cluster does not have is no error.
+// nobody is the name of no node.
+const nobody = "node-cert-agent.invalid"
+
+var errUnconfined = errors.New("state object: it is not written, because this cluster would let any node write that of another: " +
+	"the policy node-cert-agent-states is missing, which takes Kubernetes 1.30 or later")
+
+// apply writes s, once it is known that the cluster confines us. It is no error if there is nothing to write
+// to.
 func (o *Object) apply(ctx context.Context, s Status) error {
-	u := o.opt.Server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", o.opt.Node)
-	u.RawQuery = url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}.Encode()
+	if !o.confined {
+		code, _, err := o.patch(ctx, nobody, true, body(Status{State: s.State}, nobody, time.Time{}))
+		switch {
+		case err != nil:
+			return err
+		case code < 300:
+			return errUnconfined
+		case code == http.StatusNotFound:
+			return nil // the cluster does not have the kind
+		}
+		// A policy's refusal is 422. What is missing before that, such as a right, is missing for the next
+		// request as well, which says so.
+		o.confined = code == http.StatusUnprocessableEntity
+	}
+	code, message, err := o.patch(ctx, o.opt.Node, false, body(s, o.opt.Node, o.opt.Now()))
+	if err != nil || code < 300 || code == http.StatusNotFound {
+		return err
+	}
+	return fmt.Errorf("state object: the server answered %d %s", code, plan.Printable(message))
+}
+
+// patch is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
+// documentation.
+func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []byte) (code int, message string, err error) {
+	u := o.opt.Server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", name)
+	query := url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}
+	if dryRun {
+		query.Set("dryRun", "All")
+	}
+	u.RawQuery = query.Encode()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u.String(), bytes.NewReader(body(s, o.opt.Node, o.opt.Now())))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u.String(), bytes.NewReader(object))
 	if err != nil {
-		return fmt.Errorf("state object: %v", err)
+		return 0, "", fmt.Errorf("state object: %v", err)
 	}
 	req.Header.Set("Content-Type", "application/apply-patch+yaml")
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 	res, err := o.opt.Client.Do(req)
 	if err != nil {
-		return fmt.Errorf("state object: %v", err)
+		return 0, "", fmt.Errorf("state object: %s", reply.Fact(err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
-	switch {
-	case res.StatusCode < 300 || res.StatusCode == http.StatusNotFound:
-		return nil
-	}
 	var status struct{ Message string }
 	_ = json.Unmarshal(answer, &status)
-	return fmt.Errorf("state object: the server answered %d %s", res.StatusCode, plan.Printable(status.Message))
+	return res.StatusCode, status.Message, nil
 }

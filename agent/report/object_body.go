@@ -13,6 +13,7 @@ import (
 const (
 	maxReason = 256
 	maxFiles  = 1024
+	maxHeld   = 1024
 )
 
 type stateObject struct {
@@ -39,6 +40,7 @@ type stateSpec struct {
 	} `json:"counts"`
 	EarliestExpiry time.Time      `json:"earliestExpiry,omitzero"`
 	Files          []stateFile    `json:"files,omitempty"`
+	Held           []stateHeld    `json:"held,omitempty"`
 	Owed           []stateOwed    `json:"owed,omitempty"`
 	Breaker        *stateBreaker  `json:"breaker,omitempty"`
 	Identity       *stateIdentity `json:"identity,omitempty"`
@@ -64,6 +66,14 @@ type stateFile struct {
 	EarliestExpiry time.Time   `json:"earliestExpiry,omitzero"`
 	// Use is left out while it may still change by itself.
 	Use plan.Liveness `json:"use,omitempty"`
+}
+
+type stateHeld struct {
+	Row         string    `json:"row"`
+	Name        string    `json:"name,omitempty"`
+	Certificate string    `json:"certificate,omitempty"`
+	Until       time.Time `json:"until,omitzero"`
+	Reason      string    `json:"reason,omitempty"`
 }
 
 type stateOwed struct {
@@ -111,8 +121,10 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 			o.Spec.Breaker = &stateBreaker{Unit: u.Name, Since: u.BreakerOpened.Truncate(time.Second), Reason: cut(u.Reason)}
 		}
 	}
-	o.Spec.Counts.Held = len(s.Held)
-	o.Spec.Counts.Files, o.Spec.Counts.Owed = len(s.Files), len(o.Spec.Owed)
+	for _, h := range s.Held[:min(len(s.Held), maxHeld)] {
+		o.Spec.Held = append(o.Spec.Held, stateHeld{Row: string(h.Row), Name: h.Name, Certificate: h.Fingerprint, Until: h.Until, Reason: cut(h.Reason)})
+	}
+	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Owed = len(s.Files), len(s.Held), len(o.Spec.Owed)
 	b, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // strings, numbers and times always encode

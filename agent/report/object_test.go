@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +20,15 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
+const ownPath = "/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/n1"
+
 // board is an API server that takes state objects and answers as it is told.
 type board struct {
 	t       *testing.T
 	clock   *agenttest.Clock
 	answers chan int
+	// dry is the answer to a dry run, which is a write for another node.
+	dry     atomic.Int64
 	got     chan string
 	trouble chan error
 	object  *report.Object
@@ -30,12 +36,17 @@ type board struct {
 
 func newBoard(t *testing.T) *board {
 	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10), trouble: make(chan error, 10)}
+	b.dry.Store(http.StatusUnprocessableEntity)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var o struct {
 			Spec struct{ State, Heartbeat string }
 		}
 		_ = json.Unmarshal(body, &o)
+		if r.URL.Query().Get("dryRun") != "" && r.URL.Path != ownPath {
+			w.WriteHeader(int(b.dry.Load()))
+			return
+		}
 		b.got <- fmt.Sprint(r.Method, " ", r.URL, " ", r.Header.Get("Content-Type"), " ", o.Spec.State, " ", o.Spec.Heartbeat)
 		w.WriteHeader(<-b.answers)
 		_, _ = io.WriteString(w, `{"message":"no\nway"}`)
@@ -58,7 +69,7 @@ func (b *board) wants(state string, code int) {
 	b.answers <- code
 	select {
 	case got := <-b.got:
-		want := "PATCH /apis/node-cert-agent.io/v1alpha1/nodecertificatestates/n1?fieldManager=node-cert-agent&force=true application/apply-patch+yaml " +
+		want := "PATCH " + ownPath + "?fieldManager=node-cert-agent&force=true application/apply-patch+yaml " +
 			state + " " + b.clock.Now().Format(time.RFC3339)
 		if got != want {
 			b.t.Fatalf("sent %s\nwant %s", got, want)
@@ -131,11 +142,39 @@ func TestARefusedStateObjectIsToldOnceAndTriedAgain(t *testing.T) {
 	b.quiet()
 }
 
-func TestAClusterWithoutTheKindIsNoTrouble(t *testing.T) {
+func TestAClusterWithoutTheKindIsNoTroubleAndCostsOneRequest(t *testing.T) {
 	b := newBoard(t)
+	b.dry.Store(http.StatusNotFound)
 	b.object.Publish(report.Status{State: "a"})
-	b.wants("a", 404)
 	b.pass(10 * time.Second)
 	b.clock.AwaitTimers(1)
 	b.quiet()
+	b.dry.Store(http.StatusUnprocessableEntity) // it has come
+	b.object.Publish(report.Status{State: "b"})
+	b.wants("b", 200)
+}
+
+func TestWhereAnyNodeCouldWriteForAnyOtherNothingIsWritten(t *testing.T) {
+	b := newBoard(t)
+	b.dry.Store(http.StatusCreated)
+	b.object.Publish(report.Status{State: "a"})
+	if err := <-b.trouble; !strings.Contains(err.Error(), "the policy node-cert-agent-states is missing") {
+		t.Errorf("told %v", err)
+	}
+	b.pass(20 * time.Second)
+	b.clock.AwaitTimers(2)
+	b.quiet()
+	b.dry.Store(http.StatusUnprocessableEntity) // the policy has come
+	b.clock.Move(40 * time.Second)
+	b.wants("a", 200)
+}
+
+func TestWithoutTheRightToWriteThatIsWhatIsTold(t *testing.T) {
+	b := newBoard(t)
+	b.dry.Store(http.StatusForbidden)
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 403)
+	if err := <-b.trouble; !strings.Contains(err.Error(), "the server answered 403") {
+		t.Errorf("told %v", err)
+	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // feed gives one field to every row that takes from the ConfigMap.
-func (d *decoder) feed(o *Object, f Field) {
+func (o *Object) feed(f Field) {
 	if o.Fields == nil {
 		o.Fields = make(map[plan.RowID]Field)
 	}
@@ -39,7 +39,7 @@ func (d *decoder) keys(o *Object, binary bool) error {
 		} else {
 			f.Data, f.Reason, err = d.words(last)
 		}
-		d.feed(o, f)
+		o.feed(f)
 		return err
 	})
 }

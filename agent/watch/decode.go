@@ -231,7 +231,7 @@ func (d *decoder) object(e *event) error {
 		return d.json.SkipValue()
 	})
 	if d.key != "" && e.object.Name != "" && e.object.Fields == nil {
-		d.feed(&e.object, Field{Reason: "the ConfigMap has no key " + d.key})
+		e.object.feed(Field{Reason: "the ConfigMap has no key " + d.key})
 	}
 	return err
 }

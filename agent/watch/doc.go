@@ -19,5 +19,5 @@
 // *http.Client that does. It keeps nothing on disk.
 //
 // Sources: Kubernetes API concepts, "Efficient detection of changes"; openshift/api
-// machineconfiguration/v1 types.go; RFC 9110 section 10.2.3 (Retry-After); inotify(7).
+// machineconfiguration/v1 types.go; inotify(7).
 package watch

@@ -4,8 +4,8 @@ package watch
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -206,21 +206,9 @@ func (q *projection) judge(row plan.Row, k plan.Key, data []byte) memo {
 	return m
 }
 
-// sorted puts entries and refusals in row order and then by name, and forgets rows not listed.
+// sorted puts entries and refusals in order, and forgets rows not listed.
 func (q *projection) sorted() plan.Desired {
-	order := make(map[plan.RowID]int)
-	for i, id := range plan.RowIDs() {
-		order[id] = i
-	}
-	byKey := func(a, b plan.Key) int {
-		return cmp.Or(cmp.Compare(order[a.Row], order[b.Row]), cmp.Compare(a.Name, b.Name))
-	}
-	slices.SortStableFunc(q.desired.Entries, func(a, b plan.Entry) int { return byKey(a.Key, b.Key) })
-	slices.SortStableFunc(q.desired.Refused, func(a, b plan.Refusal) int { return byKey(a.Key, b.Key) })
-	for id, listed := range q.desired.Listed {
-		if !listed {
-			delete(q.desired.Listed, id)
-		}
-	}
+	q.desired.Sort()
+	maps.DeleteFunc(q.desired.Listed, func(_ plan.RowID, listed bool) bool { return !listed })
 	return q.desired
 }

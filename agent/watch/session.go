@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // listTimeout bounds the one list that a silent watch leads to.
@@ -175,7 +175,7 @@ func (s *session) ended(err error, after time.Duration) *end {
 		// A server that shuts down ends its watches like this.
 		return &end{state: Connecting, reason: "the server ended the watch early"}
 	}
-	return &end{state: Unreachable, reason: "the watch broke: " + network(err)}
+	return &end{state: Unreachable, reason: "the watch broke: " + reply.Fact(err)}
 }
 
 // list asks whether there is an object at all.
@@ -189,7 +189,7 @@ func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
 	defer res.Body.Close()
 	o, err := s.decoder(res.Body, last, nil).item(s.opt.Name)
 	if err != nil {
-		return signal{end: &end{reason: network(err)}}
+		return signal{end: &end{reason: reply.Fact(err)}}
 	}
 	return signal{object: o}
 }
@@ -206,7 +206,7 @@ func (s *session) get(ctx context.Context, query url.Values) (*http.Response, *e
 	req.Header.Set("Accept", "application/json")
 	res, err := s.opt.Client.Do(req)
 	if err != nil {
-		return nil, &end{state: Unreachable, reason: network(err)}
+		return nil, &end{state: Unreachable, reason: reply.Fact(err)}
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -259,7 +259,7 @@ func (s *session) refusal(res *http.Response) *end {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		e.state = Overloaded
 	}
-	e.after = retryAfter(res.Header.Get("Retry-After"), s.opt.Clock.Now())
+	e.after = reply.RetryAfter(res.Header, s.opt.Clock.Now())
 	var body event
 	d := newDecoder(res.Body, nil, nil)
 	d.begin()
@@ -267,34 +267,6 @@ func (s *session) refusal(res *http.Response) *end {
 		e.reason += ": " + body.status.message
 	}
 	return e
-}
-
-// retryAfter reads RFC 9110 section 10.2.3: seconds or a date.
-func retryAfter(s string, now time.Time) time.Duration {
-	var d time.Duration
-	if n, err := strconv.Atoi(s); err == nil {
-		d = time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
-	} else if t, err := http.ParseTime(s); err == nil {
-		d = t.Sub(now)
-	}
-	return min(max(d, 0), maxRetryAfter)
-}
-
-// network is the fact in a network error, without what differs from try to try (the URL with its
-// query, the local port).
-func network(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
-		err = u.Err
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		if op.Addr != nil {
-			return op.Op + " " + op.Addr.String() + ": " + op.Err.Error()
-		}
-		return op.Op + ": " + op.Err.Error()
-	}
-	return err.Error()
 }
 
 // same reports whether two objects say the same, version included.

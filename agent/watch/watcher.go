@@ -26,27 +26,6 @@ const (
 	Overloaded   State = "overloaded"
 )
 
-// Sentence is the state as systemd's STATUS= tells it to a person.
-func (s State) Sentence() string {
-	switch s {
-	case Connecting:
-		return "Connecting to the API server."
-	case Following:
-		return "Following the controllerconfig."
-	case NoObject:
-		return "The controllerconfig does not exist; the files on this host stay as they are."
-	case Unreachable:
-		return "The API server cannot be reached; the files on this host stay as they are."
-	case Forbidden:
-		return "The API server does not let this node read the controllerconfig."
-	case Unauthorized:
-		return "The API server does not accept this node's identity."
-	case Overloaded:
-		return "The API server is overloaded and asked to be left alone for a while."
-	}
-	return string(s)
-}
-
 // Reading is what is known of the object now.
 type Reading struct {
 	State State
@@ -106,9 +85,6 @@ type Options struct {
 
 // soon is the window for tries that follow no failure.
 const soon = time.Second
-
-// maxRetryAfter bounds what a server may ask for: more would look like an agent that is dead.
-const maxRetryAfter = 5 * time.Minute
 
 // Watcher follows one object. Make it with New.
 type Watcher struct {

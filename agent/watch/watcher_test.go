@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 const early = "the server ended the watch early"
@@ -144,7 +145,7 @@ func TestAnswersAreStatesWithANextTry(t *testing.T) {
 		"429 waits as told":                     {429, []string{"Retry-After", "60"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Minute},
 		"503 waits until the date told":         {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded, "the server answered 503 Service Unavailable: why", 2 * time.Minute},
 		"429 without advice backs off":          {429, nil, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
-		"a wait of a year is not believed":      {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", maxRetryAfter},
+		"a wait of a year is not believed":      {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", reply.MaxWait},
 		"a wait that is no number is ignored":   {503, []string{"Retry-After", "soon"}, Overloaded, "the server answered 503 Service Unavailable: why", afterFirst},
 		"a wait of less than our own, the same": {429, []string{"Retry-After", "1"}, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
 		"500 is no API server":                  {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
@@ -338,12 +339,4 @@ func TestASlowConsumerGetsTheNewest(t *testing.T) {
 		t.Errorf("read version %s", r.Object.ResourceVersion)
 	}
 	b.quiet()
-}
-
-func TestEveryStateHasASentence(t *testing.T) {
-	for _, s := range []State{Connecting, Following, NoObject, Unreachable, Forbidden, Unauthorized, Overloaded} {
-		if got := s.Sentence(); got == string(s) || !strings.HasSuffix(got, ".") {
-			t.Errorf("%s: %q", s, got)
-		}
-	}
 }

@@ -122,15 +122,6 @@ type Identity struct {
 	Heartbeat time.Time
 }
 
-// Decide is Read and Judge in one, for facts that are known beforehand.
-func Decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now time.Time) Verdict {
-	c, v := Read(o, p, now)
-	if c == nil {
-		return v
-	}
-	return Judge(*c, f, p, now)
-}
-
 // Judge decides about a claim once the facts are known.
 func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
 	if !f.Access {
@@ -184,9 +175,12 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	if c.Bound && f.TokenCreated.After(since) {
 		return Verdict{}, false
 	}
-	return leave(Live, until, "the identity of %s %s; what helps: a token for this node made after %s, "+
-		"the annotation %s=%s on its state object, or to wait until %s",
-		c.Node, fact, stamp(since), AllowAnnotation, c.Request, stamp(until)), true
+	token := "a token for this node made after " + stamp(since)
+	if c.Class == Token && f.TokenCreated.IsZero() {
+		token = "a token for this node, once the approver may read when it was made (the component single-use)"
+	}
+	return leave(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to wait until %s",
+		c.Node, fact, token, AllowAnnotation, c.Request, stamp(until)), true
 }
 
 // used is until when the node's identity counts as in use, and why. A node that has spoken since it was

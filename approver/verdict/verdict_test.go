@@ -96,6 +96,15 @@ func subject(cn string, o ...string) x509.CertificateRequest {
 	return x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: o}}
 }
 
+// decide is Read and Judge in one, for facts that are known beforehand.
+func decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now time.Time) Verdict {
+	c, v := Read(o, p, now)
+	if c == nil {
+		return v
+	}
+	return Judge(*c, f, p, now)
+}
+
 // check runs one case: what differs from a good request about a known node, and what comes of it.
 func check(t *testing.T, change func(*certificates.CertificateSigningRequest), f Facts, word Word, c Check) Verdict {
 	t.Helper()
@@ -103,7 +112,7 @@ func check(t *testing.T, change func(*certificates.CertificateSigningRequest), f
 	if change != nil {
 		change(o)
 	}
-	v := Decide(o, f, policy, now)
+	v := decide(o, f, policy, now)
 	if v.Word != word || v.Check != c {
 		t.Errorf("got %v (%s), want %v by %q", v.Word, v.Message(), word, c)
 	}
@@ -261,6 +270,13 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if !v.Again.Equal(now.Add(time.Hour)) || !strings.Contains(v.Fact, AllowAnnotation) {
 		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
 	}
+	// A token whose age nobody may read is not what helps.
+	if !strings.Contains(v.Fact, "the component single-use") {
+		t.Errorf("says %q", v.Fact)
+	}
+	if v := check(t, nil, inUse(func(f *Facts) { f.TokenCreated = now.Add(-time.Minute) }), Leave, Live); !strings.Contains(v.Fact, "a token for this node made after") {
+		t.Errorf("says %q", v.Fact)
+	}
 	check(t, by("jane"), inUse(nil), Leave, Live)
 	check(t, bound, inUse(nil), Leave, Live)
 	check(t, bound, inUse(func(f *Facts) { f.TokenCreated = now.Add(-25 * time.Hour) }), Leave, Live)
@@ -276,10 +292,10 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	}
 
 	o := good(t)
-	if v := Decide(o, inUse(func(f *Facts) { f.Allowed = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, inUse(func(f *Facts) { f.Allowed = o.Name }), policy, now); v.Word != Approve {
 		t.Errorf("with the annotation: %s", v.Message())
 	}
-	if v := Decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
 		t.Errorf("the same request again: %s", v.Message())
 	}
 	c, _ := Read(o, policy, now)
@@ -331,7 +347,7 @@ func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
 	// It has spoken, and what it said is over.
 	check(t, nil, granted(time.Minute, func(f *Facts) { f.Identity = &Identity{Heartbeat: now, Expires: now} }), Approve, "")
 	o := good(t)
-	if v := Decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
 		t.Errorf("the same request again: %s", v.Message())
 	}
 }
@@ -343,7 +359,7 @@ func TestADamagedRequestIsNeverApprovedAndNeverHarms(t *testing.T) {
 		for _, der := range [][]byte{block.Bytes[:i], slices.Concat(block.Bytes[:i], []byte{^b}, block.Bytes[i+1:])} {
 			damaged := o.DeepCopy()
 			damaged.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-			if v := Decide(damaged, known, policy, now); v.Word != Ignore && v.Word != Deny {
+			if v := decide(damaged, known, policy, now); v.Word != Ignore && v.Word != Deny {
 				t.Errorf("damaged at byte %d: %v (%s)", i, v.Word, v.Message())
 			}
 		}
@@ -368,7 +384,7 @@ func FuzzDecide(f *testing.F) {
 				Extra:  map[string]certificates.ExtraValue{nodeNameExtra: {group}},
 			},
 		}
-		v := Decide(o, known, policy, now)
+		v := decide(o, known, policy, now)
 		if strings.ContainsFunc(v.Message(), func(r rune) bool { return r < ' ' || r == 0x7f }) || len(v.Message()) > 2000 {
 			t.Errorf("not one line: %q", v.Message())
 		}

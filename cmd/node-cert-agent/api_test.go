@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 // marker is in every token, and must be in nothing that the agent prints or writes.
@@ -160,13 +161,7 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) {
 // kubeconfig is one for this server.
 func (a *api) kubeconfig() string {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
-	return fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, a.URL, base64.StdEncoding.EncodeToString(ca), marker)
+	return string(kubeconfigs.Token(a.URL, ca, marker))
 }
 
 // save replaces a file by rename, as whoever maintains a kubeconfig or a fragment does.

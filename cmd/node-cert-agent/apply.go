@@ -34,25 +34,30 @@ type applyOptions struct {
 var (
 	errNothingToApply = errors.New("nothing in the input can be used")
 	errNoState        = errors.New("the agent has never run here: there is no " + stateDir)
+	errNoService      = errors.New("no service runs that could know what the object asks for")
 )
 
 func applyCommand(f *flags) *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
+		Use:   "apply {-f FILE | --now | --release}",
 		Short: "Put contents on this host by hand, without an API server",
 		Long: `apply takes a ControllerConfig in YAML or JSON, or with --row the bare content of one file, and does with it
 what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
 What is applied wins over the object until the object asks for something else than it does now, or until
 apply --release. A service that runs carries it out; if none runs, this command does.
+--now alone confirms what the object asks for, or what was applied before: what is held goes at once.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.release == (o.input.file != "") {
-				return usage(errors.New("want either -f FILE or --release"))
-			}
-			if o.release {
+			given := o.input != (inputOptions{})
+			switch {
+			case o.release && !given:
 				return f.release(c.OutOrStdout())
+			case o.now && !given && !o.dryRun:
+				return f.confirm(c.Context(), o.timeout, c.OutOrStdout(), c.ErrOrStderr())
+			case o.release || o.input.file == "":
+				return usage(errors.New("want one of -f FILE, --now and --release"))
 			}
 			return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -135,11 +140,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 
 // carryOut has the service do it if one runs, or does it here.
 func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
-	own, err := w.directory()
-	if err != nil {
-		return report.Status{}, err
-	}
-	release, err := w.take(own)
+	own, release, err := w.occupy()
 	if errors.Is(err, disk.ErrLocked) {
 		if err := state.Say(own, state.Word{Applied: a}); err != nil {
 			return report.Status{}, err
@@ -208,6 +209,52 @@ func applied(w io.Writer, st report.Status, d plan.Desired) error {
 	}
 	fmt.Fprintln(w, "applied")
 	return nil
+}
+
+// confirm has the service that runs do at once what is asked for anyway: an operator says that what goes
+// is meant to go. It holds until something else is asked for.
+func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stderr io.Writer) error {
+	own, err := f.ownState()
+	if err != nil {
+		return err
+	}
+	release, err := own.Lock()
+	if err == nil {
+		release()
+		return errNoService
+	}
+	if !errors.Is(err, disk.ErrLocked) {
+		return err
+	}
+	w, err := wire(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	word, err := state.ReadWord(own)
+	if err != nil {
+		return err
+	}
+	a := state.Applied{Source: "the object, at once"}
+	if st, err := currentStatus(w.tree); err != nil {
+		return err
+	} else if st.Operator != nil && word.Applied != nil && st.Operator.ID == word.Applied.ID && st.Operator.State == "in force" {
+		a = *word.Applied
+	}
+	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true
+	if err := state.Say(own, state.Word{Applied: &a}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	st, err := w.awaitService(ctx, &a)
+	if err != nil {
+		return err
+	}
+	for _, h := range st.Held {
+		fmt.Fprintf(stdout, "hold    %s: %s\n", h.Key.String(), h.Reason)
+	}
+	return applied(stdout, st, plan.Desired{})
 }
 
 // release takes back what was applied. A service that runs notices.

@@ -140,3 +140,93 @@ func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 		t.Errorf("resume again: %s", o.stdout)
 	}
 }
+
+func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
+	r, a := newTree(t), ca("a")
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: 100ms}\ntrust: {source: \"\"}\n")
+	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoState.Error()) {
+		t.Errorf("before the first start: %d %s", o.code, o.stderr)
+	}
+	list := func(names ...string) map[string]any {
+		all := []any{}
+		for _, name := range names {
+			all = append(all, map[string]any{"file": name, "data": a})
+		}
+		return map[string]any{"imageRegistryBundleData": all}
+	}
+	file := func(name string) string { return "/etc/docker/certs.d/" + name + "/ca.crt" }
+	r.api.publish(list("r", "s", "u"))
+	running := r.start()
+	r.awaitFile(file("u"), a)
+	r.awaitVersion(r.api.publish(list("r"))) // a mistyped name upstream looks like this
+	if held := r.status().Held; len(held) != 2 || !strings.Contains(held[0].Reason, "'node-cert-agent apply --now' confirms it") {
+		t.Fatalf("held are %+v", held)
+	}
+	if o := r.command("apply", "--now"); o.code != 0 || o.stdout != "applied\n" {
+		t.Errorf("apply --now: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	if r.file(file("r")) != string(a) || r.file(file("s"))+r.file(file("u")) != "" || len(r.status().Held) != 0 {
+		t.Errorf("what is held: %+v", r.status().Held)
+	}
+	// The word was about this; what is dropped later has to be confirmed anew.
+	r.api.publish(list("r", "s", "u"))
+	r.awaitFile(file("u"), a)
+	r.awaitVersion(r.api.publish(list("r")))
+	if len(r.status().Held) != 2 || r.file(file("s")) != string(a) {
+		t.Errorf("held are %+v", r.status().Held)
+	}
+	running.stop()
+	running.ended <- <-running.ended
+	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoService.Error()) {
+		t.Errorf("without a service: %d %s", o.code, o.stderr)
+	}
+}
+
+func TestAConfirmationKeepsWhatWasAppliedByHand(t *testing.T) {
+	r, a, b := newTree(t), ca("a"), ca("b")
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: 100ms}\ntrust: {source: \"\"}\n")
+	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
+	r.start()
+	r.awaitFile(kubeletCA, a)
+	if o := r.command("apply", "-f", r.manifest(b)); o.code != 0 {
+		t.Fatalf("apply: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	r.awaitFile(kubeletCA, append(bytes.Clone(b), a...))
+	if o := r.command("apply", "--now"); o.code != 0 || r.file(kubeletCA) != string(b) {
+		t.Errorf("apply --now: %d %s%s", o.code, o.stdout, o.stderr)
+	}
+	if s := r.status().Operator; s == nil || s.Source != r.path("/controllerconfig.yaml") {
+		t.Errorf("by hand is %+v", s)
+	}
+}
+
+func TestAManifestMayBeJSONAndComeFromStandardInput(t *testing.T) {
+	r, a := newTree(t), ca("a")
+	apply := func(input string, args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetArgs(append([]string{"apply", "--root", r.root, "-f", "-"}, args...))
+		cmd.SetIn(strings.NewReader(input))
+		cmd.SetOut(&out)
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	manifest := fmt.Sprintf(`{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig", "spec": {"kubeAPIServerServingCAData": %q}}`,
+		base64.StdEncoding.EncodeToString(a))
+	before := r.snapshot()
+	out, err := apply(manifest, "--dry-run")
+	if e, ok := err.(exit); !ok || e.code != exitPending || !strings.Contains(out, "write   "+kubeletCA) {
+		t.Errorf("dry: %v\n%s", err, out)
+	}
+	if after := r.snapshot(); after != before {
+		t.Error("a dry run changed something")
+	}
+	if out, err := apply(manifest); err != nil || r.file(kubeletCA) != string(a) {
+		t.Errorf("JSON from standard input: %v\n%s", err, out)
+	}
+	for _, twice := range [][]string{{"--release"}, {"--now", "--release"}} {
+		if _, err := apply(manifest, twice...); err == nil {
+			t.Errorf("%q beside -f is accepted", twice)
+		}
+	}
+}

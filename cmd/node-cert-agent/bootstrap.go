@@ -41,11 +41,7 @@ while the service is stopped: both would write to its state directory.`,
 				return err
 			}
 			defer w.close()
-			own, err := w.directory()
-			if err != nil {
-				return err
-			}
-			release, err := w.take(own)
+			own, release, err := w.occupy()
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -122,11 +122,7 @@ func joining(t *testing.T) (*tree, *issuer) {
 	if err := os.Mkdir(r.path(bootstrapDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	save(t, r.path(bootstrapDir+"/token.kubeconfig"), fmt.Sprintf(`clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: u, user: {token: %s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, i.URL, base64.StdEncoding.EncodeToString(i.ca.PEM()), marker))
+	save(t, r.path(bootstrapDir+"/token.kubeconfig"), string(kubeconfigs.Token(i.URL, i.ca.PEM(), marker)))
 	return r, i
 }
 

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -36,7 +35,8 @@ type certificate struct {
 }
 
 func certsCommand(f *flags) *cobra.Command {
-	var output, kubeconfig string
+	var output format
+	var kubeconfig kubeconfigPath
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "List the certificates in the managed files, and the agent's own",
@@ -44,15 +44,9 @@ func certsCommand(f *flags) *cobra.Command {
 subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
 the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if output != "table" && output != "json" {
-				return usage(fmt.Errorf("output %q: want table or json", output))
-			}
+		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
-				return err
-			}
-			if kubeconfig, err = absolute(kubeconfig); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), credentialsTimeout)
@@ -60,15 +54,15 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
-			all, err := f.certificates(ctx, s, kubeconfig, c.ErrOrStderr())
+			all, err := f.certificates(ctx, s, string(kubeconfig), c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			return listCertificates(c.OutOrStdout(), output, all)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT`: table or json")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take the agent's own certificate from a `FILE`, not from the service")
+	output.flag(cmd)
+	kubeconfig.flag(cmd, "take the agent's own certificate from a `FILE`, not from the service")
 	return cmd
 }
 
@@ -126,12 +120,9 @@ func remarks(c pki.Cert, now time.Time) (out []string) {
 	return out
 }
 
-func listCertificates(w io.Writer, output string, all []certificate) error {
-	if output == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(struct {
+func listCertificates(w io.Writer, output format, all []certificate) error {
+	if output == asJSON {
+		return printJSON(w, struct {
 			Certificates []certificate `json:"certificates"`
 		}{all})
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +16,8 @@ import (
 )
 
 func checkCommand(f *flags) *cobra.Command {
-	var output, kubeconfig string
+	var output format
+	var kubeconfig kubeconfigPath
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -28,43 +28,34 @@ fail, what was found, and what to do about it. It changes nothing, and may run a
 service. As root it sees most. It exits with 0 if nothing fails, with 1 if something does, and with 2 if
 the configuration is invalid.`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if output != "table" && output != "json" {
-				return usage(fmt.Errorf("output %q: want table or json", output))
-			}
+		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
 				return err
 			}
-			if kubeconfig, err = absolute(kubeconfig); err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			p := survey{flags: f, settings: s, kubeconfig: kubeconfig, stderr: c.ErrOrStderr()}
+			p := survey{flags: f, settings: s, kubeconfig: string(kubeconfig), stderr: c.ErrOrStderr()}
 			if err := p.look(ctx); err != nil {
 				return err
 			}
 			return tell(c.OutOrStdout(), output, check.Judge(p.facts))
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT`: table or json")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE`, as the service does if it was given one")
+	output.flag(cmd)
+	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, as the service does if it was given one")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for answers in all")
 	return cmd
 }
 
 // tell prints the findings; the error has a code if one of them is a failure.
-func tell(w io.Writer, output string, findings []check.Finding) (err error) {
+func tell(w io.Writer, output format, findings []check.Finding) (err error) {
 	failed := false
 	for _, f := range findings {
 		failed = failed || f.Level == check.Fail
 	}
-	if output == "json" {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		err = e.Encode(struct {
+	if output == asJSON {
+		err = printJSON(w, struct {
 			Findings []check.Finding `json:"findings"`
 		}{findings})
 	} else {

@@ -19,7 +19,7 @@ import (
 )
 
 func diffCommand(f *flags) *cobra.Command {
-	var kubeconfig string
+	var kubeconfig kubeconfigPath
 	var timeout time.Duration
 	var input inputOptions
 	cmd := &cobra.Command{
@@ -38,16 +38,13 @@ if changes are pending, and with 4 if there is no identity.`,
 				o := applyOptions{input: input, dryRun: true, timeout: timeout}
 				return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
-			if kubeconfig, err = absolute(kubeconfig); err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			return diff(ctx, f, s, kubeconfig, c.OutOrStdout(), c.ErrOrStderr())
+			return diff(ctx, f, s, string(kubeconfig), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	input.flags(cmd)
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE`, not from the service")
+	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, not from the service")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
 	return cmd
 }

@@ -21,6 +21,8 @@ func hints(err error) []string {
 		return []string{"the service has to be stopped for this: systemctl stop node-cert-agent"}
 	case errors.Is(err, errNoStatus):
 		return []string{"is it running? systemctl status node-cert-agent", "for a tree in plain mode: node-cert-agent status --root DIR"}
+	case errors.Is(err, errNoService):
+		return []string{"start it: systemctl start node-cert-agent", "or say what is wanted here: node-cert-agent apply -f FILE --now"}
 	case errors.Is(err, errNoState):
 		return []string{"systemd makes it: systemctl start node-cert-agent"}
 	case errors.Is(err, errNoIdentity):

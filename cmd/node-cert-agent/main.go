@@ -48,8 +48,10 @@ func usage(err error) error { return exit{exitUsage, err} }
 func main() {
 	frugal()
 	// A panic would end the process with 2, which means wrong configuration and keeps systemd from
-	// starting it again. With this it ends by SIGABRT; the units forbid the core dump.
+	// starting it again. With this it ends by SIGABRT, and no core with tokens and keys may be left. Where
+	// this is not permitted, in the units' sandboxes, LimitCORE=0 has done it.
 	debug.SetTraceback("crash")
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

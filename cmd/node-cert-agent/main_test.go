@@ -268,7 +268,7 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 		"an unknown command":          {[]string{"frobnicate"}, `there is no command "frobnicate"`},
 		"an unknown flag":             {[]string{"status", "--colour"}, "unknown flag: --colour"},
 		"an argument too many":        {[]string{"version", "x"}, `unexpected argument "x"`},
-		"an unknown output":           {[]string{"status", "-o", "xml"}, `output "xml": want table or json`},
+		"an unknown output":           {[]string{"status", "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table or json`},
 		"a duration that is none":     {[]string{"diff", "--timeout", "soon"}, `invalid argument "soon"`},
 		"a writer in plain mode":      {[]string{"writer", "--root", root}, "in plain mode there is no second process"},
 		"a directory that is missing": {[]string{"polkit-rule", "--config-dir", filepath.Join(root, "none")}, filepath.Join(root, "none")},

@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 const (
@@ -33,12 +34,7 @@ func pullSecret(user string) []byte {
 	return []byte(`{"auths":{"image-registry.svc:5000":{"auth":"` + auth + `"}}}` + "\n")
 }
 
-// hostKubeconfig has what a rewrite would lose.
-func hostKubeconfig(ca []byte) string {
-	return "# of the first boot\napiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString(ca) +
-		" # api-int\n    server: https://api-int.example.test:6443\n    x-unknown: [1]\n  name: local\ncontexts:\n- context: {cluster: local, user: kubelet}\n  name: kubelet\n" +
-		"current-context: kubelet\nusers:\n- name: kubelet\n  user: {token: " + nodeToken + "}\n"
-}
+func hostKubeconfig(ca []byte) string { return string(kubeconfigs.Node(ca, nodeToken)) }
 
 // newOpenShift is a tree with the profile openshift and both kubeconfigs, with this CA.
 func newOpenShift(t *testing.T, ca []byte) *tree {

@@ -17,7 +17,7 @@ import (
 )
 
 func runCommand(f *flags) *cobra.Command {
-	var kubeconfig string
+	var kubeconfig kubeconfigPath
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Follow the controllerconfig until stopped",
@@ -31,13 +31,10 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			if err != nil {
 				return err
 			}
-			if kubeconfig, err = absolute(kubeconfig); err != nil {
-				return err
-			}
-			return follow(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
+			return follow(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "take identity and address of the API server from a `FILE` that something else maintains")
+	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
@@ -48,11 +45,7 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 		return err
 	}
 	defer w.close()
-	own, err := w.directory()
-	if err != nil {
-		return err
-	}
-	release, err := w.take(own)
+	own, release, err := w.occupy()
 	if err != nil {
 		return err
 	}

@@ -23,23 +23,20 @@ import (
 var errNoStatus = errors.New("the agent has published no status on this host")
 
 func statusCommand(f *flags) *cobra.Command {
-	var output string
+	var output format
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running agent last published",
 		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return usage(fmt.Errorf("output %q: want table or json", output))
-			}
 			return showStatus(f, output, c.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "`FORMAT`: table or json")
+	output.flag(cmd)
 	return cmd
 }
 
-func showStatus(f *flags, output string, w io.Writer) error {
+func showStatus(f *flags, output format, w io.Writer) error {
 	tree, err := disk.Open(f.root)
 	if err != nil {
 		return err
@@ -52,7 +49,7 @@ func showStatus(f *flags, output string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if output == "json" {
+	if output == asJSON {
 		_, err = w.Write(data)
 	} else {
 		err = printStatus(w, s, time.Now())

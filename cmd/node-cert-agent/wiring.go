@@ -61,14 +61,6 @@ func (f *flags) configOptions() config.Options {
 	return config.Options{Root: f.root, Dirs: f.configDirs}
 }
 
-// absolute leaves no path as it is.
-func absolute(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	return filepath.Abs(path)
-}
-
 // load reads the configuration. On a tree of one's own files belong to oneself: only root can give
 // them away.
 func (f *flags) load() (config.Settings, error) {
@@ -134,15 +126,19 @@ func (w *wiring) directory() (*disk.Directory, error) {
 	return own, nil
 }
 
-// take locks the state directory, and removes what a killed process left in it: nobody else works there.
-func (w *wiring) take(own *disk.Directory) (release func(), err error) {
+// occupy opens the state directory, locks it, and removes what a killed process left in it: nobody else works
+// there. If somebody does, the error is disk.ErrLocked and the directory is open nevertheless.
+func (w *wiring) occupy() (own *disk.Directory, release func(), err error) {
+	if own, err = w.directory(); err != nil {
+		return nil, nil, err
+	}
 	if release, err = own.Lock(); err != nil {
-		return nil, err
+		return own, nil, err
 	}
 	if err := own.Sweep(".", "blobs", "pending"); err != nil {
 		w.log.Warn("sweeping the state directory", zap.Error(err))
 	}
-	return release, nil
+	return own, release, nil
 }
 
 // remembered is what an agent has remembered on this host, without touching it; nothing if there was

@@ -45,6 +45,7 @@ const day = 24 * time.Hour
 func main() {
 	// A panic would end with 2, wrong usage, and systemd would not start it again.
 	debug.SetTraceback("crash")
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // memory holds tokens; the unit has LimitCORE=0
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -147,6 +147,28 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.issued(c.send(c.token("newers", csr.BootstrapGroup+","+verdict.NodeGroup("newer"), ""), cl))
 }
 
+// TestANodeThatFellSilentIsReplacedWithoutAnybody: no annotation, no new token, no expiry.
+func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
+	c := start(t)
+	c.node("a")
+	c.approver("-stale-after", "1m", "-lease", "2s")
+	shared := c.token("shared", csr.BootstrapGroup, "")
+	first := c.send(shared, newClaim(t, "a"))
+	agent := c.issued(first)
+	identity := map[string]any{"publicKey": first.publicKey(t), "expires": time.Now().UTC().Add(week * time.Second).Format(time.RFC3339)}
+	c.report(agent, "a", identity)
+	reported := time.Now()
+	second := c.send(shared, newClaim(t, "a"))
+	c.left(second.name, "live identity")
+	c.kubectl("wait", "csr/"+second.name, "--for=condition=Approved", "--timeout=150s")
+	silent := time.Since(reported)
+	// The server notes whole seconds.
+	if c.issued(second); silent < 58*time.Second {
+		t.Errorf("replaced after %v", silent)
+	}
+	t.Logf("replaced after %v", silent.Round(time.Second))
+}
+
 func TestAMachineStandsForANodeThatHasNotJoined(t *testing.T) {
 	c := start(t)
 	must(t, c.InstallMachines(t.Context()))
@@ -210,7 +232,7 @@ func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 	c.kubectl("create", "clusterrolebinding", "others", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:bootstrap", "--group=system:nodes")
 	account := func(args ...string) *http.Client {
 		token := c.kubectl(append([]string{"create", "token", "bootstrap", "-n", "default"}, args...)...)
-		return c.bearer(strings.TrimSpace(token))
+		return c.Bearer(strings.TrimSpace(token))
 	}
 	shared := account()
 	first := newClaim(t, "a")

@@ -213,32 +213,9 @@ func (c *cluster) node(name string) {
 // token makes a bootstrap token with extra groups and returns its bearer.
 func (c *cluster) token(id, groups, labels string) *http.Client {
 	c.t.Helper()
-	must(c.t, c.Apply(c.t.Context(), fmt.Appendf(nil, `
-apiVersion: v1
-kind: Secret
-metadata: {name: bootstrap-token-%[1]s, namespace: kube-system, labels: {%[3]s}}
-type: bootstrap.kubernetes.io/token
-stringData: {token-id: %[1]s, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", auth-extra-groups: "%[2]s"}
-`, id, groups, labels)))
-	return c.bearer(id + ".0123456789abcdef")
-}
-
-// bearer is a client with a token and no certificate.
-func (c *cluster) bearer(token string) *http.Client {
-	transport := c.AdminClient().Transport.(*http.Transport).Clone()
-	transport.TLSClientConfig.Certificates = nil
-	return &http.Client{Transport: bearer{transport, token}}
-}
-
-type bearer struct {
-	http.RoundTripper
-	token string
-}
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.RoundTripper.RoundTrip(r)
+	token, err := c.MakeToken(c.t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: groups, Labels: labels})
+	must(c.t, err)
+	return c.Bearer(token)
 }
 
 // claim is a request for a certificate and its key.

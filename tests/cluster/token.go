@@ -4,12 +4,11 @@ package cluster
 
 import (
 	"context"
-	"encoding/base64"
-	"fmt"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
 // BootstrapDir is where the agent looks for tokens.
@@ -24,16 +23,8 @@ func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
 	if err := p.AllowBootstrap(ctx); err != nil {
 		return err
 	}
-	return p.Apply(ctx, fmt.Appendf(nil, `apiVersion: v1
-kind: Secret
-metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
-type: bootstrap.kubernetes.io/token
-stringData:
-  token-id: %[1]s
-  token-secret: %[2]s
-  usage-bootstrap-authentication: "true"
-  auth-extra-groups: system:bootstrappers:node-cert-agent
-`, id, TokenSecret))
+	_, err := p.MakeToken(ctx, controlplane.Token{ID: id, Secret: TokenSecret, Groups: "system:bootstrappers:node-cert-agent"})
+	return err
 }
 
 // TokenSecret is the secret half of every token, a marker to be looked for where no secret belongs.
@@ -55,12 +46,12 @@ func (c *Cluster) PutTokenFor(p *controlplane.Plane, server, name, id string) er
 
 // PutBareToken is the same without a CA, for hosts that have a pin instead.
 func (c *Cluster) PutBareToken(server, name, id string) error {
-	return c.putKubeconfig(name, tokenKubeconfig(server, "", id))
+	return c.putKubeconfig(name, kubeconfigs.Token(server, nil, id+"."+TokenSecret))
 }
 
 // PutTokenWithCA is the same for a server that is verified with another CA than the control plane's.
 func (c *Cluster) PutTokenWithCA(server string, ca []byte, name, id string) error {
-	return c.putKubeconfig(name, tokenKubeconfig(server, trusting(ca), id))
+	return c.putKubeconfig(name, kubeconfigs.Token(server, ca, id+"."+TokenSecret))
 }
 
 func (c *Cluster) putKubeconfig(name string, data []byte) error {
@@ -69,24 +60,7 @@ func (c *Cluster) putKubeconfig(name string, data []byte) error {
 
 // TokenKubeconfig is a kubeconfig with the token, for whoever finds the control plane at this address.
 func TokenKubeconfig(p *controlplane.Plane, server, id string) []byte {
-	return tokenKubeconfig(server, trusting(p.CA().PEM()), id)
-}
-
-func trusting(ca []byte) string {
-	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(ca)
-}
-
-func tokenKubeconfig(server, trust, id string) []byte {
-	return fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-clusters:
-- {name: c, cluster: {server: %q%s}}
-users:
-- {name: u, user: {token: %s.%s}}
-contexts:
-- {name: x, context: {cluster: c, user: u}}
-current-context: x
-`, server, trust, id, TokenSecret)
+	return kubeconfigs.Token(server, p.CA().PEM(), id+"."+TokenSecret)
 }
 
 // Requests lists the agents' requests: name, and the conditions' types joined by commas.

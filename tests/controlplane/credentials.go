@@ -3,6 +3,7 @@
 package controlplane
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -75,6 +76,44 @@ func newClient(ca *testpki.Authority, pair testpki.Pair) *http.Client {
 		ForceAttemptHTTP2: true,
 		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12},
 	}}
+}
+
+// Bearer is a client with a token and no certificate.
+func (p *Plane) Bearer(token string) *http.Client {
+	transport := p.admin.Transport.(*http.Transport).Clone()
+	transport.TLSClientConfig.Certificates = nil
+	return &http.Client{Transport: bearer{transport, token}}
+}
+
+type bearer struct {
+	http.RoundTripper
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// Token is a bootstrap token to be made.
+type Token struct {
+	// ID has six letters or digits, Secret sixteen.
+	ID, Secret string
+	// Groups are those of its holder beside Kubernetes' own, and Labels the Secret's, as in YAML; both are
+	// separated by commas.
+	Groups, Labels string
+}
+
+// MakeToken makes the token and returns it as it is sent.
+func (p *Plane) MakeToken(ctx context.Context, t Token) (string, error) {
+	return t.ID + "." + t.Secret, p.Apply(ctx, fmt.Appendf(nil, `apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-%[1]s, namespace: kube-system, labels: {%[4]s}}
+type: bootstrap.kubernetes.io/token
+stringData: {token-id: %[1]s, token-secret: %[2]s, usage-bootstrap-authentication: "true", auth-extra-groups: "%[3]s"}
+`, t.ID, t.Secret, t.Groups, t.Labels))
 }
 
 // AdminClient is a Client that may do everything; all callers share it and its connection.

@@ -65,10 +65,15 @@ var after = end(1)
 // leftover is a temporary file; the next sweep takes it.
 var leftover = regexp.MustCompile(`^(etc/\.kubeconfig|(etc|certs\.d/new:5000)/\.ca\.crt)[0-9]{1,19}$`)
 
-func build(t *testing.T) (binary string) {
+// build builds the program that does nothing but a commit.
+func build(t *testing.T) (binary string) { return buildProgram(t, "./commit") }
+
+func buildAgent(t *testing.T) (binary string) { return buildProgram(t, "../../cmd/node-cert-agent") }
+
+func buildProgram(t *testing.T, dir string) (binary string) {
 	t.Helper()
-	binary = filepath.Join(t.TempDir(), "commit")
-	cmd := exec.Command("go", "build", "-o", binary, "./commit")
+	binary = filepath.Join(t.TempDir(), filepath.Base(dir))
+	cmd := exec.Command("go", "build", "-o", binary, dir)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

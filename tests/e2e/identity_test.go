@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -136,6 +137,40 @@ func TestFromATokenToTheFirstFile(t *testing.T) {
 		t.Errorf("core dumps are left: %s", cores)
 	}
 	n.noSecrets()
+}
+
+func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
+	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
+	ca := testpki.NewCA("first")
+	n.create(kubeletCA(ca))
+	n.must(n.Plane.AllowBootstrap(n.ctx))
+	kubectl := func(words ...string) string {
+		out, err := n.Plane.Kubectl(n.ctx, words...)
+		n.must(err)
+		return strings.TrimSpace(out)
+	}
+	kubectl("create", "serviceaccount", "joiner", "-n", "default")
+	kubectl("create", "clusterrolebinding", "joiner", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:joiner")
+	put := func(name string, data []byte) {
+		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data}))
+	}
+	put("10-serviceaccount", kubeconfigs.Token(cluster.Server, n.Plane.CA().PEM(), kubectl("create", "token", "joiner", "-n", "default")))
+	n.must(n.StartAgent(n.ctx))
+	n.awaitApproved()
+	n.awaitFile(cluster.KubeletCA, ca)
+	n.awaitRecord(audit.CredentialConsumed)
+
+	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.run("node-cert-agent", "reset")
+	file, err := n.Plane.Kubeconfig(cluster.Server, "joiner", "system:bootstrappers:node-cert-agent")
+	n.must(err)
+	data, err := os.ReadFile(file)
+	n.must(err)
+	put("20-certificate", data)
+	n.run("systemctl", "start", "node-cert-agent.service")
+	n.awaitApproved()
+	n.follows()
+	n.awaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=20-certificate.kubeconfig")
 }
 
 // noSecrets looks for the token and for keys where no secret belongs.
@@ -268,16 +303,18 @@ func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 		"10-garbage": {Data: []byte("{"), Mode: 0o600},
 		"20-exec":    {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" + cluster.TokenSecret + "]}}}]\n"), Mode: 0o600},
 		"30-open":    {Data: []byte("clusters: []\n"), Mode: 0o644},
+		"31-foreign": {Data: []byte("clusters: []\n"), Mode: 0o600},
 	} {
 		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", bad))
 	}
+	n.run("chown", "nobody", cluster.BootstrapDir+"/31-foreign.kubeconfig")
 	n.must(n.PutToken("40-good", "token1"))
 	n.must(n.StartAgent(n.ctx))
 	n.awaitApproved()
-	for _, file := range []string{"10-garbage", "20-exec", "30-open"} {
+	for _, file := range []string{"10-garbage", "20-exec", "30-open", "31-foreign"} {
 		n.awaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
 	}
-	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig" {
+	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig\n31-foreign.kubeconfig" {
 		t.Errorf("left in the bootstrap directory: %s", left)
 	}
 	n.noSecrets()

@@ -6,7 +6,6 @@ package enable
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -78,16 +78,7 @@ func machineConfigServer(t *testing.T, b *bed) {
 
 // ofTheFirstBoot is a kubeconfig as the machine config server gives it to a node.
 func ofTheFirstBoot(ca []byte) host.File {
-	return host.File{Mode: 0o600, Data: fmt.Appendf(nil, `clusters:
-- cluster: {certificate-authority-data: %s, server: "https://api-int.example.test:6443"}
-  name: local
-contexts:
-- context: {cluster: local, user: kubelet}
-  name: kubelet
-current-context: kubelet
-users:
-- {name: kubelet, user: {token: not-ours}}
-`, base64.StdEncoding.EncodeToString(ca))}
+	return host.File{Mode: 0o600, Data: kubeconfigs.Node(ca, "not-ours")}
 }
 
 // TestAWorkerOfOpenShiftIsEnabledByAMachineConfig goes the way of a new machine: the user data of its Secret

@@ -7,7 +7,6 @@ package escape
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -51,9 +51,7 @@ type layout struct {
 func private(text string) host.File { return host.File{Data: []byte(text), Mode: 0o600} }
 
 func kubeconfig() host.File {
-	ca := testpki.NewCA("kubeconfig")
-	return private(fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: https://api-int.example:6443\n    certificate-authority-data: %s\n"+
-		"users:\n- name: u\n  user:\n    token: %s\ncontexts:\n- name: x\n  context: {cluster: c, user: u}\ncurrent-context: x\n", base64(ca), secret))
+	return private(string(kubeconfigs.Token("https://api-int.example:6443", testpki.NewCA("kubeconfig"), secret)))
 }
 
 var openshift = layout{

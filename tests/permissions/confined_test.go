@@ -12,7 +12,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,35 +25,12 @@ const (
 	requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
-// bearer is a client with a token and no certificate.
-func bearer(p *controlplane.Plane, token string) *http.Client {
-	transport := p.AdminClient().Transport.(*http.Transport).Clone()
-	transport.TLSClientConfig.Certificates = nil
-	return &http.Client{Transport: with{transport, token}}
-}
-
-type with struct {
-	http.RoundTripper
-	token string
-}
-
-func (w with) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+w.token)
-	return w.RoundTripper.RoundTrip(r)
-}
-
 // token makes a bootstrap token with an extra group.
 func token(t *testing.T, p *controlplane.Plane, id, group string, labels string) string {
 	t.Helper()
-	must(t, p.Apply(t.Context(), fmt.Appendf(nil, `
-apiVersion: v1
-kind: Secret
-metadata: {name: bootstrap-token-%[1]s, namespace: kube-system, labels: {%[3]s}}
-type: bootstrap.kubernetes.io/token
-stringData: {token-id: %[1]s, token-secret: 0123456789abcdef, usage-bootstrap-authentication: "true", auth-extra-groups: "%[2]s"}
-`, id, group, labels)))
-	return id + ".0123456789abcdef"
+	token, err := p.MakeToken(t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: group, Labels: labels})
+	must(t, err)
+	return token
 }
 
 // request is an object that asks for a client certificate.
@@ -82,7 +58,7 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 	}
 	for who, client := range map[string]*http.Client{
 		"an agent":          p.Client(csr.User("a"), csr.Group),
-		"a bootstrap token": bearer(p, token(t, p, "abcdef", csr.BootstrapGroup, "")),
+		"a bootstrap token": p.Bearer(token(t, p, "abcdef", csr.BootstrapGroup, "")),
 	} {
 		good := name("a")
 		if who == "an agent" {
@@ -124,12 +100,12 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 
 // everything is a report with every field.
 const everything = `{"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
-"agent":{"version":"1.0.0","nodeImage":"example 1"},"synced":{"uid":"u","resourceVersion":"7","at":"2026-11-21T08:00:00Z"},
+"agent":{"version":"1.0.0"},"synced":{"uid":"u","resourceVersion":"7"},
 "counts":{"files":2,"held":1,"owed":1},"earliestExpiry":"2027-01-01T00:00:00Z",
 "files":[{"row":"rootCAData","sha256":"DIGEST","certificates":["DIGEST"],"earliestExpiry":"2027-01-01T00:00:00Z"},
 {"row":"imageRegistryBundleData","name":"registry.example.com..5000","sha256":"DIGEST","certificates":[]}],
-"held":[{"row":"rootCAData","certificate":"DIGEST","since":"2026-11-21T08:00:00Z","until":"2026-11-21T09:00:00Z","reason":"r"}],
-"owed":[{"unit":"a.service","verb":"reload","since":"2026-11-21T08:00:00Z","reason":"r"}],
+"held":[{"row":"rootCAData","certificate":"DIGEST","until":"2026-11-21T09:00:00Z","reason":"r"}],
+"owed":[{"unit":"a.service","verb":"reload","reason":"r"}],
 "breaker":{"unit":"a.service","since":"2026-11-21T08:00:00Z","reason":"r"},
 "identity":{"serial":"0a","publicKey":"DIGEST","issued":"2026-11-21T08:00:00Z","expires":"2026-12-24T00:00:00Z"}}`
 
@@ -205,7 +181,7 @@ func TestAKubeletStillJoins(t *testing.T) {
 		_, err := p.Kubectl(t.Context(), "create", "clusterrolebinding", strings.ReplaceAll(role, ":", "-"), "--clusterrole="+role, "--group="+group)
 		must(t, err)
 	}
-	kubelet := bearer(p, token(t, p, "kubele", group, ""))
+	kubelet := p.Bearer(token(t, p, "kubele", group, ""))
 	r := request(t, "csr-kubelet", "system:node:a", "system:nodes")
 	r["spec"].(map[string]any)["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
 	delete(r["spec"].(map[string]any), "expirationSeconds")

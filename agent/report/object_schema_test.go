@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// TestTheStateObjectHasExactlyTheFieldsOfItsKind: the API server drops a field that the schema does not
+// have, and an administrator waits in vain for one that nobody fills.
+func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/kubernetes/crd/nodecertificatestates.node-cert-agent.io.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema map[string]any `yaml:"openAPIV3Schema"`
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)["spec"]
+	schemaFields("spec", spec.(map[string]any), want)
+
+	s := sample()
+	s.Reason, s.Object.UID = "why", "uid"
+	s.Files[0].Name, s.Files[0].Fingerprints = "r", []string{"0a"}
+	s.Files[0].Consumers = []Consumer{{State: plan.Live}}
+	s.Held = []Held{{Key: plan.Key{Row: plan.RootCAData, Name: "r"}, Fingerprint: "0a", Until: time.Unix(3e9, 0), Reason: "it waits"}}
+	s.Identity = &Identity{State: "active", Serial: "1", PublicKey: "0a", Issued: time.Unix(1e9, 0), Expires: time.Unix(2e9, 0)}
+	var object struct{ Spec any }
+	if err := json.Unmarshal(body(s, "n1", time.Unix(1e9, 0)), &object); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	objectFields("spec", object.Spec, got)
+	if !maps.Equal(got, want) {
+		t.Errorf("sent are\n%q, the schema has\n%q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
+
+// schemaFields notes the path of every property, lists as what they hold.
+func schemaFields(path string, schema map[string]any, into map[string]bool) {
+	if items, ok := schema["items"].(map[string]any); ok {
+		schemaFields(path, items, into)
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for name, p := range properties {
+		into[path+"."+name] = true
+		schemaFields(path+"."+name, p.(map[string]any), into)
+	}
+}
+
+// objectFields does the same for a value.
+func objectFields(path string, value any, into map[string]bool) {
+	switch v := value.(type) {
+	case []any:
+		for _, e := range v {
+			objectFields(path, e, into)
+		}
+	case map[string]any:
+		for name, e := range v {
+			into[path+"."+name] = true
+			objectFields(path+"."+name, e, into)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package permissions
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+)
+
+func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T) {
+	p := plane(t)
+	for _, kind := range []string{"validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
+		_, err := p.Kubectl(t.Context(), "delete", kind, "node-cert-agent-states")
+		must(t, err)
+	}
+	client := p.Client(csr.User("a"), csr.Group)
+	poll(t, func() bool { // the server lets go of a policy with a delay
+		code, _ := ask(t, client, http.MethodPost, p.URL()+states+"?dryRun=All",
+			map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": "b"}})
+		return code == http.StatusCreated
+	})
+
+	server, err := url.Parse(p.URL())
+	must(t, err)
+	told := make(chan error, 1)
+	o := report.NewObject(report.ObjectOptions{Client: client, Server: server, Node: "a", Least: 50 * time.Millisecond, Heartbeat: time.Second,
+		After: time.After, Now: time.Now, Trouble: func(err error) { told <- err }})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { o.Run(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	o.Publish(report.Status{State: "following"})
+	if err := <-told; !strings.Contains(err.Error(), "the policy node-cert-agent-states is missing") {
+		t.Errorf("told %v", err)
+	}
+	all := func() string {
+		_, answer := ask(t, p.AdminClient(), http.MethodGet, p.URL()+states, nil)
+		return answer
+	}
+	if answer := all(); !strings.Contains(answer, `"items":[]`) {
+		t.Errorf("written was %s", answer)
+	}
+	must(t, p.InstallShipped(t.Context()))
+	poll(t, func() bool { return strings.Contains(all(), `"state":"following"`) })
+	if answer := all(); strings.Count(answer, `"state":`) != 1 {
+		t.Errorf("written was %s", answer)
+	}
+}
