@@ -150,6 +150,119 @@ func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testi
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
 }
 
+// crash ends the agent without giving it the time to do anything.
+func (h *host) crash() {
+	h.dir.Fail = func(string, string) error { return errDead }
+	h.kill()
+	h.dir.Fail = func(string, string) error { return nil }
+}
+
+func TestAnAgentThatDiesAgainAndAgainIsNoMoreEagerForIt(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		h.systemd.Start("reader.service")
+		h.clock.Move(time.Minute)
+		tries := 0
+		h.systemd.Fail = func(op, _ string) error {
+			if op != string(verb) {
+				return nil
+			}
+			tries++
+			return errors.New("job-failed")
+		}
+		h.disk.Put(kubeletCA, caA)
+		for range 100 {
+			h.start()
+			h.publish(kubelet(caA))
+			h.elapse(3 * time.Second)
+			h.crash()
+		}
+		if tries != 5 {
+			t.Errorf("%s: %d tries in five minutes", verb, tries)
+		}
+		h.start()
+		if u := h.unit("reader.service"); u.State != "breaker open" || u.BreakerOpened.IsZero() || u.Reason != "before this start: tried 5 times, and not seen to succeed" {
+			t.Errorf("%s: after a crash %+v", verb, u)
+		}
+		h.elapse(31 * time.Minute) // half open, as without a crash
+		h.crash()
+		h.start()
+		h.elapse(20 * time.Minute)
+		if tries != 6 {
+			t.Errorf("%s: %d tries after half an hour", verb, tries)
+		}
+		h.kill() // as a person does after a repair
+		h.start()
+		h.elapse(3 * time.Second)
+		if tries != 7 {
+			t.Errorf("%s: %d tries after an orderly stop", verb, tries)
+		}
+		h.crash()
+		h.start()
+		h.publish(kubelet(caB)) // other content may fare better, across a crash too
+		h.elapse(3 * time.Second)
+		if tries != 8 {
+			t.Errorf("%s: %d tries after a change", verb, tries)
+		}
+		h.kill()
+	}
+}
+
+func TestAnAgentThatDiesOfAnActionLeavesItAlone(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.disk.Put(kubeletCA, caA)
+	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" {
+			return nil
+		}
+		ended <- struct{}{}
+		return errors.New("nobody hears that")
+	}
+	tries := 0
+	for range 100 {
+		h.start()
+		h.publish(kubelet(caA))
+		h.lapse(3 * time.Second)
+		running := h.unit("reader.service").State == "running"
+		if running {
+			<-begun
+			tries++
+		}
+		h.crash()
+		if running {
+			end <- struct{}{}
+			<-ended
+		}
+	}
+	if tries != 5 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			return errors.New("job-failed")
+		}
+		return nil
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	h.crash()
+	h.clock.Move(-24 * time.Hour)
+	h.systemd.Fail = func(string, string) error { return nil }
+	h.start()
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Minute, 40*time.Minute)
+}
+
 func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"bad.service", "reader.service"}

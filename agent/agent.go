@@ -186,6 +186,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			l.forgive()
 			return nil
 		case r := <-a.Source.Readings():
 			l.take(r)

@@ -155,15 +155,22 @@ func (h *host) ask(d plan.Desired) report.Status {
 	}
 }
 
-// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop.
+// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop, and that
+// the jobs it brought have ended.
 func (h *host) elapse(d time.Duration) {
+	h.t.Helper()
+	h.lapse(d)
+	h.settled()
+}
+
+// lapse is elapse without waiting for jobs.
+func (h *host) lapse(d time.Duration) {
 	h.t.Helper()
 	h.move(d)
 	for {
 		select {
 		case h.drift <- struct{}{}:
 			h.pass()
-			h.settled()
 			return
 		case s := <-h.report.Statuses:
 			h.saw(s)

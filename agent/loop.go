@@ -93,6 +93,7 @@ func (l *loop) begin(ctx context.Context) error {
 	if l.memory.Units == nil {
 		l.memory.Units = make(map[string]plan.Loaded)
 	}
+	l.recall()
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", count(len(l.Policy.Rows), "row"), count(len(l.Policy.Units), "unit"))}.
 		With(audit.Version, l.Version))

@@ -214,8 +214,12 @@ type Loaded struct {
 	Boot       string `json:"boot,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
-	// loaded is unknown.
+	// loaded is unknown. Then Inputs are what it was to load, and the rest of this counts how often it was
+	// asked in a row: nobody saw it succeed.
 	Unknown bool `json:"unknown,omitempty"`
+	// Tries counts the actions dispatched for these Inputs, this one included, and Tried is when.
+	Tries int       `json:"tries,omitempty"`
+	Tried time.Time `json:"tried,omitzero"`
 }
 
 // Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one

@@ -256,6 +256,14 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
 		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
 	})
+	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair
+	n.await("the next agent to leave it alone", func() bool {
+		u := n.unit("broken.service")
+		return u.State == "breaker open" && !u.BreakerOpened.IsZero() && strings.HasPrefix(u.Reason, "before this start")
+	})
+	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+		t.Errorf("%d failures after the agent was killed", got)
+	}
 	n.run("touch", "/run/repaired")
 	n.patch(kubeletCA(testpki.NewCA("b"))) // what changes gives it another chance
 	n.awaitUnit("broken.service", "loaded")
