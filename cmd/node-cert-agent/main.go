@@ -46,9 +46,10 @@ func (e exit) Error() string {
 func usage(err error) error { return exit{exitUsage, err} }
 
 func main() {
+	unreadable()
 	frugal()
 	// A panic would end the process with 2, which means wrong configuration and keeps systemd from
-	// starting it again. With this it ends by SIGABRT; the units forbid the core dump.
+	// starting it again. With this it ends by SIGABRT, and leaves no core dump.
 	debug.SetTraceback("crash")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
