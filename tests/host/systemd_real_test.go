@@ -390,4 +390,7 @@ func TestWithoutPolkitTheAgentStartsAndMayDoNothing(t *testing.T) {
 	} else {
 		t.Logf("without polkit: %s", got)
 	}
+	if failed := run(t, h, "systemctl", "--failed", "--no-legend"); failed != "" {
+		t.Errorf("units failed: %s", failed)
+	}
 }

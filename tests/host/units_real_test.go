@@ -115,6 +115,14 @@ func TestExactlyTheAllowlistSucceeds(t *testing.T) {
 	}
 }
 
+const (
+	ourRule      = "/etc/polkit-1/rules.d/50-node-cert-agent.rules"
+	generousRule = "/etc/polkit-1/rules.d/60-generous.rules"
+	// generous is what an administrator may have for all services of the host. Ours comes first, and answers.
+	generous = `polkit.addRule(function (action, subject) { return subject.user === "node-cert-agent" ? polkit.Result.YES : polkit.Result.NOT_HANDLED; });
+`
+)
+
 // theMatrix is every unit times every method times two users, and what else the host can be asked for.
 func theMatrix(t *testing.T, release host.Release) {
 	const quoted = `quo\x22te.service`
@@ -123,7 +131,7 @@ func theMatrix(t *testing.T, release host.Release) {
 	rule := units.PolkitRule("node-cert-agent", []plan.Unit{{Name: "reloaded.service", Verb: plan.Reload}, {Name: "restarted.service", Verb: plan.TryRestart},
 		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}})
 	h := bootServices(t, release, map[string]host.File{"reloaded.service": service(), "restarted.service": service(), "foreign.service": service(),
-		"inst@.service": service(), quoted: service()}, map[string]host.File{"/etc/polkit-1/rules.d/50-node-cert-agent.rules": {Data: []byte(rule)}})
+		"inst@.service": service(), quoted: service()}, map[string]host.File{ourRule: {Data: []byte(rule)}, generousRule: {Data: []byte(generous)}})
 	all := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted}
 	run(t, h, append([]string{"systemctl", "start", updateCATrust}, all...)...)
 	foreign := func() string {
@@ -152,7 +160,7 @@ func theMatrix(t *testing.T, release host.Release) {
 	if after := foreign(); after != before {
 		t.Errorf("units that are not on the allowlist changed: %s\nbecame %s", before, after)
 	}
-	run(t, h, "rm", "/etc/polkit-1/rules.d/50-node-cert-agent.rules")
+	run(t, h, "rm", ourRule, generousRule)
 	run(t, h, "systemctl", "restart", "polkit.service")
 	for unit, method := range allowed {
 		if granted(t, h, "node-cert-agent", managerObject+method+" ss "+unit+" replace") {
@@ -373,7 +381,7 @@ func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
 					t.Errorf("%s %s: %v", c[0], c[1], err)
 				}
 			}
-			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@1.service"); err == nil {
+			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@2.service"); err == nil {
 				t.Error("another user can wish")
 			}
 		})
