@@ -10,7 +10,7 @@
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
 // before the first rename; an action is marked unknown, durably, before it is dispatched; and no
-// action is dispatched after a commit that failed.
+// action is dispatched for a file whose commit failed.
 package agent
 
 import (

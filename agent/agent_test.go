@@ -444,10 +444,12 @@ func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
 	if !strings.Contains(s.Trouble, "input/output error") || s.Files[0].State != "pending" {
 		t.Errorf("status says %q, file %q", s.Trouble, s.Files[0].State)
 	}
-	h.wait(time.Second + 100*time.Millisecond)
+	h.elapse(time.Second + 100*time.Millisecond)
+	h.elapse(10 * time.Second) // far longer than an action waits for company
 	h.wantJobs()
 	h.disk.Fail = func(string, string) error { return nil }
-	s = h.wait(3 * time.Second)
+	h.elapse(time.Minute)
+	s = h.last
 	if s.Trouble != "" || s.Files[0].State != "in place" || h.disk.Commits != 1 {
 		t.Errorf("after the retry: trouble %q, file %q, %d commits", s.Trouble, s.Files[0].State, h.disk.Commits)
 	}
@@ -472,6 +474,50 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 	h.wantFile(certsD+"r/ca.crt", "")
 	if !strings.Contains(s.Trouble, "read-only") {
 		t.Errorf("trouble is %q", s.Trouble)
+	}
+}
+
+func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"runtime.service"}
+	h.policy.Units = append(h.policy.Units, plan.Unit{Name: "runtime.service", Verb: plan.Reload})
+	h.systemd.Start("reader.service")
+	h.systemd.Start("runtime.service")
+	h.start()
+	defer h.kill()
+	broken := true
+	var order []string
+	h.disk.Fail = func(op, path string) error {
+		if op != "stage" {
+			return nil
+		}
+		if order = append(order, path); broken && strings.HasPrefix(path, certsD) {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), registry("r", caB))
+	h.elapse(1100 * time.Millisecond) // the retry, row by row
+	h.elapse(2 * time.Second)
+	h.wantJobs("reload reader.service")
+	for _, next := range []string{caB, caA, caB} {
+		order = nil
+		h.publish(kubelet(next), registry("r", caB)) // at once, and before the row that fails
+		h.wantFile(kubeletCA, next)
+		if len(order) == 0 || order[0] != kubeletCA {
+			t.Errorf("staged %q", order)
+		}
+		h.elapse(2 * time.Second)
+	}
+	if s := h.unit("reader.service"); s.State != "loaded" || h.last.Trouble == "" {
+		t.Errorf("beside a row that fails: %+v, trouble %q", s, h.last.Trouble)
+	}
+	h.wantJobs("reload reader.service", "reload reader.service", "reload reader.service", "reload reader.service")
+	broken = false
+	h.elapse(2 * time.Minute)
+	h.until("runtime.service", "loaded", time.Second, 10*time.Second)
+	if h.last.Trouble != "" {
+		t.Errorf("trouble %q", h.last.Trouble)
 	}
 }
 

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -67,14 +68,15 @@ func (l *loop) claim(p plan.Plan) error {
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
 // before is it one request a row, so that a directory that cannot be written does not keep new trust
-// from the others. Each retry begins with another row: on a read-only file system the writer ends, and
-// with it what comes right after.
+// from the others, nor their units from loading it. Each retry begins with another row: on a read-only file
+// system the writer ends, and with it what comes right after. Rows that failed the last time come last.
 func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 	parts := []plan.Plan{p}
 	if l.failures > 0 {
 		parts = p.ByRow()
 		first := l.failures % max(1, len(parts))
-		parts = slices.Concat(parts[first:], parts[:first])
+		good, bad := l.certain(slices.Concat(parts[first:], parts[:first]))
+		parts = append(good, bad...)
 	}
 	var first error
 	for _, part := range parts {
@@ -82,10 +84,25 @@ func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 			first = err
 		}
 	}
-	if err := l.look(ctx); err != nil && first == nil {
-		first = err
+	if err := l.look(ctx); err != nil {
+		return cmp.Or(first, err)
+	}
+	if first != nil {
+		l.settleCertain(ctx)
 	}
 	return first
+}
+
+// certain tells the parts of which no file is in doubt from the others.
+func (l *loop) certain(parts []plan.Plan) (good, bad []plan.Plan) {
+	for _, p := range parts {
+		if slices.ContainsFunc(p.Writes, func(w plan.Write) bool { return l.unsynced[w.Key] }) {
+			bad = append(bad, p)
+		} else {
+			good = append(good, p)
+		}
+	}
+	return good, bad
 }
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
