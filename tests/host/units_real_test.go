@@ -129,16 +129,18 @@ func theMatrix(t *testing.T, release host.Release) {
 	allowed := map[string]string{"reloaded.service": "ReloadUnit", "restarted.service": "TryRestartUnit", "inst@1.service": "ReloadUnit",
 		quoted: "ReloadUnit", updateCATrust: "RestartUnit"}
 	rule := units.PolkitRule("node-cert-agent", []plan.Unit{{Name: "reloaded.service", Verb: plan.Reload}, {Name: "restarted.service", Verb: plan.TryRestart},
-		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}})
+		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}, {Name: "alias.service", Verb: plan.Reload}})
 	h := bootServices(t, release, map[string]host.File{"reloaded.service": service(), "restarted.service": service(), "foreign.service": service(),
 		"inst@.service": service(), quoted: service()}, map[string]host.File{ourRule: {Data: []byte(rule)}, generousRule: {Data: []byte(generous)}})
+	run(t, h, "ln", "-s", "foreign.service", "/etc/systemd/system/alias.service") // of one that is not allowed
+	run(t, h, "systemctl", "daemon-reload")
 	all := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted}
 	run(t, h, append([]string{"systemctl", "start", updateCATrust}, all...)...)
 	foreign := func() string {
 		return run(t, h, "systemctl", "show", "-p", "InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
 	}
 	before := foreign()
-	all = append(all, updateCATrust, "systemd-journald.service")
+	all = append(all, updateCATrust, "systemd-journald.service", "alias.service")
 	for _, unit := range all {
 		for method, args := range unitCalls {
 			call := managerObject + method + " " + strings.ReplaceAll(args, "UNIT", unit)
@@ -254,6 +256,13 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			}
 			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || s.Boot != "boot" || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
 				t.Errorf("an active unit is %+v", s)
+			}
+			run(t, h, "ln", "-s", "a.service", "/etc/systemd/system/alias.service")
+			run(t, h, "systemctl", "daemon-reload")
+			for _, name := range []string{"a.service", "alias.service"} {
+				if own, err := c.Name(t.Context(), name); err != nil || own != "a.service" {
+					t.Errorf("%s is %q, %v", name, own, err)
+				}
 			}
 			for _, none := range []string{"masked.service", "ghost.service"} {
 				if s := state(none); s != (plan.UnitState{}) {
