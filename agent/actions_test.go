@@ -475,6 +475,37 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 	}
 }
 
+// acted tells how long after a change the node's unit acts on it.
+func acted(t *testing.T, node string, verb plan.Verb) time.Duration {
+	t.Helper()
+	h := newHost(t)
+	h.node, h.policy.Units[0].Verb, h.times.Spread = node, verb, 10*time.Minute
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	return h.until("reader.service", "loaded", 5*time.Second, h.times.Spread+10*time.Second)
+}
+
+func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) {
+	places := map[time.Duration]bool{}
+	for i := range 8 {
+		node := fmt.Sprint("node-", i)
+		at := acted(t, node, plan.TryRestart)
+		if again := acted(t, node, plan.TryRestart); again != at {
+			t.Errorf("%s restarts after %v, and the next time after %v", node, at, again)
+		}
+		places[at] = true
+		if reload := acted(t, node, plan.Reload); reload > 5*time.Second {
+			t.Errorf("%s reloads after %v", node, reload)
+		}
+	}
+	if len(places) < 6 {
+		t.Errorf("8 nodes restart at %d different times: %v", len(places), places)
+	}
+}
+
 func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"other.service", "reader.service"}

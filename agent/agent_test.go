@@ -45,6 +45,7 @@ type host struct {
 	prober  agent.Prober
 	trust   *agenttest.Trust
 	word    *agenttest.Operator
+	node    string
 
 	trail  *agenttest.Trail
 	source agenttest.Source
@@ -56,7 +57,7 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
+	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
 	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = plan.Policy{
 		Rows: []plan.Row{
@@ -74,7 +75,7 @@ func newHost(t *testing.T) *host {
 func (h *host) agent() *agent.Agent {
 	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
 	return &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
-		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
+		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
 

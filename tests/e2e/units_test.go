@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,31 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n.wantLoads("reload", reloads+1)
 	if got := rebuilt() - runs; got != 1 {
 		t.Errorf("the trust store was rebuilt %d times", got)
+	}
+}
+
+func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing.T) {
+	for _, verb := range []string{"reload", "try-restart"} {
+		t.Run(verb, func(t *testing.T) {
+			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}", "reader.service: {verb: "+verb+"}", "coalesce: 20s, spread: 0s")})
+			paid, adopted := n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
+			b := testpki.NewCA("b")
+			n.patch(kubeletCA(b))
+			n.awaitFile(cluster.KubeletCA, b)
+			n.awaitUnit(cluster.Reader, "owed")
+			n.await("more than a second after the change", func() bool {
+				info, err := os.Stat(n.Host.Path(cluster.KubeletCA))
+				return err == nil && time.Since(info.ModTime()) > 1200*time.Millisecond
+			})
+			n.run("systemctl", "restart", cluster.Reader) // as somebody else does
+			run := n.show("InvocationID", cluster.Reader)
+			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
+			n.awaitUnit(cluster.Reader, "loaded")
+			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
+			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader) != paid {
+				t.Error("it was acted on although it had read the file")
+			}
+		})
 	}
 }
 

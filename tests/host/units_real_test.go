@@ -353,6 +353,48 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 	}
 }
 
+// updateCATrustProgram stands for Red Hat's, which is not to be had here: it makes the store from the anchors,
+// and notes what else it can write.
+const updateCATrustProgram = `#!/bin/sh
+[ "$1" = extract ] || exit 3
+cat /etc/pki/ca-trust/source/anchors/* >/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem || exit 4
+for f in /etc/x /usr/x /etc/kubernetes/x /run/x /var/lib/x /etc/pki/x /etc/pki/ca-trust/source/anchors/x /etc/systemd/system/x; do
+	(echo x >$f) 2>/dev/null && echo $f >>/etc/pki/ca-trust/extracted/written
+done
+:
+`
+
+func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			ca := testpki.NewCA("additional")
+			h := bootServices(t, release, nil, map[string]host.File{
+				"/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": {Data: ca},
+				"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem":                    {Data: []byte("old")},
+				"/usr/bin/update-ca-trust":                                             {Data: []byte(updateCATrustProgram), Mode: 0o755},
+			})
+			run(t, h, "rm", "-r", "/usr/lib/systemd/system/"+updateCATrust+".d") // which is Debian's package's
+			run(t, h, "systemctl", "daemon-reload")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			u := plan.Unit{Name: updateCATrust, Verb: plan.Restart}
+			if s, err := bus(t, h).Act(ctx, u); err != nil || !s.Active {
+				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
+			}
+			if store := run(t, h, "cat", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"); store != strings.TrimSpace(string(ca)) {
+				t.Errorf("the store holds %.80q", store)
+			}
+			if written := run(t, h, "sh", "-c", "cat /etc/pki/ca-trust/extracted/written 2>/dev/null; :"); written != "" {
+				t.Errorf("it could write %s", written)
+			}
+			run(t, h, "rm", "/usr/bin/update-ca-trust")
+			if _, err := bus(t, h).Act(ctx, u); err == nil {
+				t.Error("a program that is not there is a success")
+			}
+		})
+	}
+}
+
 func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
 	act := compile(t, "./testdata/act")
 	for name, release := range releases {
