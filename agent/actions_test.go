@@ -308,6 +308,36 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	}
 }
 
+// no is the error of a polkit that does not allow it.
+type no struct{ error }
+
+func (no) Denied() bool { return true }
+
+func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	tries, allowed := 0, false
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" || allowed {
+			return nil
+		}
+		tries++
+		return fmt.Errorf("reload: %w", no{errors.New("access denied")})
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	for range 60 {
+		h.elapse(10 * time.Second)
+	}
+	if tries < 5+8 || tries > 5+11 || h.recorded("unit-breaker") != 1 {
+		t.Errorf("%d tries in ten minutes more, %q", tries, h.trail.Names())
+	}
+	allowed = true
+	h.until("reader.service", "loaded", time.Second, 70*time.Second)
+}
+
 func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 	contents := make([]string, 20)
 	for i := range contents {

@@ -93,6 +93,9 @@ func (l *loop) unpaid(j job, s *unit) {
 		return
 	}
 	s.state, s.due = "breaker open", now.Add(jitter(l.Times.Breaker))
+	if denied(j.err) { // to ask disturbs nobody, and the rule may be written by then
+		s.due = now.Add(jitter(l.Times.RetryMax))
+	}
 	if s.opened.IsZero() {
 		s.opened = now
 		l.Trail.Record(action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
@@ -143,6 +146,11 @@ func (l *loop) forgive() {
 func unreachable(err error) bool {
 	var lost interface{ Unreachable() bool }
 	return errors.As(err, &lost) && lost.Unreachable()
+}
+
+func denied(err error) bool {
+	var no interface{ Denied() bool }
+	return errors.As(err, &no) && no.Denied()
 }
 
 func action(kind audit.Kind, u plan.Unit, affected []string, message string) audit.Record {
