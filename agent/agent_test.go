@@ -486,20 +486,26 @@ func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	h.systemd.Start("runtime.service")
 	h.start()
 	defer h.kill()
-	broken := true
+	broken, ends := true, false
 	var order []string
 	h.disk.Fail = func(op, path string) error {
-		if op != "stage" {
-			return nil
+		switch {
+		case ends: // what comes right after meets a writer that ends
+			ends = false
+			return errors.New("writer unavailable")
+		case op == "stage":
+			order = append(order, path)
+			ends = broken && strings.HasPrefix(path, certsD)
 		}
-		if order = append(order, path); broken && strings.HasPrefix(path, certsD) {
+		if ends {
 			return errors.New("read-only file system")
 		}
 		return nil
 	}
 	h.publish(kubelet(caA), registry("r", caB))
-	h.elapse(1100 * time.Millisecond) // the retry, row by row
-	h.elapse(2 * time.Second)
+	for range 3 { // tries, row by row
+		h.elapse(4 * time.Second)
+	}
 	h.wantJobs("reload reader.service")
 	for _, next := range []string{caB, caA, caB} {
 		order = nil
