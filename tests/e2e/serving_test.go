@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
@@ -46,15 +47,15 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	}
 	rotate := func(p testpki.Pair) { n.patch(controllerconfig.Spec{RootCAData: append(p.Cert, root.PEM()...)}) }
 	key := func(p testpki.Pair) { n.must(n.Host.PutFile(servingKey, host.File{Data: p.Key, Mode: 0o600})) }
-	use := func() plan.Proof {
+	use := func() (c report.Consumer) {
 		for _, f := range n.status().Files {
 			for _, c := range f.Consumers {
 				if f.Row == plan.RootCAData {
-					return plan.Proof{State: c.State, Reason: c.Reason}
+					return c
 				}
 			}
 		}
-		return plan.Proof{}
+		return c
 	}
 	awaitUse := func(what string, want plan.Liveness) {
 		t.Helper()
