@@ -214,10 +214,10 @@ type Loaded struct {
 	Boot       string `json:"boot,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
-	// loaded is unknown. Then Inputs are what it was to load, and the rest of this counts how often it was
-	// asked in a row: nobody saw it succeed.
+	// loaded is unknown, and Inputs are those that it is to load.
 	Unknown bool `json:"unknown,omitempty"`
-	// Tries counts the actions dispatched for these Inputs, this one included, and Tried is when.
+	// Tries counts the jobs in a row that were dispatched for these Inputs and not seen to succeed, the
+	// last of them at Tried.
 	Tries int       `json:"tries,omitempty"`
 	Tried time.Time `json:"tried,omitzero"`
 }
