@@ -150,6 +150,119 @@ func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testi
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
 }
 
+// crash ends the agent without giving it the time to do anything.
+func (h *host) crash() {
+	h.dir.Fail = func(string, string) error { return errDead }
+	h.kill()
+	h.dir.Fail = func(string, string) error { return nil }
+}
+
+func TestAnAgentThatDiesAgainAndAgainIsNoMoreEagerForIt(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		h.systemd.Start("reader.service")
+		h.clock.Move(time.Minute)
+		tries := 0
+		h.systemd.Fail = func(op, _ string) error {
+			if op != string(verb) {
+				return nil
+			}
+			tries++
+			return errors.New("job-failed")
+		}
+		h.disk.Put(kubeletCA, caA)
+		for range 100 {
+			h.start()
+			h.publish(kubelet(caA))
+			h.elapse(3 * time.Second)
+			h.crash()
+		}
+		if tries != 5 {
+			t.Errorf("%s: %d tries in five minutes", verb, tries)
+		}
+		h.start()
+		if u := h.unit("reader.service"); u.State != "breaker open" || u.BreakerOpened.IsZero() || u.Reason != "before this start: tried 5 times, and not seen to succeed" {
+			t.Errorf("%s: after a crash %+v", verb, u)
+		}
+		h.elapse(31 * time.Minute) // half open, as without a crash
+		h.crash()
+		h.start()
+		h.elapse(20 * time.Minute)
+		if tries != 6 {
+			t.Errorf("%s: %d tries after half an hour", verb, tries)
+		}
+		h.kill() // as a person does after a repair
+		h.start()
+		h.elapse(3 * time.Second)
+		if tries != 7 {
+			t.Errorf("%s: %d tries after an orderly stop", verb, tries)
+		}
+		h.crash()
+		h.start()
+		h.publish(kubelet(caB)) // other content may fare better, across a crash too
+		h.elapse(3 * time.Second)
+		if tries != 8 {
+			t.Errorf("%s: %d tries after a change", verb, tries)
+		}
+		h.kill()
+	}
+}
+
+func TestAnAgentThatDiesOfAnActionLeavesItAlone(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.disk.Put(kubeletCA, caA)
+	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" {
+			return nil
+		}
+		ended <- struct{}{}
+		return errors.New("nobody hears that")
+	}
+	tries := 0
+	for range 100 {
+		h.start()
+		h.publish(kubelet(caA))
+		h.lapse(3 * time.Second)
+		running := h.unit("reader.service").State == "running"
+		if running {
+			<-begun
+			tries++
+		}
+		h.crash()
+		if running {
+			end <- struct{}{}
+			<-ended
+		}
+	}
+	if tries != 5 {
+		t.Errorf("%d tries", tries)
+	}
+}
+
+func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			return errors.New("job-failed")
+		}
+		return nil
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	h.crash()
+	h.clock.Move(-24 * time.Hour)
+	h.systemd.Fail = func(string, string) error { return nil }
+	h.start()
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Minute, 40*time.Minute)
+}
+
 func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"bad.service", "reader.service"}
@@ -193,6 +306,36 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	if h.recorded("unit-breaker") != 0 || h.last.Actions.Failed < 6 {
 		t.Errorf("%d failed, %q", h.last.Actions.Failed, h.trail.Names())
 	}
+}
+
+// no is the error of a polkit that does not allow it.
+type no struct{ error }
+
+func (no) Denied() bool { return true }
+
+func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	tries, allowed := 0, false
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" || allowed {
+			return nil
+		}
+		tries++
+		return fmt.Errorf("reload: %w", no{errors.New("access denied")})
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	for range 60 {
+		h.elapse(10 * time.Second)
+	}
+	if tries < 5+8 || tries > 5+11 || h.recorded("unit-breaker") != 1 {
+		t.Errorf("%d tries in ten minutes more, %q", tries, h.trail.Names())
+	}
+	allowed = true
+	h.until("reader.service", "loaded", time.Second, 70*time.Second)
 }
 
 func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
@@ -359,6 +502,37 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 	h.wantJobs()
 	if u := h.unit("reader.service"); u.State != "loaded" || h.recorded("unit-adopted") == 0 {
 		t.Errorf("have %+v, %q", u, h.trail.Names())
+	}
+}
+
+// acted tells how long after a change the node's unit acts on it.
+func acted(t *testing.T, node string, verb plan.Verb) time.Duration {
+	t.Helper()
+	h := newHost(t)
+	h.node, h.policy.Units[0].Verb, h.times.Spread = node, verb, 10*time.Minute
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	return h.until("reader.service", "loaded", 5*time.Second, h.times.Spread+10*time.Second)
+}
+
+func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) {
+	places := map[time.Duration]bool{}
+	for i := range 8 {
+		node := fmt.Sprint("node-", i)
+		at := acted(t, node, plan.TryRestart)
+		if again := acted(t, node, plan.TryRestart); again != at {
+			t.Errorf("%s restarts after %v, and the next time after %v", node, at, again)
+		}
+		places[at] = true
+		if reload := acted(t, node, plan.Reload); reload > 5*time.Second {
+			t.Errorf("%s reloads after %v", node, reload)
+		}
+	}
+	if len(places) < 6 {
+		t.Errorf("8 nodes restart at %d different times: %v", len(places), places)
 	}
 }
 

@@ -10,7 +10,7 @@
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
 // before the first rename; an action is marked unknown, durably, before it is dispatched; and no
-// action is dispatched after a commit that failed.
+// action is dispatched for a file whose commit failed.
 package agent
 
 import (
@@ -63,7 +63,8 @@ type Units interface {
 	Affected(context.Context, plan.Unit) ([]string, error)
 	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
 	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
-	// a method Unreachable() bool and answers true says that the bus failed, not the unit.
+	// a method Unreachable() bool and answers true says that the bus failed, not the unit; one that
+	// answers true to Denied() bool, that systemd was not allowed to do anything.
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
 }
 

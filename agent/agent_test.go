@@ -45,6 +45,7 @@ type host struct {
 	prober  agent.Prober
 	trust   *agenttest.Trust
 	word    *agenttest.Operator
+	node    string
 
 	trail  *agenttest.Trail
 	source agenttest.Source
@@ -56,7 +57,7 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
+	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
 	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = plan.Policy{
 		Rows: []plan.Row{
@@ -74,7 +75,7 @@ func newHost(t *testing.T) *host {
 func (h *host) agent() *agent.Agent {
 	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
 	return &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
-		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: "n",
+		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
 
@@ -155,15 +156,22 @@ func (h *host) ask(d plan.Desired) report.Status {
 	}
 }
 
-// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop.
+// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop, and that
+// the jobs it brought have ended.
 func (h *host) elapse(d time.Duration) {
+	h.t.Helper()
+	h.lapse(d)
+	h.settled()
+}
+
+// lapse is elapse without waiting for jobs.
+func (h *host) lapse(d time.Duration) {
 	h.t.Helper()
 	h.move(d)
 	for {
 		select {
 		case h.drift <- struct{}{}:
 			h.pass()
-			h.settled()
 			return
 		case s := <-h.report.Statuses:
 			h.saw(s)
@@ -495,10 +503,12 @@ func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
 	if !strings.Contains(s.Trouble, "input/output error") || s.Files[0].State != "pending" {
 		t.Errorf("status says %q, file %q", s.Trouble, s.Files[0].State)
 	}
-	h.wait(time.Second + 100*time.Millisecond)
+	h.elapse(time.Second + 100*time.Millisecond)
+	h.elapse(10 * time.Second) // far longer than an action waits for company
 	h.wantJobs()
 	h.disk.Fail = func(string, string) error { return nil }
-	s = h.wait(3 * time.Second)
+	h.elapse(time.Minute)
+	s = h.last
 	if s.Trouble != "" || s.Files[0].State != "in place" || h.disk.Commits != 1 {
 		t.Errorf("after the retry: trouble %q, file %q, %d commits", s.Trouble, s.Files[0].State, h.disk.Commits)
 	}
@@ -523,6 +533,56 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 	h.wantFile(certsD+"r/ca.crt", "")
 	if !strings.Contains(s.Trouble, "read-only") {
 		t.Errorf("trouble is %q", s.Trouble)
+	}
+}
+
+func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"runtime.service"}
+	h.policy.Units = append(h.policy.Units, plan.Unit{Name: "runtime.service", Verb: plan.Reload})
+	h.systemd.Start("reader.service")
+	h.systemd.Start("runtime.service")
+	h.start()
+	defer h.kill()
+	broken, ends := true, false
+	var order []string
+	h.disk.Fail = func(op, path string) error {
+		switch {
+		case ends: // what comes right after meets a writer that ends
+			ends = false
+			return errors.New("writer unavailable")
+		case op == "stage":
+			order = append(order, path)
+			ends = broken && strings.HasPrefix(path, certsD)
+		}
+		if ends {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), registry("r", caB))
+	for range 3 { // tries, row by row
+		h.elapse(4 * time.Second)
+	}
+	h.wantJobs("reload reader.service")
+	for _, next := range []string{caB, caA, caB} {
+		order = nil
+		h.publish(kubelet(next), registry("r", caB)) // at once, and before the row that fails
+		h.wantFile(kubeletCA, next)
+		if len(order) == 0 || order[0] != kubeletCA {
+			t.Errorf("staged %q", order)
+		}
+		h.elapse(2 * time.Second)
+	}
+	if s := h.unit("reader.service"); s.State != "loaded" || h.last.Trouble == "" {
+		t.Errorf("beside a row that fails: %+v, trouble %q", s, h.last.Trouble)
+	}
+	h.wantJobs("reload reader.service", "reload reader.service", "reload reader.service", "reload reader.service")
+	broken = false
+	h.elapse(2 * time.Minute)
+	h.until("runtime.service", "loaded", time.Second, 10*time.Second)
+	if h.last.Trouble != "" {
+		t.Errorf("trouble %q", h.last.Trouble)
 	}
 }
 

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -72,23 +73,51 @@ func (l *loop) claim(p plan.Plan) error {
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
 // before is it one request a row, so that a directory that cannot be written does not keep new trust
-// from the others. Each retry begins with another row: on a read-only file system the writer ends, and
-// with it what comes right after.
+// from the others, nor their units from loading it. Each retry begins with another row: on a read-only file
+// system the writer ends, and with it what comes right after, be it a look. So rows that failed the last
+// time come last, after a look.
 func (l *loop) commit(ctx context.Context, p plan.Plan) error {
-	parts := []plan.Plan{p}
+	good, bad := []plan.Plan{p}, []plan.Plan(nil)
 	if l.failures > 0 {
-		parts = p.ByRow()
+		parts := p.ByRow()
 		first := l.failures % max(1, len(parts))
-		parts = slices.Concat(parts[first:], parts[:first])
+		good, bad = l.certain(slices.Concat(parts[first:], parts[:first]))
 	}
-	var first error
-	for _, part := range parts {
-		if err := l.commitPart(ctx, part); err != nil && first == nil {
-			first = err
+	failed := l.commitParts(ctx, good)
+	unseen := l.look(ctx)
+	if len(bad) > 0 {
+		if err := l.commitParts(ctx, bad); failed == nil {
+			failed = err
+		}
+		if err := l.look(ctx); failed == nil {
+			return err
 		}
 	}
-	if err := l.look(ctx); err != nil && first == nil {
-		first = err
+	if failed != nil && unseen == nil {
+		l.settleCertain(ctx)
+	}
+	return cmp.Or(failed, unseen)
+}
+
+// certain tells the parts of which no file is in doubt from the others.
+func (l *loop) certain(parts []plan.Plan) (good, bad []plan.Plan) {
+	for _, p := range parts {
+		if slices.ContainsFunc(p.Writes, func(w plan.Write) bool { return l.unsynced[w.Key] }) {
+			bad = append(bad, p)
+		} else {
+			good = append(good, p)
+		}
+	}
+	return good, bad
+}
+
+// commitParts goes on after a part that failed, and gives the first error.
+func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
+	var first error
+	for _, p := range parts {
+		if err := l.commitPart(ctx, p); err != nil && first == nil {
+			first = err
+		}
 	}
 	return first
 }

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -29,11 +32,11 @@ type job struct {
 	err      error
 }
 
-// dispatch makes it durable that the outcome is unknown, and only then asks systemd: killed at any
-// point from here on, the agent finds the action owed again. The job is waited for until it ends, so
-// that a slow one is never asked for twice.
+// dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
+// systemd: killed at any point from here on, the agent finds the action owed again, and is no more eager
+// than if it had lived. The job is waited for until it ends, so that a slow one is never asked for twice.
 func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, affected []string, why string) error {
-	if err := l.remember(u.Name, plan.Loaded{Unknown: true}); err != nil {
+	if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Unknown: true, Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}); err != nil {
 		return err
 	}
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
@@ -90,6 +93,9 @@ func (l *loop) unpaid(j job, s *unit) {
 		return
 	}
 	s.state, s.due = "breaker open", now.Add(jitter(l.Times.Breaker))
+	if denied(j.err) { // to ask disturbs nobody, and the rule may be written by then
+		s.due = now.Add(jitter(l.Times.RetryMax))
+	}
 	if s.opened.IsZero() {
 		s.opened = now
 		l.Trail.Record(action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
@@ -97,10 +103,54 @@ func (l *loop) unpaid(j job, s *unit) {
 	}
 }
 
+// recall goes on where an agent that died stopped counting. What it did not see the end of counts as failed:
+// who dies of an action must not repeat it for ever.
+func (l *loop) recall() {
+	now := l.Clock.Now()
+	for _, u := range l.Policy.Units {
+		m := l.memory.Units[u.Name]
+		if m.Tries == 0 {
+			continue
+		}
+		if m.Tried.After(now) { // the clock was set back
+			m.Tried = now
+		}
+		s := l.unit(u.Name)
+		s.failures, s.failed = m.Tries, m.Inputs
+		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", count(m.Tries, "time"))
+		if s.due = m.Tried.Add(jitter(backoff(l.Times, m.Tries-1))); m.Tries >= maxFailures {
+			s.state, s.opened, s.due = "breaker open", m.Tried, m.Tried.Add(jitter(l.Times.Breaker))
+		}
+	}
+}
+
+// forgive is for an orderly end: whoever stops or configures the agent may have repaired what failed. Only
+// one that dies leaves its count behind.
+func (l *loop) forgive() {
+	units, tried := maps.Clone(l.memory.Units), false
+	for name, m := range units {
+		tried = tried || m.Tries > 0
+		m.Tries, m.Tried = 0, time.Time{}
+		units[name] = m
+	}
+	if !tried {
+		return
+	}
+	l.memory.Units = units
+	if err := l.Store.Save(l.memory); err != nil {
+		l.Log.Warn("forgetting failed actions", zap.Error(err))
+	}
+}
+
 // unreachable tells a failure to ask from a failure of what was asked for.
 func unreachable(err error) bool {
 	var lost interface{ Unreachable() bool }
 	return errors.As(err, &lost) && lost.Unreachable()
+}
+
+func denied(err error) bool {
+	var no interface{ Denied() bool }
+	return errors.As(err, &no) && no.Denied()
 }
 
 func action(kind audit.Kind, u plan.Unit, affected []string, message string) audit.Record {

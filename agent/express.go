@@ -66,8 +66,8 @@ func overlay(entries, newer []plan.Entry) []plan.Entry {
 	return entries
 }
 
-// end remembers what was published and not yet accounted for, when the agent is stopped in a rest.
-func (l *loop) end() {
+// catchUp remembers what was published and not yet accounted for, when the agent is stopped in a rest.
+func (l *loop) catchUp() {
 	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
 		return
 	}

@@ -94,6 +94,7 @@ func (l *loop) begin(ctx context.Context) error {
 	if l.memory.Units == nil {
 		l.memory.Units = make(map[string]plan.Loaded)
 	}
+	l.recall()
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", count(len(l.Policy.Rows), "row"), count(len(l.Policy.Units), "unit"))}.
 		With(audit.Version, l.Version))
@@ -113,6 +114,12 @@ func (l *loop) begin(ctx context.Context) error {
 	l.object, l.listening = l.lastGood(), true
 	l.pass(ctx)
 	return nil
+}
+
+// end is an orderly one.
+func (l *loop) end() {
+	l.forgive()
+	l.catchUp()
 }
 
 func (l *loop) sweep(ctx context.Context) ([]string, error) {

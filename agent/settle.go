@@ -5,7 +5,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -29,13 +32,33 @@ type unit struct {
 // settle asks for each unit whether it has loaded what is on disk, and dispatches what is owed and
 // due (step 5 of the flow). A unit that cannot be asked about does not hold up the others.
 func (l *loop) settle(ctx context.Context) error {
+	return l.settleThose(ctx, l.Policy.InOrder())
+}
+
+func (l *loop) settleThose(ctx context.Context, units []plan.Unit) error {
 	var first error
-	for _, u := range l.Policy.InOrder() {
+	for _, u := range units {
 		if err := l.settleUnit(ctx, u); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+// settleCertain is settle after a commit of which a part failed: a row that cannot be written keeps only
+// those units waiting that read it.
+func (l *loop) settleCertain(ctx context.Context) {
+	units := slices.DeleteFunc(l.Policy.InOrder(), func(u plan.Unit) bool {
+		for k, not := range l.unsynced {
+			if row, ok := l.Policy.Row(k.Row); not && ok && slices.Contains(row.OnChange, u.Name) {
+				return true
+			}
+		}
+		return false
+	})
+	if err := l.settleThose(ctx, units); err != nil {
+		l.Log.Warn("settling units beside a failed commit", zap.Error(err))
+	}
 }
 
 func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {

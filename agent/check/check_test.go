@@ -38,7 +38,7 @@ func good() Facts {
 	f.Writer = Writer{Asked: true, Mounts: mounts}
 	f.Systemd.Version = "252.39-1~deb12u1"
 	f.Polkit = Polkit{Version: Version{Version: "122"}, Rule: "r", Want: "r", File: "/etc/polkit-1/rules.d/50-x.rules", Seen: true, Tried: true, Refused: true}
-	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Affected: []string{"kubelet.service"}}}
+	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Own: "crio.service", Affected: []string{"kubelet.service"}}}
 	f.Service = Service{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
 	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
 	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true, Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
@@ -65,7 +65,7 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 
 func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 	f := good()
-	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}})
+	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}})
 	for sentence, c := range map[string]struct {
 		units []Unit
 		want  string
@@ -164,6 +164,9 @@ var cases = map[string]struct {
 		[]string{"fail  unit: try-restart crio.service would also act on kubelet.service: it is refused; do: add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"}},
 	"a unit that does not exist": {func(f *Facts) { f.Units[0].Exists = false },
 		[]string{"warn  unit: crio.service does not exist or is masked: it is never acted on; do: correct the name, or `units: {crio.service: {enabled: false}}`"}},
+	"a unit by its alias": {func(f *Facts) { f.Units[0].Own = "cri-o.service" },
+		[]string{"fail  unit: crio.service is an alias of cri-o.service, the only name that systemd tells polkit: it is refused; do: name cri-o.service in `units` and in `onChange`"}},
+	"a unit by its alias, which a path unit knows too": {func(f *Facts) { f.Units[0].Own, f.Units[0].ByPath = "cri-o.service", true }, nil},
 	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
 		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
 	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" }, []string{"warn  unit: crio.service: unreachable; do: "}},

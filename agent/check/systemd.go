@@ -32,6 +32,8 @@ type Polkit struct {
 type Unit struct {
 	plan.Unit
 	Exists bool
+	// Own is the name that systemd has the unit under; another one if ours is an alias.
+	Own string
 	// ByPath is set if a path unit of ours allows the action, where polkit cannot.
 	ByPath bool
 	// Affected are the other units that the action would act on.
@@ -179,6 +181,8 @@ func closure(f Facts, r *report) {
 			r.add(Warn, what, "", "%s: %s", u.Name, plan.Printable(u.Problem))
 		case !u.Exists:
 			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name), "%s does not exist or is masked: it is never acted on", u.Name)
+		case u.Own != u.Name && !u.ByPath:
+			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", u.Own), "%s is an alias of %s, the only name that systemd tells polkit: it is refused", u.Name, u.Own)
 		case fact != "":
 			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
 		case !slices.ContainsFunc(f.Policy.Rows, func(row plan.Row) bool { return slices.Contains(row.OnChange, u.Name) }):

@@ -214,8 +214,12 @@ type Loaded struct {
 	Boot       string `json:"boot,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
-	// loaded is unknown.
+	// loaded is unknown, and Inputs are those that it is to load.
 	Unknown bool `json:"unknown,omitempty"`
+	// Tries counts the jobs in a row that were dispatched for these Inputs and not seen to succeed, the
+	// last of them at Tried.
+	Tries int       `json:"tries,omitempty"`
+	Tried time.Time `json:"tried,omitzero"`
 }
 
 // Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one

@@ -38,7 +38,7 @@ type Prober struct{ Clock Clock }
 func (p Prober) Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof {
 	deadline := p.Clock.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		s := see(ctx, c.Address)
+		s := look(ctx, c.Address)
 		proof := judge(c, want, s, p.Clock.Now())
 		left := deadline.Sub(p.Clock.Now())
 		if proof.State != plan.NotYet && s.fault == "" || left <= 0 {
@@ -63,6 +63,19 @@ func settle(c plan.Consumer, p plan.Proof) plan.Proof {
 		p.Reason += ", which may be what it started with"
 	}
 	return p
+}
+
+// look is see for as long as ctx lasts. The handshake goes on after that, within its own bounds: one that is
+// broken off would be an error in the server's log, at each rotation that follows quickly upon another.
+func look(ctx context.Context, address string) sighting {
+	seen := make(chan sighting, 1)
+	go func() { seen <- see(context.WithoutCancel(ctx), address) }()
+	select {
+	case s := <-seen:
+		return s
+	case <-ctx.Done():
+		return sighting{fault: "nobody waits for it any more"}
+	}
 }
 
 // see connects, takes in what the server shows of itself, and leaves.

@@ -211,6 +211,32 @@ func TestWhoDoesNotSpeakTLSCannotBeAsked(t *testing.T) {
 	}
 }
 
+func TestAServerDoesNotNoticeThatNobodyWaitsForItsAnswerAnyMore(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	base := &tls.Config{ClientAuth: tls.RequestClientCert}
+	s := serve(t, base)
+	s.accept(one)
+	base.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		close(begun)
+		<-goOn
+		return &own, nil
+	}
+	base.Certificates = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		probe.Prober{Clock: agenttest.NewClock()}.Probe(ctx, s.consumer(), plan.Asked{Certs: certs(t, one)}, time.Hour)
+	}()
+	<-begun
+	cancel()
+	<-ended // at once, in the middle of a handshake
+	close(goOn)
+	if heard := <-s.heard; heard != "" {
+		t.Errorf("the server heard %q", heard)
+	}
+}
+
 func TestAProbeEndsWithItsContext(t *testing.T) {
 	s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
 	s.accept(two)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state keeps what must survive a restart of the agent: what each unit has loaded, which
-// files are ours, and the last good content of every file as 0600 blobs.
+// Package state keeps what must survive a restart of the agent: what each unit has loaded, or how often
+// it was asked in vain, which files are ours, and the last good content of every file as 0600 blobs.
 //
 // state.json carries a version and a checksum. A file that is missing, torn, of a newer version or
 // altered is set aside as state.json.bad and reported; the agent then starts with no memory, which

@@ -49,6 +49,9 @@ func (e *Error) Error() string {
 // been.
 func (e *Error) Unreachable() bool { return e.Reason == Unreachable }
 
+// Denied tells that systemd did nothing, since polkit does not allow it.
+func (e *Error) Denied() bool { return e.Reason == Denied }
+
 // reasons sort the names of D-Bus errors. Those of systemd are in its bus-common-errors.h.
 var reasons = map[string]Reason{
 	"org.freedesktop.DBus.Error.AccessDenied":                     Denied,

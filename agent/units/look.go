@@ -68,6 +68,12 @@ func (c *Conn) property(ctx context.Context, name string, path dbus.ObjectPath, 
 	return text, nil
 }
 
+// Name is the name that systemd has a unit under, and that it tells polkit: another one if it was asked
+// about by an alias (Alias= of systemd.unit(5)). The error is an *Error.
+func (c *Conn) Name(ctx context.Context, unit string) (string, error) {
+	return c.property(ctx, systemd, unitPath(unit), unitIface, "Id")
+}
+
 // MainPID is the process of a service, or 0 if it does not run. The error is an *Error.
 func (c *Conn) MainPID(ctx context.Context, service string) (int, error) {
 	bus, err := c.connect(ctx)

@@ -63,6 +63,9 @@ func (p *survey) unit(ctx context.Context, u plan.Unit) check.Unit {
 		out.Exists = true
 		out.Affected, err = p.wiring.bus.Affected(ctx, u)
 	}
+	if err == nil && s.Exists {
+		out.Own, err = p.wiring.bus.Name(ctx, u.Name)
+	}
 	if path, err := p.wiring.bus.State(ctx, units.PathUnit(u)); err == nil {
 		out.ByPath = path.Active
 	}

@@ -119,6 +119,31 @@ func TestCheckOfAnInvalidConfigurationExitsWith2(t *testing.T) {
 	}
 }
 
+// TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine goes through what must not come from a typing error
+// or from somebody who means too well, by the ways that read configuration.
+func TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine(t *testing.T) {
+	r := newTree(t)
+	for _, entry := range []string{
+		"crio.service: {verb: restart}", "crio.service: {verb: start}", "crio.service: {verb: stop}", "crio.service: {verb: reboot}",
+		"crio: {verb: reload}", "crio@.service: {verb: reload}", "cri*.service: {verb: reload}", "'crio?.service': {verb: reload}",
+		"node-cert-agent.service: {verb: reload}", "node-cert-agent-writer.service: {verb: try-restart}", "reboot.target: {verb: reload}",
+		"systemd-logind.service: {verb: try-restart}", "dbus.service: {verb: reload}", "dbus-broker.service: {verb: reload}", "init.scope: {verb: reload}",
+		"polkit.service: {verb: try-restart}", "node-cert-agent-update-ca-trust.service: {verb: try-restart}",
+	} {
+		r.configure("units:\n  " + entry + "\n")
+		tree := r.snapshot()
+		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig}, {"polkit-rule"}, {"diff", "--kubeconfig", r.kubeconfig}} {
+			o := r.command(args...)
+			if want := r.path(fragment) + ":5: units."; o.code != exitUsage || !strings.Contains(o.stderr, want) || o.stdout != "" {
+				t.Errorf("%s: %q exits with %d, prints %q and says %q, want 2 and %q", entry, args, o.code, o.stdout, o.stderr, want)
+			}
+		}
+		if r.snapshot() != tree {
+			t.Errorf("%s: the tree changed", entry)
+		}
+	}
+}
+
 const certsTable = `ROW                                            FILE                                              SUBJECT             SHA-256           NOT AFTER             KIND  WARNINGS
 kubeAPIServerServingCAData                     /etc/kubernetes/kubelet-ca.crt                    CN=a                HEX               2099-01-02T03:04:05Z  CA
 imageRegistryBundleData/registry.example:5000  /etc/docker/certs.d/registry.example:5000/ca.crt  CN=b\x1b[31m        HEX               2099-01-02T03:04:05Z  CA

@@ -46,12 +46,11 @@ func (e exit) Error() string {
 func usage(err error) error { return exit{exitUsage, err} }
 
 func main() {
+	unreadable()
 	frugal()
 	// A panic would end the process with 2, which means wrong configuration and keeps systemd from
-	// starting it again. With this it ends by SIGABRT, and no core with tokens and keys may be left. Where
-	// this is not permitted, in the units' sandboxes, LimitCORE=0 has done it.
+	// starting it again. With this it ends by SIGABRT, and leaves no core dump.
 	debug.SetTraceback("crash")
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

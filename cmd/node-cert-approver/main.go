@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -45,7 +46,8 @@ const day = 24 * time.Hour
 func main() {
 	// A panic would end with 2, wrong usage, and systemd would not start it again.
 	debug.SetTraceback("crash")
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // memory holds tokens; the unit has LimitCORE=0
+	// Nor may tokens be in a core dump: see unreadable.go of the agent.
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

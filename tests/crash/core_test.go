@@ -6,7 +6,6 @@ package crash
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,10 +54,6 @@ func TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			status := filepath.Join(root, "run/node-cert-agent/status.json")
 			awaitText(t, status, "127.0.0.1:1: connect: connection refused", ended) // it has read the token by then
-			limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
-			if err != nil || !strings.Contains(strings.Join(strings.Fields(string(limits)), " "), "Max core file size 0 0 ") {
-				t.Errorf("a core is allowed (%v):\n%s", err, limits)
-			}
 			_ = cmd.Process.Signal(s)
 			<-ended
 			if state := cmd.ProcessState.Sys().(syscall.WaitStatus); !state.Signaled() || state.CoreDump() {

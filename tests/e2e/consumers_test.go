@@ -84,14 +84,7 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	n.awaitAnswer(apiServerAddress, "/readyz", a, http.StatusOK)
 	n.awaitUse(apiServerAddress, plan.Live)
 	n.awaitUse(etcdAddress, plan.Live)
-	n.await("the root CAs live", func() bool {
-		for _, f := range n.status().Files {
-			if f.Row == plan.RootCAData {
-				return f.Use() == plan.Live
-			}
-		}
-		return false
-	})
+	n.awaitRowUse(plan.RootCAData, plan.Live)
 	apiServer, etcd := n.pid("kube-apiserver.service"), n.pid("etcd.service")
 
 	n.patch(kubeletCA(bundle(b)))
@@ -120,4 +113,24 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	if got := n.records(audit.ConsumerStale); got != 1 {
 		t.Errorf("%d records say that somebody is stale, want 1", got)
 	}
+
+	other := testpki.New("other", testpki.ECDSA) // which did not issue what the API server serves
+	n.patch(controllerconfig.Spec{RootCAData: bundle(other)})
+	n.awaitRowUse(plan.RootCAData, plan.Stale)
+	n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=apiserver "+apiServerAddress)
+	n.patch(controllerconfig.Spec{RootCAData: bundle(other, root)})
+	n.awaitRowUse(plan.RootCAData, plan.Live)
+}
+
+// awaitRowUse waits until all who are asked about a row's file stand so with it.
+func (n *node) awaitRowUse(row plan.RowID, want plan.Liveness) {
+	n.t.Helper()
+	n.await(string(row)+" "+string(want), func() bool {
+		for _, f := range n.status().Files {
+			if f.Row == row {
+				return f.Use() == want
+			}
+		}
+		return false
+	})
 }

@@ -7,8 +7,10 @@ package e2e
 import (
 	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -83,6 +85,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	n.awaitUse(cluster.KubeletAddress, plan.Live)
 	pid := n.pid(cluster.Kubelet)
 
+	quickest := patience
 	for _, rotation := range []struct {
 		bundle   []byte
 		accepted []*testpki.Authority
@@ -92,12 +95,19 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 		{bundle(b), []*testpki.Authority{b}, []*testpki.Authority{a}},
 	} {
 		n.patch(kubeletCA(rotation.bundle))
+		n.awaitFile(cluster.KubeletCA, rotation.bundle)
 		for _, by := range rotation.accepted {
 			n.awaitKubelet(by, http.StatusOK)
 		}
+		renamed, err := os.Stat(n.Host.Path(cluster.KubeletCA))
+		n.must(err)
+		quickest = min(quickest, time.Since(renamed.ModTime()))
 		for _, by := range rotation.refused {
 			n.awaitKubelet(by, http.StatusUnauthorized)
 		}
+	}
+	if t.Logf("accepted within %v of the rename", quickest); quickest > time.Second {
+		t.Error("the kubelet takes longer than a second to accept a client of a new CA")
 	}
 	// It accepts a client at once, and announces the new list when it next looks, once a minute.
 	n.awaitRecord(audit.ConsumerLive, "NODECERT_AFTER="+plan.DigestOf(bundle(b)).String())

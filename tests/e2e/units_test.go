@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,31 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n.wantLoads("reload", reloads+1)
 	if got := rebuilt() - runs; got != 1 {
 		t.Errorf("the trust store was rebuilt %d times", got)
+	}
+}
+
+func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing.T) {
+	for _, verb := range []string{"reload", "try-restart"} {
+		t.Run(verb, func(t *testing.T) {
+			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}", "reader.service: {verb: "+verb+"}", "coalesce: 20s, spread: 0s")})
+			paid, adopted := n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
+			b := testpki.NewCA("b")
+			n.patch(kubeletCA(b))
+			n.awaitFile(cluster.KubeletCA, b)
+			n.awaitUnit(cluster.Reader, "owed")
+			n.await("more than a second after the change", func() bool {
+				info, err := os.Stat(n.Host.Path(cluster.KubeletCA))
+				return err == nil && time.Since(info.ModTime()) > 1200*time.Millisecond
+			})
+			n.run("systemctl", "restart", cluster.Reader) // as somebody else does
+			run := n.show("InvocationID", cluster.Reader)
+			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
+			n.awaitUnit(cluster.Reader, "loaded")
+			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
+			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader) != paid {
+				t.Error("it was acted on although it had read the file")
+			}
+		})
 	}
 }
 
@@ -256,6 +282,14 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
 		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
 	})
+	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair
+	n.await("the next agent to leave it alone", func() bool {
+		u := n.unit("broken.service")
+		return u.State == "breaker open" && !u.BreakerOpened.IsZero() && strings.HasPrefix(u.Reason, "before this start")
+	})
+	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+		t.Errorf("%d failures after the agent was killed", got)
+	}
 	n.run("touch", "/run/repaired")
 	n.patch(kubeletCA(testpki.NewCA("b"))) // what changes gives it another chance
 	n.awaitUnit("broken.service", "loaded")

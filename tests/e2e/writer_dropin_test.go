@@ -22,12 +22,20 @@ func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	n.must(n.StartAgent(n.ctx))
 	n.await("trouble that says what is the matter", func() bool { return strings.Contains(n.status().Trouble, "read-only file system") })
 	n.wantFile(elsewhere, nil)
+	n.awaitFile(cluster.KubeletCA, a) // the other rows go on, and their units
+	n.awaitUnit(cluster.Reader, "loaded")
+	c := testpki.NewCA("c")
+	n.patch(kubeletCA(c))
+	n.await("the reload beside a row that fails", func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
+	if s := n.status(); !strings.Contains(s.Trouble, "read-only file system") {
+		t.Errorf("the trouble is %q", s.Trouble)
+	}
 
 	n.run("node-cert-agent", "writer-dropin", "--write", dropin)
 	n.run("systemctl", "daemon-reload")
 	n.run("systemctl", "try-restart", "node-cert-agent-writer.service")
 	n.awaitFile(elsewhere, b)
-	n.awaitFile(cluster.KubeletCA, a)
+	n.wantFile(cluster.KubeletCA, c)
 	n.await("the end of the trouble", func() bool { return n.status().Trouble == "" })
 	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
 	mounts := n.run("cat", "/proc/"+writer+"/mountinfo")

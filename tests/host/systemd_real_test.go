@@ -5,6 +5,7 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -301,10 +302,15 @@ func TestAWriterThatCannotStartRefusesAndIsNotStartedInALoop(t *testing.T) {
 	}
 	run(t, h, "systemctl", "daemon-reload")
 	const requests = 3
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for range requests {
-		if out, err := h.RunAs(t.Context(), "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, "peer"); err == nil && out != "" {
+		if out, err := h.RunAs(ctx, "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, "peer"); err == nil && out != "" {
 			t.Errorf("a writer that cannot start answered %q", out)
 		}
+	}
+	if ctx.Err() != nil {
+		t.Fatal("whoever asks a writer that cannot start waits")
 	}
 	run(t, h, "systemctl", "is-active", "node-cert-agent-writer.socket")
 	out, err := h.Journal(t.Context(), "UNIT=node-cert-agent-writer.service", "JOB_TYPE=start", "--output=cat")
@@ -389,5 +395,8 @@ func TestWithoutPolkitTheAgentStartsAndMayDoNothing(t *testing.T) {
 		t.Error("a reload went through without polkit")
 	} else {
 		t.Logf("without polkit: %s", got)
+	}
+	if failed := run(t, h, "systemctl", "--failed", "--no-legend"); failed != "" {
+		t.Errorf("units failed: %s", failed)
 	}
 }

@@ -59,7 +59,8 @@ func show(t *testing.T, h *host.Host, property, unit string) string {
 }
 
 const (
-	managerObject = "org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
+	managerPath   = "/org/freedesktop/systemd1"
+	managerObject = "org.freedesktop.systemd1 " + managerPath + " org.freedesktop.systemd1.Manager "
 	loginObject   = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager "
 )
 
@@ -76,6 +77,39 @@ var unitCalls = map[string]string{
 	"StartTransientUnit": "ssa(sv)a(sa(sv)) UNIT replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
 }
 
+// objectCalls are what can be asked of a unit's own object, by the method and its arguments.
+var objectCalls = map[string]string{
+	"Start": "s replace", "Stop": "s replace", "Reload": "s replace", "Restart": "s replace", "TryRestart": "s replace", "ReloadOrRestart": "s replace",
+	"ReloadOrTryRestart": "s replace", "EnqueueJob": "ss reload replace", "Kill": "si all 9", "QueueSignal": "sii all 34 0", "ResetFailed": "",
+	"SetProperties": "ba(sv) true 1 Description s changed", "Ref": "", "Clean": "as 1 all", "Freeze": "", "Thaw": "",
+}
+
+// callsOf are all calls that can be asked of a unit; what tells an allowed one is the method that it is
+// named after.
+func callsOf(unit string) map[string]string {
+	calls := map[string]string{}
+	for method, args := range unitCalls {
+		calls[managerObject+method+" "+strings.ReplaceAll(args, "UNIT", unit)] = method
+	}
+	for method, args := range objectCalls {
+		calls["org.freedesktop.systemd1 "+managerPath+"/unit/"+escaped(unit)+" org.freedesktop.systemd1.Unit "+method+" "+args] = method + "Unit"
+	}
+	return calls
+}
+
+// escaped is a name as the last element of an object path has it (sd_bus_path_encode(3)).
+func escaped(name string) string {
+	var b strings.Builder
+	for _, c := range []byte(name) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
+}
+
 // otherCalls are what a person with rights can ask the host for.
 var otherCalls = []string{
 	managerObject + "Reload", managerObject + "Reexecute", managerObject + "Reboot", managerObject + "PowerOff", managerObject + "Halt",
@@ -90,7 +124,9 @@ var otherCalls = []string{
 // granted asks with busctl(1) as a user, and tells whether the answer was no refusal.
 func granted(t *testing.T, h *host.Host, user, call string) bool {
 	t.Helper()
-	_, err := h.RunAs(t.Context(), user, append([]string{"busctl", "--timeout=20", "call"}, strings.Fields(call)...)...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one call too many is granted, and there is no host any more
+	defer cancel()
+	_, err := h.RunAs(ctx, user, append([]string{"busctl", "--timeout=20", "call"}, strings.Fields(call)...)...)
 	var failed *host.ExitError
 	if err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
@@ -115,30 +151,39 @@ func TestExactlyTheAllowlistSucceeds(t *testing.T) {
 	}
 }
 
+const (
+	ourRule      = "/etc/polkit-1/rules.d/50-node-cert-agent.rules"
+	generousRule = "/etc/polkit-1/rules.d/60-generous.rules"
+	// generous is what an administrator may have for all services of the host. Ours comes first, and answers.
+	generous = `polkit.addRule(function (action, subject) { return subject.user === "node-cert-agent" ? polkit.Result.YES : polkit.Result.NOT_HANDLED; });
+`
+)
+
 // theMatrix is every unit times every method times two users, and what else the host can be asked for.
 func theMatrix(t *testing.T, release host.Release) {
 	const quoted = `quo\x22te.service`
 	allowed := map[string]string{"reloaded.service": "ReloadUnit", "restarted.service": "TryRestartUnit", "inst@1.service": "ReloadUnit",
 		quoted: "ReloadUnit", updateCATrust: "RestartUnit"}
 	rule := units.PolkitRule("node-cert-agent", []plan.Unit{{Name: "reloaded.service", Verb: plan.Reload}, {Name: "restarted.service", Verb: plan.TryRestart},
-		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}})
+		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}, {Name: "alias.service", Verb: plan.Reload}})
 	h := bootServices(t, release, map[string]host.File{"reloaded.service": service(), "restarted.service": service(), "foreign.service": service(),
-		"inst@.service": service(), quoted: service()}, map[string]host.File{"/etc/polkit-1/rules.d/50-node-cert-agent.rules": {Data: []byte(rule)}})
+		"inst@.service": service(), quoted: service()}, map[string]host.File{ourRule: {Data: []byte(rule)}, generousRule: {Data: []byte(generous)}})
+	run(t, h, "ln", "-s", "foreign.service", "/etc/systemd/system/alias.service") // of one that is not allowed
+	run(t, h, "systemctl", "daemon-reload")
 	all := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted}
 	run(t, h, append([]string{"systemctl", "start", updateCATrust}, all...)...)
 	foreign := func() string {
 		return run(t, h, "systemctl", "show", "-p", "InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
 	}
 	before := foreign()
-	all = append(all, updateCATrust, "systemd-journald.service")
+	all = append(all, updateCATrust, "systemd-journald.service", "alias.service")
 	for _, unit := range all {
-		for method, args := range unitCalls {
-			call := managerObject + method + " " + strings.ReplaceAll(args, "UNIT", unit)
+		for call, method := range callsOf(unit) {
 			if got, want := granted(t, h, "node-cert-agent", call), allowed[unit] == method; got != want {
-				t.Errorf("%s %s: granted is %v, want %v", method, unit, got, want)
+				t.Errorf("%s: granted is %v, want %v", call, got, want)
 			}
 			if granted(t, h, "daemon", call) {
-				t.Errorf("%s %s: granted to another user", method, unit)
+				t.Errorf("%s: granted to another user", call)
 			}
 		}
 	}
@@ -152,7 +197,7 @@ func theMatrix(t *testing.T, release host.Release) {
 	if after := foreign(); after != before {
 		t.Errorf("units that are not on the allowlist changed: %s\nbecame %s", before, after)
 	}
-	run(t, h, "rm", "/etc/polkit-1/rules.d/50-node-cert-agent.rules")
+	run(t, h, "rm", ourRule, generousRule)
 	run(t, h, "systemctl", "restart", "polkit.service")
 	for unit, method := range allowed {
 		if granted(t, h, "node-cert-agent", managerObject+method+" ss "+unit+" replace") {
@@ -247,6 +292,13 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || s.Boot != "boot" || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
 				t.Errorf("an active unit is %+v", s)
 			}
+			run(t, h, "ln", "-s", "a.service", "/etc/systemd/system/alias.service")
+			run(t, h, "systemctl", "daemon-reload")
+			for _, name := range []string{"a.service", "alias.service"} {
+				if own, err := c.Name(t.Context(), name); err != nil || own != "a.service" {
+					t.Errorf("%s is %q, %v", name, own, err)
+				}
+			}
 			for _, none := range []string{"masked.service", "ghost.service"} {
 				if s := state(none); s != (plan.UnitState{}) {
 					t.Errorf("%s is %+v", none, s)
@@ -336,6 +388,48 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 	}
 }
 
+// updateCATrustProgram stands for Red Hat's, which is not to be had here: it makes the store from the anchors,
+// and notes what else it can write.
+const updateCATrustProgram = `#!/bin/sh
+[ "$1" = extract ] || exit 3
+cat /etc/pki/ca-trust/source/anchors/* >/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem || exit 4
+for f in /etc/x /usr/x /etc/kubernetes/x /run/x /var/lib/x /etc/pki/x /etc/pki/ca-trust/source/anchors/x /etc/systemd/system/x; do
+	(echo x >$f) 2>/dev/null && echo $f >>/etc/pki/ca-trust/extracted/written
+done
+:
+`
+
+func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
+	for name, release := range releases {
+		t.Run(name, func(t *testing.T) {
+			ca := testpki.NewCA("additional")
+			h := bootServices(t, release, nil, map[string]host.File{
+				"/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": {Data: ca},
+				"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem":                    {Data: []byte("old")},
+				"/usr/bin/update-ca-trust":                                             {Data: []byte(updateCATrustProgram), Mode: 0o755},
+			})
+			run(t, h, "rm", "-r", "/usr/lib/systemd/system/"+updateCATrust+".d") // which is Debian's package's
+			run(t, h, "systemctl", "daemon-reload")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			u := plan.Unit{Name: updateCATrust, Verb: plan.Restart}
+			if s, err := bus(t, h).Act(ctx, u); err != nil || !s.Active {
+				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
+			}
+			if store := run(t, h, "cat", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"); store != strings.TrimSpace(string(ca)) {
+				t.Errorf("the store holds %.80q", store)
+			}
+			if written := run(t, h, "sh", "-c", "cat /etc/pki/ca-trust/extracted/written 2>/dev/null; :"); written != "" {
+				t.Errorf("it could write %s", written)
+			}
+			run(t, h, "rm", "/usr/bin/update-ca-trust")
+			if _, err := bus(t, h).Act(ctx, u); err == nil {
+				t.Error("a program that is not there is a success")
+			}
+		})
+	}
+}
+
 func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
 	act := compile(t, "./testdata/act")
 	for name, release := range releases {
@@ -373,7 +467,7 @@ func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
 					t.Errorf("%s %s: %v", c[0], c[1], err)
 				}
 			}
-			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@1.service"); err == nil {
+			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@2.service"); err == nil {
 				t.Error("another user can wish")
 			}
 		})

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// served has the kubelet asked which certificate it serves.
+const served = `apiVersion: config.node-cert-agent.io/v1alpha1
+rows:
+  rootCAData: {file: /etc/kubernetes/serving.crt, verify: [{kind: serving, address: "127.0.0.1:10250"}]}
+probe: {patience: 2s}
+trust: {holdRemovals: 0s}
+follow: {retrySpread: 200ms, retryMax: 1s, resync: 1s}
+`
+
+// servingKey is not beside the certificate: a row's target has no private key beside it.
+const servingKey = "/etc/kubelet/serving.key"
+
+// serve changes what the kubelet is started with: its own certificate, and whether it follows the file.
+func (n *node) serve(config, follows string) {
+	n.t.Helper()
+	config += "tlsCertFile: /etc/kubernetes/serving.crt\ntlsPrivateKeyFile: " + servingKey + "\nfeatureGates: {ReloadKubeletServerCertificateFile: " + follows + "}\n"
+	n.must(n.Host.PutFile("/etc/kubelet/config.yaml", host.File{Data: []byte(config)}))
+}
+
+func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
+	n := start(t, cluster.Options{Kubelet: true, Config: served})
+	root := testpki.New("root", testpki.ECDSA)
+	issue := func() testpki.Pair {
+		return root.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "kubelet"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	}
+	rotate := func(p testpki.Pair) { n.patch(controllerconfig.Spec{RootCAData: append(p.Cert, root.PEM()...)}) }
+	key := func(p testpki.Pair) { n.must(n.Host.PutFile(servingKey, host.File{Data: p.Key, Mode: 0o600})) }
+	use := func() (c report.Consumer) {
+		for _, f := range n.status().Files {
+			for _, c := range f.Consumers {
+				if f.Row == plan.RootCAData {
+					return c
+				}
+			}
+		}
+		return c
+	}
+	awaitUse := func(what string, want plan.Liveness) {
+		t.Helper()
+		n.await(what+" "+string(want), func() bool { return use().State == want })
+	}
+	config, one, two, three := string(n.file("/etc/kubelet/config.yaml")), issue(), issue(), issue()
+	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: root.PEM(), RootCAData: append(one.Cert, root.PEM()...)})
+	n.must(n.StartAgent(n.ctx))
+	n.awaitFile("/etc/kubernetes/serving.crt", append(one.Cert, root.PEM()...))
+	awaitUse("a kubelet that does not run", plan.Unprovable)
+
+	n.serve(config, "false") // as kubelets before 1.31
+	key(one)
+	n.run("systemctl", "start", cluster.Kubelet)
+	awaitUse("the first pair", plan.Live)
+	rotate(two)
+	awaitUse("another certificate", plan.Stale)
+	e := n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=serving "+cluster.KubeletAddress)
+	if e["PRIORITY"] != "4" || use().Reason != "serves another certificate than the file's" {
+		t.Errorf("the record is %v, and the kubelet %+v", e, use())
+	}
+	key(two)
+	v := n.patch(kubeletCA(testpki.NewCA("b"))) // a pass goes by, and it is asked again
+	n.awaitVersion(v)
+	if u := use(); u.State != plan.Stale {
+		t.Errorf("a complete pair that nobody loaded is %+v", u)
+	}
+
+	n.serve(config, "true")
+	n.run("systemctl", "restart", cluster.Kubelet)
+	awaitUse("the second pair, loaded by a restart", plan.Live)
+	pid := n.pid(cluster.Kubelet)
+	rotate(three)
+	awaitUse("a certificate without its key", plan.Stale)
+	key(three)
+	awaitUse("the third pair, loaded by itself", plan.Live)
+	if n.pid(cluster.Kubelet) != pid {
+		t.Error("the kubelet was restarted")
+	}
+	if got := n.records(audit.ConsumerStale); got != 2 {
+		t.Errorf("%d records say that the kubelet is stale, want 2", got)
+	}
+	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "serving "+cluster.KubeletAddress) {
+		t.Errorf("status prints\n%s", out)
+	}
+}
