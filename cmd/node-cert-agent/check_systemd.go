@@ -63,6 +63,14 @@ func (p *survey) unit(ctx context.Context, u plan.Unit) check.Unit {
 		out.Exists = true
 		out.Affected, err = p.wiring.bus.Affected(ctx, u)
 	}
+	if out.Exists && err == nil && u.Verb == plan.Restart { // what we ship may name a program of another distribution
+		var program string
+		if program, err = p.wiring.bus.Program(ctx, u.Name); program != "" {
+			if _, missing := os.Stat(program); errors.Is(missing, fs.ErrNotExist) {
+				out.Absent = program
+			}
+		}
+	}
 	if path, err := p.wiring.bus.State(ctx, units.PathUnit(u)); err == nil {
 		out.ByPath = path.Active
 	}
