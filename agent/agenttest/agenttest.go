@@ -15,6 +15,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
@@ -177,6 +178,7 @@ func (t *Trail) Names() []string {
 type Reporter struct {
 	Statuses chan report.Status
 	ready    chan struct{}
+	alive    atomic.Int64
 }
 
 // NewReporter makes a reporter whose statuses have to be received.
@@ -191,7 +193,10 @@ func (r *Reporter) Ready() error { close(r.ready); return nil }
 func (r *Reporter) IsReady() <-chan struct{} { return r.ready }
 
 // Alive implements agent.Reporter.
-func (r *Reporter) Alive() error { return nil }
+func (r *Reporter) Alive() error { r.alive.Add(1); return nil }
+
+// Answers is how often Alive was called.
+func (r *Reporter) Answers() int64 { return r.alive.Load() }
 
 // Publish implements agent.Reporter.
 func (r *Reporter) Publish(s report.Status) error { r.Statuses <- s; return nil }

@@ -43,7 +43,9 @@ type Finding struct {
 type Facts struct {
 	// Plain is set below a root of one's own, where there is no systemd; Root if root looked.
 	Plain, Root bool
-	Now         time.Time
+	// NoUser is set if the user as which the service runs does not exist.
+	NoUser bool
+	Now    time.Time
 	// Profile, Sources (the files) and Policy are the configuration, which is valid.
 	Profile string
 	Sources []string
@@ -52,16 +54,20 @@ type Facts struct {
 	Node        Name
 	Host        Host
 	Directories []Directory
-	Files       []File
-	Writer      Writer
-	SELinux     bool
-	Systemd     Version
-	Polkit      Polkit
-	Units       []Unit
-	Service     Service
-	Identity    Identity
-	API         API
-	Clock       Clock
+	// Missing are directories of our own, which tmpfiles.d makes, that do not exist.
+	Missing []string
+	// Mounts is the host's mount table in the form of mountinfo in proc(5), empty if it was not seen.
+	Mounts   string
+	Files    []File
+	Writer   Writer
+	SELinux  bool
+	Systemd  Version
+	Polkit   Polkit
+	Units    []Unit
+	Service  Service
+	Identity Identity
+	API      API
+	Clock    Clock
 }
 
 // Judge gives the findings, in the order in which a person would go through them.

@@ -81,6 +81,7 @@ func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 }
 
 const (
+	makeOurs      = "systemd-tmpfiles --create node-cert-agent.conf"
 	restartPolkit = "systemctl restart node-cert-agent-polkit.service"
 	getPolkit     = "install polkit 0.106 or later, or enable the path units: docs/usage/configuration.md, Without polkit"
 	noteTime      = "timedatectl timesync-status, or chronyc tracking"
@@ -114,6 +115,15 @@ var cases = map[string]struct {
 	}, []string{"warn  directory: /etc/kubernetes: does not exist; for kubeAPIServerServingCAData; do: make it, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`"}},
 	"a directory of somebody else": {func(f *Facts) { f.Directories[0].UID = 1001 },
 		[]string{"fail  directory: /etc/kubernetes: uid 1001, mode 0755: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
+	"a directory on a read-only file system of the host": {func(f *Facts) { f.Mounts = mounts[:strings.Index(mounts, "3 2")] },
+		[]string{"fail  directory: /etc/kubernetes: its file system is mounted read-only; for kubeAPIServerServingCAData; do: mount it writable, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`",
+			"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData; do: mount it writable, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}}`"}},
+	"a host whose mounts are all writable": {func(f *Facts) { f.Mounts = mounts }, nil},
+	"directories of ours that nobody made": {func(f *Facts) { f.Missing = []string{"/run/node-cert-agent", "/etc/node-cert-agent/bootstrap.d"} },
+		[]string{"fail  directory: /run/node-cert-agent: does not exist; the service cannot start without it; do: " + makeOurs,
+			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: " + makeOurs}},
+	"nobody to run as": {func(f *Facts) { f.NoUser = true },
+		[]string{"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: systemd-sysusers node-cert-agent.conf && " + makeOurs}},
 	"a directory without write permission": {func(f *Facts) { f.Directories[0].Mode = fs.ModeDir | 0o555 },
 		[]string{"fail  directory: /etc/kubernetes: uid 0, mode 0555: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
 	"a directory outside of the writer's sandbox": {func(f *Facts) { f.Directories[0].Real = "/etc/kubernetes-2" },
@@ -134,11 +144,12 @@ var cases = map[string]struct {
 		f.Systemd, f.Polkit, f.Units, f.Service = Version{Problem: "no such file"}, Polkit{Version: Version{Problem: "no such file"}}, nil, Service{}
 	}, []string{"fail  systemd: cannot be asked: no such file; do: systemctl status dbus.socket", "fail  polkit: cannot be asked, and systemd refuses every action: no such file; do: " + getPolkit}},
 	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd.Version = "239 (239-82.el8)" },
-		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, NoExecPaths=, PrivateIPC=; do: place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
 	"an older systemd": {func(f *Facts) { f.Systemd.Version = "v238" },
 		[]string{"fail  systemd: v238 is too old, or says no number; do: use a host with 239 or later"}},
 	"the last systemd that lacks something": {func(f *Facts) { f.Systemd.Version = "247.3" },
-		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, PrivateIPC=; do: place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all"}},
+	"the first systemd that lacks nothing": {func(f *Facts) { f.Systemd.Version = "248~rc1" }, nil},
 	"no polkit, with an allowlist": {func(f *Facts) {
 		f.Polkit = Polkit{Version: Version{Problem: "no-such-unit"}, Tried: true, Refused: true}
 	},
@@ -152,10 +163,13 @@ var cases = map[string]struct {
 		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
 	"a polkit that cannot see unit and verb": {func(f *Facts) { f.Polkit.Version.Version = "0.105" },
 		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
-	"the first polkit that can":       {func(f *Facts) { f.Polkit.Version.Version = "0.106" }, nil},
-	"the last polkit before 121":      {func(f *Facts) { f.Polkit.Version.Version = "0.120" }, nil},
-	"a polkit that says something":    {func(f *Facts) { f.Polkit.Version.Version = "x" }, []string{"fail  polkit: x does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
-	"the polkit rule is missing":      {func(f *Facts) { f.Polkit.Rule = "" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: " + restartPolkit}},
+	"the first polkit that can":    {func(f *Facts) { f.Polkit.Version.Version = "0.106" }, nil},
+	"the last polkit before 121":   {func(f *Facts) { f.Polkit.Version.Version = "0.120" }, nil},
+	"a polkit that says something": {func(f *Facts) { f.Polkit.Version.Version = "x" }, []string{"fail  polkit: x does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
+	"the polkit rule is missing":   {func(f *Facts) { f.Polkit.Rule = "" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: " + restartPolkit}},
+	"the polkit rule is missing and cannot be written": {func(f *Facts) {
+		f.Polkit.Rule, f.Mounts = "", "5 1 8:1 / /etc/polkit-1 ro - ext4 /dev/sda1 rw\n"
+	}, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: mount its directory writable, and " + restartPolkit}},
 	"the polkit rule is another":      {func(f *Facts) { f.Polkit.Rule = "s" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is not what the configuration asks for; do: " + restartPolkit}},
 	"the confinement cannot be tried": {func(f *Facts) { f.Polkit.Tried, f.Polkit.TryProblem = false, "bus" }, []string{"warn  confinement: whether systemd refuses what is not on the allowlist could not be tried: bus; do: "}},
 	"systemd grants too much": {func(f *Facts) { f.Polkit.Refused = false },
@@ -167,6 +181,8 @@ var cases = map[string]struct {
 	"a unit by its alias": {func(f *Facts) { f.Units[0].Own = "cri-o.service" },
 		[]string{"fail  unit: crio.service is an alias of cri-o.service, the only name that systemd tells polkit: it is refused; do: name cri-o.service in `units` and in `onChange`"}},
 	"a unit by its alias, which a path unit knows too": {func(f *Facts) { f.Units[0].Own, f.Units[0].ByPath = "cri-o.service", true }, nil},
+	"a unit whose program the distribution does not have": {func(f *Facts) { f.Units[0].Absent = "/usr/bin/x" },
+		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
 	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
 		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
 	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" }, []string{"warn  unit: crio.service: unreachable; do: "}},

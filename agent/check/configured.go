@@ -19,6 +19,9 @@ func configuration(f Facts, r *report) {
 	if !f.Plain && !f.Root {
 		r.add(Warn, "user", "run it as root", "not root: the polkit rule, the writer, its files and the identity are not looked at")
 	}
+	if !f.Plain && f.NoUser {
+		r.add(Fail, "user", "systemd-sysusers node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf", "there is no user node-cert-agent, as which the service runs: it cannot start")
+	}
 }
 
 func profile(f Facts, r *report) {

@@ -61,12 +61,28 @@ func directories(f Facts, r *report) {
 			r.add(Warn, what, "make it, or turn off what goes there: "+off, "%s: %s; for %s", d.Path, d.Problem, strings.Join(rows, ", "))
 		case f.Plain:
 			r.ok(what, "%s", d.Path)
+		case f.readOnly(d.Real):
+			r.add(Fail, what, "mount it writable, or turn off what goes there: "+off, "%s: its file system is mounted read-only; for %s", d.Path, strings.Join(rows, ", "))
 		case d.UID != 0 || d.Mode.Perm()&0o300 != 0o300:
 			r.add(Fail, what, "chown root "+d.Path+" && chmod u+rwx "+d.Path, "%s: uid %d, mode %04o: the writer is root without capabilities and cannot write there", d.Path, d.UID, d.Mode.Perm())
 		default:
 			mounted(f, d, r)
 		}
 	}
+	for _, dir := range f.Missing {
+		level, want := Warn, "for bootstrap files"
+		if strings.HasPrefix(dir, "/run/") {
+			level, want = Fail, "the service cannot start without it"
+		}
+		r.add(level, what, "systemd-tmpfiles --create node-cert-agent.conf", "%s: does not exist; %s", dir, want)
+	}
+}
+
+// readOnly reports whether the host itself has a path on a read-only mount, whatever sandbox is around
+// the writer.
+func (f Facts) readOnly(path string) bool {
+	readOnly, ok := mountOf(f.Mounts, path)
+	return ok && readOnly
 }
 
 // mounted looks at a directory that could be written, were it not for the writer's sandbox.

@@ -38,21 +38,24 @@ type Unit struct {
 	ByPath bool
 	// Affected are the other units that the action would act on.
 	Affected []string
+	// Absent is the program that the unit would start, if there is none of that name.
+	Absent string
 	// Problem is why nothing of that is known.
 	Problem string
 }
 
-// oldest is the first systemd that is looked at here at all, and complete the first that knows every
-// option of our units (systemd.exec(5): NoExecPaths= and PrivateIPC= came with 248).
-const oldest, complete = 239, 248
+// oldest is the first systemd that is looked at here at all, the RPM's condition; credentials is the first
+// that hands over credentials, and complete the first that knows every option of our units.
+const oldest, credentials, complete = 239, 247, 248
 
-// since says what of our units a version lacks, by the version that brought it.
+// since says what of our units, and of the drop-in that is described, a version lacks, by the version that
+// brought it. Source: systemd's NEWS.
 var since = []struct {
 	version int
 	what    string
 }{
 	{240, "Type=exec"}, {242, "ProtectHostname=, RestrictSUIDSGID="}, {244, "ProtectKernelLogs="}, {245, "ProtectClock="},
-	{247, "LoadCredential=, ProtectProc=, ProcSubset="}, {complete, "NoExecPaths=, PrivateIPC="},
+	{credentials, "LoadCredential=, ProtectProc=, ProcSubset=, FlushPending="}, {complete, "NoExecPaths=, ExecPaths=, PrivateIPC="},
 }
 
 func systemd(f Facts, r *report) {
@@ -75,7 +78,11 @@ func systemd(f Facts, r *report) {
 	case n < oldest:
 		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number", plan.Printable(f.Systemd.Version))
 	case n < complete:
-		r.add(Warn, what, "place bootstrap files in /etc/node-cert-agent/bootstrap.d", "%s passes over parts of our units, whose sandbox is weaker for it: %s", plan.Printable(f.Systemd.Version), strings.Join(lacks, ", "))
+		do := fmt.Sprintf("use %d or later, which knows them all", complete)
+		if n < credentials {
+			do += "; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"
+		}
+		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s", plan.Printable(f.Systemd.Version), strings.Join(lacks, ", "))
 	default:
 		r.ok(what, "%s", plan.Printable(f.Systemd.Version))
 	}
@@ -116,13 +123,17 @@ func polkit(f Facts, r *report) {
 		r.add(Fail, what, get, "%s does not see which unit and verb are asked for, and cannot hold an allowlist", plan.Printable(p.Version.Version))
 	default:
 		r.ok(what, "%s", plan.Printable(p.Version.Version))
-		rule(p, r)
+		rule(f, r)
 	}
 	tried(f.Polkit, r)
 }
 
-func rule(p Polkit, r *report) {
-	const what, do = "polkit rule", "systemctl restart node-cert-agent-polkit.service"
+func rule(f Facts, r *report) {
+	const what = "polkit rule"
+	p, do := f.Polkit, "systemctl restart node-cert-agent-polkit.service"
+	if f.readOnly(p.File) {
+		do = "mount its directory writable, and " + do
+	}
 	switch {
 	case !p.Seen:
 	case p.Rule == "":
@@ -183,6 +194,8 @@ func closure(f Facts, r *report) {
 			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name), "%s does not exist or is masked: it is never acted on", u.Name)
 		case u.Own != u.Name && !u.ByPath:
 			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", u.Own), "%s is an alias of %s, the only name that systemd tells polkit: it is refused", u.Name, u.Own)
+		case u.Absent != "":
+			r.add(Fail, what, fmt.Sprintf("name this distribution's: systemctl edit %s, [Service] ExecStart= and ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
 		case fact != "":
 			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
 		case !slices.ContainsFunc(f.Policy.Rows, func(row plan.Row) bool { return slices.Contains(row.OnChange, u.Name) }):

@@ -134,6 +134,22 @@ func backoff(least, most time.Duration, n int, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/4)
 }
 
+// The looks at a request come at most soon apart as long as there were no more than soonLooks of them, some
+// two minutes: a node that was just started is approved about then, and is not to lag behind.
+const (
+	soon      = 4 * time.Second
+	soonLooks = 40
+)
+
+// patience is the pause after the n-th look at a request that nobody has decided about, less a random share of
+// up to a quarter. It doubles up to soon, stays there for a while, and doubles again up to most.
+func patience(least, most time.Duration, n int, random float64) time.Duration {
+	if n <= soonLooks {
+		return backoff(least, min(soon, most), n, random)
+	}
+	return backoff(min(soon, most), most, n-soonLooks, random)
+}
+
 // doubted reports whether refusals since then, the last one now, are enough to give an identity up
 // for lost. While an API server of several is behind, answers differ; a certificate that is also past
 // its end by our own clock needs no second opinion.

@@ -88,6 +88,22 @@ func TestAnAbsentApproverIsPatience(t *testing.T) {
 	wantOne(t, "requests", w.made, 1)
 }
 
+func TestAnApprovalWithinTheFirstMinutesIsSeenWithinFiveSeconds(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	k := w.keeper()
+	w.until(k, Pending, time.Minute)
+	for asked := w.now; w.now.Before(asked.Add(100 * time.Second)); {
+		before := w.now
+		w.pass(k, time.Millisecond) // one look, and the pause after it
+		if pause := w.now.Sub(before); pause > 5*time.Second {
+			t.Errorf("%v after the request, nobody looks at it for %v", before.Sub(asked), pause)
+		}
+	}
+	w.approve = w.sign
+	w.until(k, Active, 5*time.Second)
+}
+
 func TestADeniedRequestIsFollowedByAnotherAfterAPause(t *testing.T) {
 	w := newWorld(t)
 	w.files = []File{w.file("token", "good")}

@@ -83,7 +83,8 @@ type Times struct {
 	DeniedMin, DeniedMax time.Duration
 	// RetryMin and RetryMax bound the pause after a failed request (1 s, 30 s).
 	RetryMin, RetryMax time.Duration
-	// PendingMin and PendingMax bound the pause between two looks at a request (100 ms, 1 min).
+	// PendingMin and PendingMax bound the pause between two looks at a request (100 ms, 1 min). It grows
+	// slowly, see patience.
 	PendingMin, PendingMax time.Duration
 	// Prove is how long a new certificate may be unknown to the server (10 min).
 	Prove time.Duration

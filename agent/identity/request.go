@@ -146,7 +146,7 @@ func (k *Keeper) waiting(ctx context.Context) move {
 		return k.take(a.request.certificate)
 	}
 	k.failures++
-	return move{Pending, why + ", as " + k.request.name, backoff(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.failures, k.opt.Rand())}
+	return move{Pending, why + ", as " + k.request.name, patience(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.failures, k.opt.Rand())}
 }
 
 // deny makes the pause that a denial asks for. The key stays until it is over, so that a restart

@@ -74,6 +74,25 @@ func (c *Conn) Name(ctx context.Context, unit string) (string, error) {
 	return c.property(ctx, systemd, unitPath(unit), unitIface, "Id")
 }
 
+// Program is what a service runs when it starts, by its path; empty if it runs nothing. The error is an
+// *Error.
+func (c *Conn) Program(ctx context.Context, service string) (string, error) {
+	bus, err := c.connect(ctx)
+	if err != nil {
+		return "", failure(service, "", err)
+	}
+	var v dbus.Variant
+	if err := bus.Object(systemd, unitPath(service)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, serviceIface, "ExecStart").Store(&v); err != nil {
+		return "", failure(service, "", err)
+	}
+	commands, _ := v.Value().([][]any) // the path is the first of what systemd has of each
+	if len(commands) == 0 || len(commands[0]) == 0 {
+		return "", nil
+	}
+	path, _ := commands[0][0].(string)
+	return path, nil
+}
+
 // MainPID is the process of a service, or 0 if it does not run. The error is an *Error.
 func (c *Conn) MainPID(ctx context.Context, service string) (int, error) {
 	bus, err := c.connect(ctx)

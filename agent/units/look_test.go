@@ -34,7 +34,13 @@ func TestOnlyADenialCountsAsRefused(t *testing.T) {
 }
 
 func TestVersionsAndProcessesAreRead(t *testing.T) {
-	b := newFakeBus(t, map[string]*fakeUnit{"w.service": {more: map[string]any{"MainPID": uint32(42)}}})
+	type command struct {
+		Path   string
+		Words  []string
+		Ignore bool
+	}
+	b := newFakeBus(t, map[string]*fakeUnit{"w.service": {more: map[string]any{"MainPID": uint32(42), "ExecStart": []command{{"/bin/w", []string{"w", "x"}, true}}}},
+		"idle.service": {more: map[string]any{"ExecStart": []command{}}}})
 	say := func(what map[string]string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -50,6 +56,14 @@ func TestVersionsAndProcessesAreRead(t *testing.T) {
 	}
 	if pid, err := c.MainPID(within(t), "w.service"); pid != 42 || err != nil {
 		t.Errorf("the process is %d, %v", pid, err)
+	}
+	for service, want := range map[string]string{"w.service": "/bin/w", "idle.service": ""} {
+		if path, err := c.Program(within(t), service); path != want || err != nil {
+			t.Errorf("%s runs %q, %v", service, path, err)
+		}
+	}
+	if _, err := c.Program(within(t), "none.service"); err == nil {
+		t.Error("a service that does not exist runs a program")
 	}
 	if _, err := c.MainPID(within(t), "none.service"); err == nil {
 		t.Error("a service that does not exist has a process")

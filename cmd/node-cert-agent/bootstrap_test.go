@@ -111,9 +111,6 @@ func (i *issuer) approve() (requests int) {
 	return len(i.requests)
 }
 
-// bootstrapDir is where the host keeps what it may ask with.
-const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
-
 // joining is a tree with a token for an API server that has not approved anything yet.
 func joining(t *testing.T) (*tree, *issuer) {
 	t.Helper()

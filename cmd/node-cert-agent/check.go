@@ -100,8 +100,10 @@ func (p *survey) look(ctx context.Context) (err error) {
 	p.managed(ctx)
 	p.mounts(ctx)
 	p.rule()
-	if err := p.flags.becomeServiceUser(); err != nil {
-		return err
+	if !p.facts.NoUser {
+		if err := p.flags.becomeServiceUser(); err != nil {
+			return err
+		}
 	}
 	again, err := wire(p.flags, p.stderr)
 	if err != nil {

@@ -41,9 +41,14 @@ func (p *survey) ask(ctx context.Context) {
 	}
 }
 
-// mounts reads the table of the writer, which the question before has started.
+// mounts reads the table of the host, and that of the writer, which the question before has started.
 func (p *survey) mounts(ctx context.Context) {
-	if p.facts.Plain || !p.facts.Root {
+	if p.facts.Plain {
+		return
+	}
+	host, _ := os.ReadFile("/proc/self/mountinfo")
+	p.facts.Mounts = string(host)
+	if !p.facts.Root {
 		return
 	}
 	if pid, err := p.wiring.bus.MainPID(ctx, writerService); err == nil && pid > 0 {

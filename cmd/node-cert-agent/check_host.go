@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,10 +36,18 @@ func (p *survey) host() {
 	p.facts.Host = check.Host{MachineConfigDaemon: slices.ContainsFunc(machineConfigFiles, there), Kubeadm: slices.ContainsFunc(kubeadmFiles, there)}
 	_, err := os.Stat("/sys/fs/selinux/enforce")
 	p.facts.SELinux = err == nil && !p.facts.Plain
+	var unknown user.UnknownUserError
+	_, err = user.Lookup(serviceUser)
+	p.facts.NoUser = errors.As(err, &unknown)
 }
 
 // directories looks at those that the rows name.
 func (p *survey) directories() {
+	for _, dir := range []string{runtimeDir, bootstrapDir} {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !p.facts.Plain {
+			p.facts.Missing = append(p.facts.Missing, dir)
+		}
+	}
 	seen := map[string]bool{}
 	for _, row := range p.settings.Policy.Rows {
 		if dir := row.Directory(); !seen[dir] {

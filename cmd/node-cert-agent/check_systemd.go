@@ -66,6 +66,14 @@ func (p *survey) unit(ctx context.Context, u plan.Unit) check.Unit {
 	if err == nil && s.Exists {
 		out.Own, err = p.wiring.bus.Name(ctx, u.Name)
 	}
+	if out.Exists && err == nil && u.Verb == plan.Restart { // what we ship may name a program of another distribution
+		var program string
+		if program, err = p.wiring.bus.Program(ctx, u.Name); program != "" {
+			if _, missing := os.Stat(program); errors.Is(missing, fs.ErrNotExist) {
+				out.Absent = program
+			}
+		}
+	}
 	if path, err := p.wiring.bus.State(ctx, units.PathUnit(u)); err == nil {
 		out.ByPath = path.Active
 	}

@@ -38,6 +38,7 @@ import (
 const (
 	stateDir     = "/var/lib/node-cert-agent"
 	runtimeDir   = "/run/node-cert-agent"
+	bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 	writerSocket = "/run/node-cert-agent-writer.sock"
 	serviceUser  = "node-cert-agent"
 )

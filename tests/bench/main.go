@@ -2,7 +2,7 @@
 
 // Command bench measures the product on real parts, once through, and prints each figure beside its
 // budget: how long a change takes to the disk, what both halves cost at rest and at work, how large
-// the binary is, how soon a started agent has written, what it leaves alone, how soon a token leads to a
+// the binary is, how soon a started agent is ready and has written, what it leaves alone, how soon a token leads to a
 // file, what a renewal holds up, how often the API server is asked, and what the largest object costs.
 //
 // Times mean nothing across machines and little across hours of one machine, so they are ratios to a
@@ -24,7 +24,7 @@
 //
 // The last parts are about identities: the agent gets its own with a token, from the real approver, on
 // the same bed; only renewals, which have to come every few seconds, have a bed whose signer issues
-// short-lived certificates.
+// short-lived certificates, and first boots one whose host reboots.
 //
 // It needs root, and about half an hour. With -check it exits 1 if a budget is broken.
 package main
@@ -45,7 +45,7 @@ import (
 type plan struct {
 	parts                                            []string
 	rounds, filesRounds, restRounds, starts, reloads int
-	tokens, renewals, kubeletRounds                  int
+	tokens, renewals, kubeletRounds, boots           int
 	idle, quiet                                      time.Duration
 }
 
@@ -65,10 +65,12 @@ var parts = []part{
 	{"idle", idle},
 	{"size", size},
 	{"start", start},
+	{"ready", ready},
 	{"steady", steady},
 	{"kubelet", kubelet},
 	{"own", own},
 	{"token", token},
+	{"boot", boot},
 	{"requests", requests},
 	{"renewal", renewal},
 	{"reload", reload},
@@ -78,7 +80,7 @@ var parts = []part{
 
 func main() {
 	var p plan
-	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start steady kubelet own token requests renewal reload plan large")
+	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start ready steady kubelet own token boot requests renewal reload plan large")
 	flag.IntVar(&p.rounds, "n", 1000, "`ROUNDS` of one changed file")
 	flag.IntVar(&p.filesRounds, "n-files", 200, "`ROUNDS` of 25 changed files")
 	flag.IntVar(&p.restRounds, "n-rest", 30, "`ROUNDS` of one changed file after a rest")
@@ -87,6 +89,7 @@ func main() {
 	flag.IntVar(&p.kubeletRounds, "n-kubelet", 100, "`ROUNDS` of a changed file and a kubelet")
 	flag.DurationVar(&p.idle, "idle", 2*time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute, and the runtime collects every second one")
 	flag.IntVar(&p.tokens, "n-tokens", 100, "`STARTS` with nothing but a token")
+	flag.IntVar(&p.boots, "n-boots", 10, "first `BOOTS` of the host")
 	flag.IntVar(&p.renewals, "n-renewals", 20, "`RENEWALS` under load, one every 16 seconds")
 	flag.DurationVar(&p.quiet, "quiet", 4*time.Minute, "`TIME` to count requests in while nothing happens")
 	check := flag.Bool("check", false, "exit with 1 if a budget is broken")

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// readyBudget is how long a start may take until systemd has READY=1, and what is ordered after the agent, the
+// kubelet, may start.
+const readyBudget = 150
+
+// startUnits are what a start of the agent runs: the polkit rule is rendered first, and the writer comes up
+// beside both.
+var startUnits = []string{agentUnit, writerUnit, "node-cert-agent-polkit.service"}
+
+// ready is the time of `systemctl start` of an agent that has an identity and its files, by a clock outside the
+// host, until it returns. The floor is the start of the floor's service, which is ready as soon as it is executed:
+// what systemd and the way into the host cost. What the start takes of the processors, systemd's own work in
+// the new processes included, tells a slow start from a machine that has no time for it.
+func ready(ctx context.Context, b *bed, p plan, t *table) error {
+	if err := b.identify(ctx); err != nil {
+		return err
+	}
+	times := map[string]samples{}
+	var used samples
+	units := map[string][]string{"agent": startUnits, "floor": {floorUnit}}
+	for range p.starts {
+		for _, i := range rand.Perm(len(b.arms)) {
+			name := b.arms[i].name
+			if _, err := b.Host.Run(ctx, append([]string{"systemctl", "stop"}, units[name]...)...); err != nil {
+				return err
+			}
+			pause(ctx, shortPause)
+			began := time.Now()
+			if _, err := b.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
+				return fmt.Errorf("the start of the %s: %w", name, err)
+			}
+			times[name] = append(times[name], time.Since(began))
+			if name == "floor" {
+				continue
+			}
+			took, err := b.processors(ctx, startUnits...)
+			if err != nil {
+				return err
+			}
+			used = append(used, took)
+			if err := eventually(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
+				return err
+			}
+		}
+	}
+	t.compare("systemctl start -> READY=1", times, nil)
+	t.note("  of both processors, agent, writer and polkit rule", "%v", used)
+	t.judge("  agent, p50", times["agent"].at(.5), readyBudget, "ms")
+	t.judge("  agent, p95", times["agent"].at(.95), readyBudget, "ms")
+	return nil
+}
+
+// processors is the time that the present or last runs of services have used.
+func (b *bed) processors(ctx context.Context, units ...string) (sum time.Duration, err error) {
+	out, err := b.Host.Run(ctx, append([]string{"systemctl", "show", "--property=CPUUsageNSec", "--value"}, units...)...)
+	if err != nil {
+		return 0, err
+	}
+	for _, field := range strings.Fields(out) {
+		ns, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("the processors' time of %v is %q", units, out)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain has a loop that waits for a writer that does not answer,
+// in a process that is otherwise well: timers, connections and the garbage collector go on.
+func TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain(t *testing.T) {
+	const service, writer = "node-cert-agent.service", "node-cert-agent-writer.service"
+	n, _ := started(t, cluster.Options{Host: host.Options{Files: map[string]host.File{
+		"/etc/systemd/system/" + service + ".d/watchdog.conf": {Data: []byte("[Service]\nWatchdogSec=5\n")},
+	}}})
+	run := n.show("InvocationID", service)
+	n.run("systemctl", "kill", "-s", "STOP", writer)
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.await("an end by the watchdog", func() bool { return n.show("NRestarts", service) != "0" })
+	log, err := n.Host.Journal(n.ctx, "UNIT="+service, "-o", "cat")
+	if n.must(err); !strings.Contains(log, "Failed with result 'watchdog'") {
+		t.Errorf("systemd says\n%s", log)
+	}
+	n.run("systemctl", "kill", "-s", "CONT", writer)
+	n.awaitFile(cluster.KubeletCA, b)
+	n.awaitState("following")
+	if n.show("InvocationID", service) == run {
+		t.Error("it is the same run")
+	}
+
+	// One that has nothing to do is left alone, for more than twice the watchdog's time.
+	restarts := n.show("NRestarts", service)
+	since := n.status().Since
+	n.run("sleep", "12")
+	if got := n.show("NRestarts", service); got != restarts || !n.status().Since.Equal(since) {
+		t.Errorf("an idle agent was started again: %s restarts, before %s", got, restarts)
+	}
+}
