@@ -32,6 +32,12 @@ trust: {holdRemovals: 0s, source: ""}
 // managed are the directories with files of ours.
 var managed = []string{"/etc/kubernetes", "/etc/docker/certs.d", "/usr/local/share/ca-certificates"}
 
+// lean leaves out of a boot what is not needed to come up after a cut: there are enough of them.
+var lean = "quiet systemd.show_status=0 systemd.mask=" + strings.Join([]string{"systemd-udevd.service", "systemd-udev-trigger.service",
+	"systemd-logind.service", "systemd-user-sessions.service", "modprobe@configfs.service", "modprobe@dm_mod.service", "modprobe@drm.service",
+	"modprobe@efi_pstore.service", "modprobe@fuse.service", "modprobe@loop.service", "dev-hugepages.mount", "dev-mqueue.mount",
+	"sys-kernel-debug.mount", "sys-kernel-tracing.mount"}, " systemd.mask=")
+
 // rotation is what the guest says of its rotations.
 type rotation struct {
 	acknowledged, begun int // versions
@@ -115,7 +121,8 @@ func (g *guest) here() map[string][]byte {
 // found, swept, and goes on.
 func (g *guest) recovered(r *rotation) {
 	g.t.Helper()
-	g.want("systemctl is-active "+service, "active")
+	// On a busy machine the emulated one may need more time than the unit's start has; systemd tries again.
+	g.must("until systemctl is-active --quiet " + service + "; do sleep 1; done")
 	files := g.here()
 	wrong, mixed, leftovers := judge(files, g.versions.files, r.acknowledged, r.begun)
 	if len(wrong) > 0 || mixed || leftovers > 0 {
@@ -137,7 +144,7 @@ type tally struct {
 func TestAfterTwentyPowerCutsEveryFileIsWholeAndNotOlderThanWasSaid(t *testing.T) {
 	v := newVersions(16)
 	i := disk(t, v.onDisk(), map[string]host.File{debPath: pack(t), "/root/50-site.yaml": {Data: []byte(site)}})
-	g := boot(t, i, "")
+	g := boot(t, i, lean)
 	g.must(`dpkg -i ` + debPath + ` && cp /root/50-site.yaml /etc/node-cert-agent/config.d/
 systemctl enable --now ` + service + ` && node-cert-agent apply --now -f /root/versions/0.json`)
 	g.powerOff()
@@ -146,11 +153,11 @@ systemctl enable --now ` + service + ` && node-cert-agent apply --now -f /root/v
 	var n tally
 	for range cuts {
 		n.rounds++
-		g := boot(t, i, "").also(v)
+		g := boot(t, i, lean).also(v)
 		g.recovered(&r)
 		from := r.acknowledged
 		// Once through the whole of a rotation.
-		g.rotate(&r, "node-cert-agent apply --now -f $v.json", 1+n.rounds%3, (float64(n.rounds)-0.5)/cuts)
+		g.rotate(&r, "node-cert-agent apply --now -f $v.json", 1+n.rounds%2, (float64(n.rounds)-0.5)/cuts)
 		n.acknowledged += r.acknowledged - from
 		n.look(t, i, v, r)
 		t.Logf("cut %d: version %d acknowledged, %d begun: %+v", n.rounds, r.acknowledged, r.begun, n)
@@ -158,7 +165,7 @@ systemctl enable --now ` + service + ` && node-cert-agent apply --now -f /root/v
 			return
 		}
 	}
-	boot(t, i, "").also(v).recovered(&r)
+	boot(t, i, lean).also(v).recovered(&r)
 	if n.mixed+n.newer == 0 || n.older == 0 {
 		t.Errorf("the cuts did not reach all of a rotation: %+v", n)
 	}
@@ -201,7 +208,7 @@ func TestAWriterThatDoesNotSyncIsFoundOut(t *testing.T) {
 	write := "for f in " + strings.Join(names, " ") + "; do cat $v.crt >$f; done"
 	faults := 0
 	for range controlCuts {
-		g := boot(t, i, "").also(v)
+		g := boot(t, i, lean).also(v)
 		g.must("for f in " + strings.Join(names, " ") + "; do mkdir -p ${f%/*}; done; v=/root/versions/0; " + write + "; sync")
 		r := rotation{}
 		g.rotate(&r, write, 3, 0.5)
