@@ -13,8 +13,10 @@ PACK     = go run ./packaging/pack
 
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
 PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl
+# And the virtual machines besides.
+VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-approver demo test bench fuzz lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
 build:
@@ -66,6 +68,14 @@ demo: build packages
 ## test: everything; a part that cannot run is a failure
 test: build controlplane host-root
 	go run ./tests/suite
+
+## test-selinux, test-powercut: the package in emulated machines, where SELinux enforces, and where the power is cut 20 times
+test-selinux test-powercut: PACKAGES += $(VM_PACKAGES)
+test-selinux: packages
+	go test -tags vm -count=1 -v -timeout 60m -run 'SELinux' ./tests/vm
+
+test-powercut: packages
+	go test -tags vm -count=1 -v -timeout 120m -run 'PowerCuts|DoesNotSync' ./tests/vm
 
 ## bench: latency, memory, idle cost, size and start, as ratios to a floor of the same run
 bench: build controlplane host-root

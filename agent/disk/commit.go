@@ -145,6 +145,7 @@ func (v *visit) prepare(c Change) (staged, error) {
 	if c.KeepMode && at.info != nil && plan.Narrower(at.info.Mode(), c.Mode) {
 		c.Mode = at.info.Mode().Perm()
 	}
+	labelled(f.File, at.dir.handle)
 	if err := fill(f.File, c); err != nil {
 		_ = f.Cleanup()
 		return staged{}, err

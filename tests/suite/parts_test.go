@@ -36,3 +36,26 @@ func TestEveryTestOnRealPartsBelongsToAPart(t *testing.T) {
 		t.Fatalf("found %d files: %v", found, err)
 	}
 }
+
+// TestEveryTagIsVetted: what make test does not run, it compiles at least.
+func TestEveryTagIsVetted(t *testing.T) {
+	vetted := strings.Split(parts[0].args[2], ",")
+	err := filepath.WalkDir("../..", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		for _, line := range bytes.Split(text, []byte("\n")) {
+			if tag, found := bytes.CutPrefix(line, []byte("//go:build ")); found && !slices.Contains(vetted, string(tag)) {
+				t.Errorf("%s: nobody vets what has the tag %s", p, tag)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
