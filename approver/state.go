@@ -65,7 +65,7 @@ func (c *controller) readState(ctx context.Context, node string) (s nodeState, e
 func (s nodeState) identity() *verdict.Identity {
 	var last time.Time
 	for _, m := range s.ManagedFields {
-		if m.Time != nil && m.Subresource == "" && m.FieldsV1 != nil && owns(m.FieldsV1.Raw, "f:spec") && m.Time.After(last) {
+		if m.Time != nil && m.Subresource == "" && m.FieldsV1 != nil && owns(m.FieldsV1.GetRawBytes(), "f:spec") && m.Time.After(last) {
 			last = m.Time.Time
 		}
 	}

@@ -42,7 +42,7 @@ func checkFile(id plan.RowID, file string) error {
 		return errors.New("lies in the root directory")
 	}
 	for _, o := range offLimits {
-		for _, dir := range strings.Fields(o.dirs) {
+		for dir := range strings.FieldsSeq(o.dirs) {
 			if file == dir || strings.HasPrefix(file, dir+"/") {
 				return fmt.Errorf("%s %s: no row may write there", dir, o.why)
 			}

@@ -216,7 +216,7 @@ func CheckRegistryName(name string) error {
 // checkHost follows RFC 1123 labels, upper case and underscores included because registries in the
 // field use them.
 func checkHost(host string) error {
-	for _, label := range strings.Split(host, ".") {
+	for label := range strings.SplitSeq(host, ".") {
 		if label == "" || len(label) > 63 {
 			return errors.New("host is empty or has an empty or over-long label")
 		}

@@ -176,7 +176,7 @@ func TestActFails(t *testing.T) {
 				t.Errorf("have %+v, %v\nwant %s", state, err, tt.want)
 			}
 			reason(t, err)
-			if e := err.(*Error); e.Denied() != strings.Contains(tt.want, ": denied: ") || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Denied() != strings.Contains(tt.want, ": denied: ") || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
 				t.Errorf("denied is %v, unreachable %v", e.Denied(), e.Unreachable())
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"strings"
 	"testing"
@@ -20,9 +21,7 @@ const configMapKey = "ca-bundle.crt"
 func configMap(tb testing.TB, members fields) []byte {
 	tb.Helper()
 	all := fields{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{"name": "kubeconfig-data", "namespace": "ns", "uid": "u", "resourceVersion": "7"}}
-	for k, v := range members {
-		all[k] = v
-	}
+	maps.Copy(all, members)
 	b, err := json.Marshal(all)
 	if err != nil {
 		tb.Fatal(err)

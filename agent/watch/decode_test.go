@@ -254,7 +254,7 @@ func TestAnEventBehindALargeValueIsReadAndItsBuffersAreNot(t *testing.T) {
 			t.Errorf("event %d leaves %d and %d bytes of buffers", i, cap(d.scratch), cap(d.json.UnreadBuffer()))
 		}
 	}
-	if _, err := d.next(); err != io.EOF {
+	if _, err := d.next(); !errors.Is(err, io.EOF) {
 		t.Errorf("the stream ends with %v", err)
 	}
 }

@@ -120,7 +120,7 @@ func large(tb testing.TB) []byte {
 		"spec": fields{"clusterDNSIP": "172.30.0.10", "platform": "none", "images": images, "proxy": nil,
 			"kubeAPIServerServingCAData": bundle, "rootCAData": rsaCertificate(tb, "root-ca"),
 			"cloudProviderCAData": rsaCertificate(tb, "cloud-ca"), "additionalTrustBundle": rsaCertificate(tb, "corporate"),
-			"imageRegistryBundleData": registries, "internalRegistryPullSecret": []byte(fmt.Sprintf("%01600x", 7)),
+			"imageRegistryBundleData": registries, "internalRegistryPullSecret": fmt.Appendf(nil, "%01600x", 7),
 			"infra": fields{"spec": fields{"platformSpec": fields{"type": "None"}}, "status": fields{"platformStatus": fields{"type": "None"}}}},
 		"status": fields{"observedGeneration": 1, "controllerCertificates": certificates}})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,9 +55,7 @@ func (a *api) publish(fields map[string]any) string {
 	return a.change(func() {
 		next := map[string]any{}
 		for _, m := range []map[string]any{a.spec, fields} {
-			for k, v := range m {
-				next[k] = v
-			}
+			maps.Copy(next, m)
 		}
 		a.spec = next
 	})

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -215,7 +216,7 @@ func TestAManifestMayBeJSONAndComeFromStandardInput(t *testing.T) {
 		base64.StdEncoding.EncodeToString(a))
 	before := r.snapshot()
 	out, err := apply(manifest, "--dry-run")
-	if e, ok := err.(exit); !ok || e.code != exitPending || !strings.Contains(out, "write   "+kubeletCA) {
+	if e := (exit{}); !errors.As(err, &e) || e.code != exitPending || !strings.Contains(out, "write   "+kubeletCA) {
 		t.Errorf("dry: %v\n%s", err, out)
 	}
 	if after := r.snapshot(); after != before {

@@ -68,14 +68,11 @@ func (b *bed) identify(ctx context.Context) error {
 	if _, err := b.Host.Run(ctx, "systemctl", "daemon-reload"); err != nil {
 		return err
 	}
-	s, err := newTokens(b)
-	if err != nil {
-		return err
-	}
+	s := newTokens(b)
 	if err := s.prepare(ctx, nodeName, "bench0"); err != nil {
 		return err
 	}
-	_, err = s.start(ctx)
+	_, err := s.start(ctx)
 	return err
 }
 

@@ -68,7 +68,7 @@ func (b *bed) processors(ctx context.Context, units ...string) (sum time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	for _, field := range strings.Fields(out) {
+	for field := range strings.FieldsSeq(out) {
 		ns, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("the processors' time of %v is %q", units, out)

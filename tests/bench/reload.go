@@ -45,7 +45,7 @@ func reload(ctx context.Context, b *bed, p plan, t *table) error {
 			return err
 		}
 		for name, out := range map[string]string{"floor": byHand, "agent": byAgent} {
-			for _, field := range strings.Fields(out) {
+			for field := range strings.FieldsSeq(out) {
 				ns, err := strconv.ParseInt(field, 10, 64)
 				if err != nil {
 					return fmt.Errorf("the reloader printed %q", field)

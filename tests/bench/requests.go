@@ -72,10 +72,7 @@ func (b *bed) fromToken(ctx context.Context) (counts, error) {
 	if err := b.identify(ctx); err != nil {
 		return nil, err
 	}
-	s, err := newTokens(b)
-	if err != nil {
-		return nil, err
-	}
+	s := newTokens(b)
 	if err := s.prepare(ctx, quietName, "bench1"); err != nil {
 		return nil, err
 	}

@@ -30,10 +30,7 @@ func token(ctx context.Context, b *bed, p plan, t *table) error {
 	if err := b.identify(ctx); err != nil {
 		return err
 	}
-	s, err := newTokens(b)
-	if err != nil {
-		return err
-	}
+	s := newTokens(b)
 	times := map[string]samples{}
 	for i := range p.tokens {
 		id := fmt.Sprintf("tok%03d", i)
@@ -59,12 +56,12 @@ type tokens struct {
 	sweep []string // removes what an agent leaves, but for directories, which are watched
 }
 
-func newTokens(b *bed) (*tokens, error) {
+func newTokens(b *bed) *tokens {
 	script := "rm -rf /var/lib/node-cert-agent/* /run/node-cert-agent/status.json"
 	for place := range files(b.arms[1].content.spec) {
 		script += " " + place
 	}
-	return &tokens{b, []string{"sh", "-c", script}}, nil
+	return &tokens{b, []string{"sh", "-c", script}}
 }
 
 // prepare makes a node and a token, and a host that has nothing else.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -37,7 +38,8 @@ const (
 	KubeletCA = "/etc/kubernetes/kubelet-ca.crt"
 	// Reader is a service that loads KubeletCA when it starts and when it is reloaded; it notes each
 	// load in ReaderLog.
-	Reader    = "reader.service"
+	Reader = "reader.service"
+	// ReaderLog has a line for each load.
 	ReaderLog = "/run/reader.log"
 	// Stranger is the same and not on the allowlist.
 	Stranger = "stranger.service"
@@ -166,9 +168,7 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 	if o.Config == "" {
 		files[Fragment] = host.File{Data: []byte(Config)}
 	}
-	for p, f := range o.Host.Files {
-		files[p] = f
-	}
+	maps.Copy(files, o.Host.Files)
 	o.Host.Files = files
 	if o.Kubelet {
 		if err := withKubelet(ctx, &o.Host, o.Progress); err != nil {

@@ -46,10 +46,8 @@ func (a *agentTree) put(name, content string) {
 func (a *agentTree) has(name string, want ...string) {
 	a.Helper()
 	b, _ := os.ReadFile(filepath.Join(a.dir, name)) // a missing file is ""
-	for _, w := range want {
-		if string(b) == w {
-			return
-		}
+	if slices.Contains(want, string(b)) {
+		return
 	}
 	a.Errorf("%s holds %.60q", name, b)
 }

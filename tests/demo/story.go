@@ -116,7 +116,7 @@ func (s *story) firstBundle(ctx context.Context) error {
 		return err
 	}
 	s.contents()
-	s.reloads = s.countReloads(ctx)
+	s.reloads = s.countReloads()
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.
 		return err
 	}
 	s.reloads++
-	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads(ctx) == s.reloads }); err != nil {
+	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads() == s.reloads }); err != nil {
 		return err
 	}
 	s.say("systemd had reloaded %s %s after the change.", cluster.Reader, elapsed(time.Since(accepted)))
@@ -337,7 +337,7 @@ func (s *story) loaded(st report.Status) bool {
 	return len(st.Units) > 0 || !s.units()
 }
 
-func (s *story) countReloads(ctx context.Context) int {
+func (s *story) countReloads() int {
 	b, _ := os.ReadFile(s.path(cluster.ReaderLog)) // none yet is a count, too
 	return strings.Count(string(b), "reload\n")
 }

@@ -100,7 +100,7 @@ func removeGroup(dir string) error {
 	})
 	for i := len(groups) - 1; i >= 0 && err == nil; i-- {
 		procs, _ := os.ReadFile(filepath.Join(groups[i], "cgroup.procs"))
-		for _, pid := range strings.Fields(string(procs)) {
+		for pid := range strings.FieldsSeq(string(procs)) {
 			if n, err := strconv.Atoi(pid); err == nil && n > 0 {
 				_ = unix.Kill(n, unix.SIGKILL)
 			}

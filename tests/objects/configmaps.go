@@ -60,7 +60,7 @@ func configMaps() []text {
 		{"number", "A number.", data(7)},
 		{"crlf", "CRLF line ends.", data(string(bytes.ReplaceAll(a, []byte("\n"), []byte("\r\n"))))},
 		{"leaf", "A server's certificate, which anchors nothing.", data(string(leaf("server", "a")))},
-		{"private-key", "A key beside its certificate.", data(string(join(a, privateKey("a"))))},
+		{"private-key", "A key beside its certificate.", data(string(join(a, privateKey())))},
 		{"truncated-last", "The last block was cut off.", data(string(join(a, b)[:len(a)+len(b)-40]))},
 		{"spec-beside", "A field of the other object, which a ConfigMap does not have, feeds no row.", func() spec {
 			m := data(string(a))

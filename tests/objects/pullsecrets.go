@@ -18,7 +18,7 @@ const Secret = "hunter-two-hunter-two"
 
 // Secrets are the forms in which Secret stands in the corpus.
 func Secrets() []string {
-	return []string{Secret, auth, auth[:20], base64.StdEncoding.EncodeToString([]byte(Secret)), base64.StdEncoding.EncodeToString([]byte(login(internal)))[60:100]}
+	return []string{Secret, auth, auth[:20], base64.StdEncoding.EncodeToString([]byte(Secret)), base64.StdEncoding.EncodeToString([]byte(login()))[60:100]}
 }
 
 var auth = base64.StdEncoding.EncodeToString([]byte("puller:" + Secret))
@@ -26,7 +26,7 @@ var auth = base64.StdEncoding.EncodeToString([]byte("puller:" + Secret))
 const internal = "image-registry.openshift-image-registry.svc:5000"
 
 // login is a docker config with one registry.
-func login(registry string) string { return `{"auths":{"` + registry + `":{"auth":"` + auth + `"}}}` }
+func login() string { return `{"auths":{"` + internal + `":{"auth":"` + auth + `"}}}` }
 
 // entry is a docker config whose one registry has this login, as JSON.
 func entry(value string) string { return `{"auths":{"` + internal + `":` + value + `}}` }
@@ -35,10 +35,10 @@ func pullSecrets() []text { return slices.Concat(goodPullSecrets(), badPullSecre
 
 func goodPullSecrets() []text {
 	var indented bytes.Buffer
-	must(json.Indent(&indented, []byte(login(internal)), "", "  "))
+	must(json.Indent(&indented, []byte(login()), "", "  "))
 	return []text{
-		{"good", "One login and a final newline: written as published.", login(internal) + "\n"},
-		{"good-without-final-newline", "OpenShift encodes it without a newline. One is added, as in every file of ours that stands alone; readers of JSON do not mind.", login(internal)},
+		{"good", "One login and a final newline: written as published.", login() + "\n"},
+		{"good-without-final-newline", "OpenShift encodes it without a newline. One is added, as in every file of ours that stands alone; readers of JSON do not mind.", login()},
 		{"good-indented", "As a person would write it.", indented.String() + "\n"},
 		{"good-with-more-beside", "Fields that are not ours to know, the old email among them, stay.",
 			`{"HttpHeaders":{"User-Agent":"x"},"auths":{"` + internal + `":{"auth":"` + auth + `","email":"serviceaccount@example.org"}}}`},
@@ -51,7 +51,7 @@ func goodPullSecrets() []text {
 }
 
 func badPullSecrets() []text {
-	good := login(internal)
+	good := login()
 	return []text{
 		{"not-json", "A bare token in place of the document.", Secret},
 		{"not-json-but-yaml", "The same document as YAML, which no container runtime reads.", "auths:\n  " + internal + ":\n    auth: " + auth + "\n"},

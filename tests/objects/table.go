@@ -102,8 +102,8 @@ func bundles() []row {
 		{"bundle-expired-beside", "Publishers prune late: an expired CA beside a good one.", root(join(a, expired("old")))},
 		{"bundle-expired-only", "Only expired CAs. The clock may be wrong, and nothing is lost by writing: what is on disk and still valid is held.", root(expired("old"))},
 		{"bundle-not-yet-valid", "A slow clock must not keep the next CA away: NotBefore neither refuses nor warns.", root(future("next"))},
-		{"bundle-private-key", "A private key was pasted with its certificate. The file would be readable by everybody.", root(join(a, privateKey("a")))},
-		{"bundle-private-key-half", "The same, cut off in the middle of the key.", root(join(a, privateKey("a")[:60]))},
+		{"bundle-private-key", "A private key was pasted with its certificate. The file would be readable by everybody.", root(join(a, privateKey()))},
+		{"bundle-private-key-half", "The same, cut off in the middle of the key.", root(join(a, privateKey()[:60]))},
 		{"bundle-crl", "A block of another kind.", root(join(a, block("X509 CRL", []byte("x"))))},
 		{"bundle-trusted-certificate", "OpenSSL's own TRUSTED CERTIFICATE holds more than a certificate; Go's reader skips it.", root(block("TRUSTED CERTIFICATE", first(a).Bytes))},
 		{"bundle-truncated-last", "The last block was cut off: readers skip it without a word.", root(join(a, b)[:len(a)+len(b)-40])},
@@ -155,7 +155,7 @@ func lists() []row {
 			registry("empty.example", ""), registry("null.example", nil), registry("good.example", a))},
 		{"entry-one-newline", "One newline in an entry.", registries(registry("r.example", []byte("\n")), registry("good.example", a))},
 		{"entry-not-an-object", "An entry that is no object has no name.", registries(7, nil, "x", registry("good.example", a))},
-		{"entry-private-key", "A key in one entry costs that entry only.", registries(registry("r.example", join(a, privateKey("a"))), registry("good.example", a))},
+		{"entry-private-key", "A key in one entry costs that entry only.", registries(registry("r.example", join(a, privateKey())), registry("good.example", a))},
 		{"entry-self-signed-leaf", "Small registries are trusted by their own certificate.", registries(registry("r.example", selfSignedLeaf("r.example")))},
 		{"entry-issued-leaf", "A runtime may be given the server's certificate itself.", registries(registry("r.example", leaf("r.example", "a")))},
 		{"user-data-wins", "Both lists name a registry: the user's entry is written, as by the machine config daemon.", spec{
@@ -313,7 +313,7 @@ func Write(outcomes map[string][]string) error {
 
 func wrap(text string, width int) (lines []string) {
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if line != "" && len(line)+1+len(word) > width {
 			lines, line = append(lines, line), ""
 		}

@@ -7,6 +7,7 @@ package packages
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,9 +60,7 @@ func bare(t *testing.T, files map[string]host.File) *node {
 	all := rpmTool(t)
 	all[cluster.Fragment] = host.File{Data: []byte(allowing)}
 	all["/etc/systemd/system/reader.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n")}
-	for path, f := range files {
-		all[path] = f
-	}
+	maps.Copy(all, files)
 	h, err := host.Boot(ctx, host.Options{Files: all})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -115,9 +116,7 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	state := func(name string, more map[string]any) map[string]any {
 		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": name},
 			"spec": json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
-		for k, v := range more {
-			s["metadata"].(map[string]any)[k] = v
-		}
+		maps.Copy(s["metadata"].(map[string]any), more)
 		return s
 	}
 	apply := func(name string) string {

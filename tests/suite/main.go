@@ -168,12 +168,12 @@ func fuzzParts(d time.Duration) (out []part) {
 		fmt.Fprintln(os.Stderr, "suite: listing packages:", err)
 		os.Exit(1)
 	}
-	for _, pkg := range strings.Fields(string(list)) {
+	for pkg := range strings.FieldsSeq(string(list)) {
 		names, err := exec.Command("go", "test", "-list", "^Fuzz", pkg).Output()
 		if err != nil {
 			continue
 		}
-		for _, name := range strings.Fields(string(names)) {
+		for name := range strings.FieldsSeq(string(names)) {
 			if strings.HasPrefix(name, "Fuzz") {
 				out = append(out, part{name: name, args: []string{"test", "-run", "^$", "-fuzz", "^" + name + "$", "-fuzztime", d.String(), pkg}})
 			}

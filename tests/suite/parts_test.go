@@ -48,7 +48,7 @@ func TestEveryTagIsVetted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, line := range bytes.Split(text, []byte("\n")) {
+		for line := range bytes.SplitSeq(text, []byte("\n")) {
 			if tag, found := bytes.CutPrefix(line, []byte("//go:build ")); found && !slices.Contains(vetted, string(tag)) {
 				t.Errorf("%s: nobody vets what has the tag %s", p, tag)
 			}

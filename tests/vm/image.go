@@ -61,7 +61,7 @@ func newImage(ctx context.Context, dir string, files map[string]host.File) (imag
 		}
 		*name = found[0]
 	}
-	if _, err := tool(ctx, "mkfs.ext4", "-q", "-d", root, i.disk, diskSize); err != nil {
+	if err := tool(ctx, "mkfs.ext4", "-q", "-d", root, i.disk, diskSize); err != nil {
 		return image{}, err
 	}
 	return i, i.put(ctx, root, files)
@@ -102,14 +102,14 @@ func (i image) put(ctx context.Context, root string, files map[string]host.File)
 	if err := os.WriteFile(commands, []byte(script.String()), 0o600); err != nil {
 		return err
 	}
-	_, err = tool(ctx, "debugfs", "-w", "-f", commands, i.disk)
+	err = tool(ctx, "debugfs", "-w", "-f", commands, i.disk)
 	return err
 }
 
 // read copies directories of a disk whose machine is off to a directory of this machine, and says what is in
 // them: files by absolute path. As a boot would, it first has the journal of the file system replayed.
 func (i image) read(ctx context.Context, dir string, names ...string) (map[string][]byte, error) {
-	_, err := tool(ctx, "e2fsck", "-fp", i.disk)
+	err := tool(ctx, "e2fsck", "-fp", i.disk)
 	// 1 is the status of a journal that was replayed, see e2fsck(8).
 	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return nil, err
@@ -123,7 +123,7 @@ func (i image) read(ctx context.Context, dir string, names ...string) (map[strin
 		if err := os.MkdirAll(to, 0o700); err != nil {
 			return nil, err
 		}
-		if _, err := tool(ctx, "debugfs", "-R", "rdump "+name+" "+to, i.disk); err != nil {
+		if err := tool(ctx, "debugfs", "-R", "rdump "+name+" "+to, i.disk); err != nil {
 			return nil, err
 		}
 	}
@@ -139,12 +139,12 @@ func (i image) read(ctx context.Context, dir string, names ...string) (map[strin
 }
 
 // tool runs a program of this machine.
-func tool(ctx context.Context, name string, args ...string) (string, error) {
+func tool(ctx context.Context, name string, args ...string) error {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s%s", name, err, out.String(), errs.String())
+		return fmt.Errorf("%s: %w\n%s%s", name, err, out.String(), errs.String())
 	}
-	return out.String(), nil
+	return nil
 }

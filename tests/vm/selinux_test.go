@@ -95,7 +95,7 @@ systemctl enable --now reader.service ` + service)
 	g.want("systemctl is-active "+service, "active")
 	g.labels(2)
 	g.applied(3)
-	for _, p := range strings.Fields(g.must("pidof node-cert-agent")) {
+	for p := range strings.FieldsSeq(g.must("pidof node-cert-agent")) {
 		t.Log(g.must("tr '\\0' ' ' </proc/" + p + "/cmdline; cat /proc/" + p + "/attr/current"))
 	}
 	g.nothingDenied()
