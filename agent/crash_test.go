@@ -41,7 +41,7 @@ func (d *death) ask(operation, _ string) error {
 	return nil
 }
 
-// TestKilledAtAnyContactWithTheOutsideNothingIsLost is law 6 and the invariant on the agent's side: for
+// TestKilledAtAnyContactWithTheOutsideNothingIsLost is the invariant of docs/rationale.md on the agent's side: for
 // every n, the agent is killed at its n-th operation on disk, systemd and memory, and its successor ends
 // with the right files and a unit that has loaded them.
 func TestKilledAtAnyContactWithTheOutsideNothingIsLost(t *testing.T) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crash kills a commit at every system call that it makes, and lets every kind of call fail,
-// with strace(1). After each it looks whether the invariant of the design still holds: every managed
+// with strace(1). After each it looks whether the invariant of docs/rationale.md holds: every managed
 // file is a complete version or untouched (I1), nothing foreign is touched (I3), and the next writer
 // reaches the wanted end without leftovers.
 //
