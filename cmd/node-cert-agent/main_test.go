@@ -257,6 +257,31 @@ func TestPolkitRuleIsPrintedOrWritten(t *testing.T) {
 	if w := r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); w.code != 0 || w.stdout != "" || r.file("/etc/kubernetes/x.rules") != o.stdout {
 		t.Errorf("with --write it exits with %d, prints %q and writes\n%s", w.code, w.stdout, r.file("/etc/kubernetes/x.rules"))
 	}
+
+	// What is as it should be is left alone, and what only looks so is not.
+	path := filepath.Join(r.root, "/etc/kubernetes/x.rules")
+	stat := func() os.FileInfo {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	before := stat()
+	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); !os.SameFile(before, stat()) {
+		t.Error("an unchanged rule was written again")
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); stat().Mode() != 0o644 {
+		t.Errorf("a rule that polkitd cannot read is left with mode %v", stat().Mode())
+	}
+	r.configure("units: {kubelet.service: {verb: reload}}\n")
+	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); !strings.Contains(r.file("/etc/kubernetes/x.rules"), "kubelet.service") {
+		t.Error("another rule was not written")
+	}
 }
 
 func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {

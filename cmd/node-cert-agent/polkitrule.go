@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
 )
 
@@ -35,12 +36,24 @@ the agent starts; restart that service after the allowlist changed.`,
 			if err != nil {
 				return err
 			}
-			if err := tree.WriteFile(filepath.Clean(file), []byte(rule), 0o644); err != nil {
-				return fmt.Errorf("writing the polkit rule: %w", err)
-			}
-			return nil
+			return writeRule(tree, filepath.Clean(file), []byte(rule))
 		},
 	}
-	cmd.Flags().StringVar(&file, "write", "", "replace `FILE` instead of printing")
+	cmd.Flags().StringVar(&file, "write", "", "replace `FILE` instead of printing, if it differs")
 	return cmd
+}
+
+// writeRule leaves a rule alone that is as it should be: polkitd reads all rules anew when one is written, at
+// each start of the agent.
+func writeRule(tree *disk.Tree, file string, rule []byte) error {
+	const mode = 0o644
+	for has := range tree.Observe([]disk.Look{{Target: disk.Target{Path: file}}}) {
+		if has.Kind == plan.Regular && has.Digest == plan.DigestOf(rule) && has.Mode == mode {
+			return nil
+		}
+	}
+	if err := tree.WriteFile(file, rule, mode); err != nil {
+		return fmt.Errorf("writing the polkit rule: %w", err)
+	}
+	return nil
 }

@@ -4,9 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
+
+	agentplan "github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
 // settling is how long both halves may take to come to rest, memory given back included.
@@ -51,6 +56,9 @@ func (b *bed) uses(ctx context.Context) (map[string]use, error) {
 
 // idle is what each process spends in a minute in which nothing happens.
 func idle(ctx context.Context, b *bed, p plan, t *table) error {
+	if err := b.probed(ctx); err != nil {
+		return err
+	}
 	pause(ctx, settling)
 	before, err := b.uses(ctx)
 	if err != nil {
@@ -90,4 +98,18 @@ func size(_ context.Context, b *bed, _ plan, t *table) error {
 		}
 	}
 	return nil
+}
+
+// probed waits until the agent asks no consumer any more whether it uses what was written last: a kubelet
+// that does not run is asked for as long as one may take that does.
+func (b *bed) probed(ctx context.Context) error {
+	asks := func() bool {
+		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == agentplan.NotYet })
+	}
+	for range 4 { // the agent's patience is three times that of eventually
+		if err := eventually(ctx, "the end of the probes", func() bool { return !asks() }); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return errors.New("the agent goes on probing")
 }
