@@ -56,6 +56,7 @@ func (b *bed) uses(ctx context.Context) (map[string]use, error) {
 
 // idle is what each process spends in a minute in which nothing happens.
 func idle(ctx context.Context, b *bed, p plan, t *table) error {
+	pause(ctx, settling)
 	if err := b.probed(ctx); err != nil {
 		return err
 	}
