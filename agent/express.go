@@ -27,8 +27,8 @@ func (l *loop) express(ctx context.Context) error {
 	}
 	l.known.see(o)
 	p := plan.Compute(l.input(d, o))
-	if p.Empty() {
-		return nil
+	if p.Empty() || p.Shrinks() && l.Policy.Trust.Slow() {
+		return nil // what goes, be it revoked, is forgotten before: see apply
 	}
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds

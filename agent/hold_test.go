@@ -44,7 +44,8 @@ func TestAHoldOutlivesTheAgentAndEndsByItself(t *testing.T) {
 }
 
 func TestWhatWasTakenAwayDoesNotComeBackAfterAKill(t *testing.T) {
-	for _, revoked := range []bool{false, true} {
+	another := string(testpki.NewCA("another"))
+	for _, how := range []string{"its hold ends", "it is revoked", "it is revoked as another one comes"} {
 		h := newHost(t)
 		h.policy.Trust.Hold = time.Hour
 		h.start()
@@ -62,16 +63,24 @@ func TestWhatWasTakenAwayDoesNotComeBackAfterAKill(t *testing.T) {
 			}
 			return nil
 		}
-		if revoked {
-			h.ask(plan.Desired{Entries: []plan.Entry{kubelet(caB), registry("s", caA)}, Revoked: []pki.Fingerprint{both.Certs[0].Fingerprint}})
-		} else {
+		revoke := plan.Desired{Revoked: []pki.Fingerprint{both.Certs[0].Fingerprint}}
+		want := caB
+		switch how {
+		case "its hold ends":
 			h.elapse(time.Hour)
+		case "it is revoked":
+			revoke.Entries = []plan.Entry{kubelet(caB), registry("s", caA)}
+			h.ask(revoke)
+		default:
+			want = caB + another
+			revoke.Entries = []plan.Entry{kubelet(want), registry("s", caA)}
+			h.ask(revoke)
 		}
-		h.wantFile(kubeletCA, caB)
+		h.wantFile(kubeletCA, want)
 		h.kill()
 		h.disk.Fail, h.dir.Fail = noFailure, noFailure
 		h.start() // and the API server does not answer
-		h.wantFile(kubeletCA, caB)
+		h.wantFile(kubeletCA, want)
 		h.kill()
 	}
 }
