@@ -505,6 +505,49 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
+	root := kubelet(caB)
+	root.Key = plan.Key{Row: plan.RootCAData}
+	h.disk.Put(kubeletCA, caA)
+	h.disk.Put("/etc/kubernetes/ca.crt", caB)
+	h.clock.Move(time.Minute)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.publish(kubelet(caA), root) // as when a second source is heard
+	h.elapse(time.Minute)
+	h.wantJobs()
+
+	h.publish(kubelet(caB), root)
+	h.elapse(time.Minute)
+	h.wantJobs("try-restart reader.service")
+}
+
+func TestAStartInTheFutureProvesNothing(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
+	root := kubelet(caB)
+	root.Key = plan.Key{Row: plan.RootCAData}
+	h.disk.Put(kubeletCA, caA)
+	h.clock.Move(time.Hour)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.wantJobs()
+
+	h.clock.Set(h.clock.Now().Add(-30 * time.Minute)) // before the start of the unit
+	h.publish(kubelet(caA), root)
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
 // acted tells how long after a change the node's unit acts on it.
 func acted(t *testing.T, node string, verb plan.Verb) time.Duration {
 	t.Helper()

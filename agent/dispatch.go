@@ -27,7 +27,7 @@ const (
 type job struct {
 	unit     plan.Unit
 	affected []string
-	inputs   plan.Digest
+	inputs   plan.Inputs
 	after    plan.UnitState
 	err      error
 }
@@ -44,7 +44,7 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 	s.state, s.reason, s.running, s.overdue = "running", why, true, l.Clock.Now().Add(l.Times.Job)
 	go func() {
 		after, err := l.Units.Act(ctx, u)
-		l.jobs <- job{unit: u, affected: affected, inputs: in.Digest, after: after, err: err}
+		l.jobs <- job{unit: u, affected: affected, inputs: in, after: after, err: err}
 	}()
 	return nil
 }
@@ -64,7 +64,7 @@ func (l *loop) ended(j job) {
 	s := l.unit(j.unit.Name)
 	s.running, s.due = false, time.Time{}
 	if j.err == nil {
-		j.err = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs, Boot: j.after.Boot, Invocation: j.after.Invocation})
+		j.err = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs.Digest, Rows: j.inputs.Digests(), Boot: j.after.Boot, Invocation: j.after.Invocation})
 	}
 	if j.err != nil {
 		l.unpaid(j, s)
@@ -73,7 +73,7 @@ func (l *loop) ended(j job) {
 	l.actions.Paid++
 	*s = unit{state: "loaded", paid: l.Clock.Now()}
 	l.Trail.Record(action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
-		With(audit.Inputs, j.inputs.String()))
+		With(audit.Inputs, j.inputs.Digest.String()))
 }
 
 // unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
@@ -82,7 +82,7 @@ func (l *loop) ended(j job) {
 func (l *loop) unpaid(j job, s *unit) {
 	now := l.Clock.Now()
 	l.actions.Failed++
-	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs
+	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
 	s.due = now.Add(jitter(backoff(l.Times, s.failures)))
 	if !unreachable(j.err) {
 		s.failures++

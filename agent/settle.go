@@ -86,7 +86,7 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {
 		}
 		return l.dispatch(ctx, u, s, in, affected, d.Why)
 	case plan.Adopt:
-		if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Boot: now.Boot, Invocation: now.Invocation}); err != nil {
+		if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: now.Boot, Invocation: now.Invocation}); err != nil {
 			return err
 		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
@@ -109,12 +109,16 @@ func (l *loop) unit(name string) *unit {
 	return s
 }
 
-// askSystemd is all that systemd has to say before a decision.
+// askSystemd is all that systemd has to say before a decision. A start that is yet to come tells that the
+// clock was set back since, so that nothing follows from its time.
 func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	if now, err = l.Units.State(ctx, u.Name); err != nil || !now.Exists {
 		return now, nil, err
+	}
+	if now.Since.After(l.Clock.Now()) {
+		now.Since = time.Time{}
 	}
 	affected, err = l.Units.Affected(ctx, u)
 	return now, affected, err

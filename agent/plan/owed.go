@@ -5,6 +5,7 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 	"maps"
 	"slices"
 	"time"
@@ -12,12 +13,52 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
-// Inputs are the files a unit reads, as one value.
+// Inputs are the files a unit reads, as one value and row by row.
 type Inputs struct {
-	// Digest frames every input's key and content digest, so that no two sets collide.
+	// Digest is over all of them.
 	Digest Digest
-	// Changed is the latest change among them.
+	// Rows are those that the unit reads and that the host was asked about. One without files is the zero RowInputs.
+	Rows map[RowID]RowInputs
+}
+
+// RowInputs are one row's share of what a unit reads.
+type RowInputs struct {
+	// Digest frames the key and the content digest of each file, so that no two sets collide.
+	Digest Digest
+	// Changed is the latest change among the files.
 	Changed time.Time
+}
+
+// Digests are those of the rows, to be remembered.
+func (in Inputs) Digests() map[RowID]Digest {
+	d := make(map[RowID]Digest, len(in.Rows))
+	for id, row := range in.Rows {
+		d[id] = row.Digest
+	}
+	return d
+}
+
+// changed is the latest change among all.
+func (in Inputs) changed() (latest time.Time) {
+	for _, row := range in.Rows {
+		if row.Changed.After(latest) {
+			latest = row.Changed
+		}
+	}
+	return latest
+}
+
+// beyond is what was not among the rows that were loaded. There is no telling if one of these differs now,
+// or if it is not known which they were.
+func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
+	for id, d := range loaded {
+		if in.Rows[id].Digest != d {
+			return Inputs{}, false
+		}
+	}
+	more.Rows = maps.Clone(in.Rows)
+	maps.DeleteFunc(more.Rows, func(id RowID, _ RowInputs) bool { _, was := loaded[id]; return was })
+	return more, loaded != nil
 }
 
 // Decision is what Owed says about one unit.
@@ -46,33 +87,56 @@ const clockSlack = time.Second
 // that names the unit in onChange. Bundles count as sets of certificates, which are looked up in known:
 // a consumer that loaded the same certificates in another order owes nothing.
 func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) Inputs {
-	h := sha256.New()
-	var in Inputs
-	frame := func(s string) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
+	in, all := Inputs{Rows: make(map[RowID]RowInputs)}, sha256.New()
+	keys := slices.SortedFunc(maps.Keys(o), CompareKeys)
+	for len(keys) > 0 {
+		id, n := keys[0].Row, 1
+		for n < len(keys) && keys[n].Row == id {
+			n++
+		}
+		if row, ok := p.Row(id); ok && slices.Contains(row.OnChange, unit) {
+			in.Rows[id] = rowInputs(keys[:n], o, known)
+			if d := in.Rows[id].Digest; d != (Digest{}) {
+				frame(all, []byte(id))
+				frame(all, d[:])
+			}
+		}
+		keys = keys[n:]
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(o), CompareKeys) {
-		row, ok := p.Row(k.Row)
-		if !ok || !slices.Contains(row.OnChange, unit) || o[k].Kind == Absent {
+	all.Sum(in.Digest[:0])
+	return in
+}
+
+func rowInputs(keys []Key, o Observed, known map[Digest]pki.Content) (r RowInputs) {
+	h, empty := sha256.New(), true
+	for _, k := range keys {
+		f := o[k]
+		if f.Kind == Absent {
 			continue
 		}
-		f := o[k]
-		frame(k.String())
+		frame(h, []byte(k.String()))
 		if c := known[f.Digest]; c.Whole {
 			set := pki.SetDigest(c.Certs)
-			frame(string(set[:]))
+			frame(h, set[:])
 		} else {
-			frame(string(f.Digest[:]))
+			frame(h, f.Digest[:])
 		}
-		if f.Changed.After(in.Changed) {
-			in.Changed = f.Changed
+		if empty = false; f.Changed.After(r.Changed) {
+			r.Changed = f.Changed
 		}
 	}
-	h.Sum(in.Digest[:0])
-	return in
+	if !empty {
+		h.Sum(r.Digest[:0])
+	}
+	return r
+}
+
+// frame writes b with its length before it.
+func frame(h hash.Hash, b []byte) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+	h.Write(n[:])
+	h.Write(b)
 }
 
 // Owed derives from disk, memory and systemd whether a unit must load its inputs again.
@@ -98,6 +162,9 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	case same && l.Inputs == in.Digest:
 		return Decision{Nothing, "has loaded what is on disk"}
 	case same:
+		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
+			return Decision{Adopt, "started after the files of what is new among its rows last changed"}
+		}
 		return Decision{Act, "its files changed since it loaded them"}
 	case !s.Failed && startedAfter(s, in):
 		return Decision{Adopt, "started after its files last changed"}
@@ -116,9 +183,9 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 }
 
 func startedAfter(s UnitState, in Inputs) bool {
-	return !s.Since.IsZero() && s.Since.After(in.Changed.Add(clockSlack))
+	return !s.Since.IsZero() && s.Since.After(in.changed().Add(clockSlack))
 }
 
 func changedAfter(s UnitState, in Inputs) bool {
-	return !s.Since.IsZero() && in.Changed.After(s.Since.Add(clockSlack))
+	return !s.Since.IsZero() && in.changed().After(s.Since.Add(clockSlack))
 }

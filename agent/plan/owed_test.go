@@ -3,13 +3,15 @@
 package plan
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
 
 func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	in := Inputs{Digest: Digest{1}, Changed: now}
+	// What is on disk: a row whose file changed now, and another, of an hour before.
+	in := Inputs{Digest: Digest{1}, Rows: map[RowID]RowInputs{KubeAPIServerServingCAData: {Digest{11}, now}, RootCAData: {Digest{12}, now.Add(-time.Hour)}}}
 	running := func(invocation string, since time.Duration) UnitState {
 		return UnitState{Exists: true, Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
 	}
@@ -24,6 +26,9 @@ func TestOwed(t *testing.T) {
 	loaded := func(b byte, invocation string) Loaded {
 		return Loaded{Inputs: Digest{b}, Boot: "boot1", Invocation: invocation}
 	}
+	knew := func(rows map[RowID]Digest) Loaded {
+		return Loaded{Inputs: Digest{2}, Rows: rows, Boot: "boot1", Invocation: "i1"}
+	}
 	for sentence, c := range map[string]struct {
 		verb   Verb
 		unit   UnitState
@@ -31,37 +36,42 @@ func TestOwed(t *testing.T) {
 		known  bool
 		want   Action
 	}{
-		"a unit that does not run owes nothing":                            {Reload, UnitState{}, Loaded{Unknown: true}, true, Nothing},
-		"a unit that loaded what is on disk owes nothing":                  {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a change since the last load is owed":                             {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a change is owed even when the clock was set back since":          {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
-		"a dispatched action that was not seen done is owed again":         {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a unit that restarted by itself after the change is adopted":      {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a restart during a dispatched action, after the change, is taken": {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
-		"a unit that restarted by itself before the change owes":           {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a restart at the moment of the change is doubtful: act":           {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
-		"after a reboot a unit started after the change is adopted":        {TryRestart, running("i1", time.Minute), Loaded{Inputs: Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
-		"without memory a reload is owed":                                  {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory a unit started after the change is adopted":        {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
-		"without memory a restart needs proof of a change":                 {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory and proof there is no restart":                     {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
-		"a unit that is masked or missing owes nothing":                    {Reload, UnitState{}, Loaded{}, false, Nothing},
-		"a unit that failed reads its files when it starts":                {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
-		"dispatched by an agent that died, before the restart: act":        {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a reload is never proven by the time of the start":                {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
-		"a oneshot that never ran owes a run":                              {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
-		"a oneshot that ran is inactive and owes nothing":                  {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that systemd has forgotten since owes nothing":          {Restart, UnitState{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
-		"a oneshot owes a run after a change":                              {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a oneshot that somebody ran after the change is adopted":          {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a oneshot that somebody ran before the change owes a run":         {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot whose run after the change failed owes another":         {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot adopted while it ran, which then failed, owes another":  {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
-		"a oneshot owes a run in each boot":                                {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
-		"a oneshot that runs through (exited) is as good as any":           {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that was dispatched and not seen done owes a run":       {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"without memory a oneshot owes a run: it disturbs nobody":          {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory and a start time there is no restart":              {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
+		"a unit that does not run owes nothing":                               {Reload, UnitState{}, Loaded{Unknown: true}, true, Nothing},
+		"a unit that loaded what is on disk owes nothing":                     {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a change since the last load is owed":                                {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a change is owed even when the clock was set back since":             {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
+		"a dispatched action that was not seen done is owed again":            {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a unit that restarted by itself after the change is adopted":         {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a restart during a dispatched action, after the change, is taken":    {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
+		"a unit that restarted by itself before the change owes":              {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a restart at the moment of the change is doubtful: act":              {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
+		"after a reboot a unit started after the change is adopted":           {TryRestart, running("i1", time.Minute), Loaded{Inputs: Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
+		"without memory a reload is owed":                                     {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a unit started after the change is adopted":           {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
+		"without memory a restart needs proof of a change":                    {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory and proof there is no restart":                        {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
+		"a unit that is masked or missing owes nothing":                       {Reload, UnitState{}, Loaded{}, false, Nothing},
+		"a unit that failed reads its files when it starts":                   {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
+		"dispatched by an agent that died, before the restart: act":           {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a reload is never proven by the time of the start":                   {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
+		"a oneshot that never ran owes a run":                                 {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
+		"a oneshot that ran is inactive and owes nothing":                     {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that systemd has forgotten since owes nothing":             {Restart, UnitState{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
+		"a oneshot owes a run after a change":                                 {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a oneshot that somebody ran after the change is adopted":             {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a oneshot that somebody ran before the change owes a run":            {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot whose run after the change failed owes another":            {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot adopted while it ran, which then failed, owes another":     {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
+		"a oneshot owes a run in each boot":                                   {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
+		"a oneshot that runs through (exited) is as good as any":              {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that was dispatched and not seen done owes a run":          {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot owes a run: it disturbs nobody":             {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
+		"a new row whose file was there before the unit's start is adopted":   {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}}), true, Adopt},
+		"a new row whose file changed after the unit's start is owed":         {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{RootCAData: {12}}), true, Act},
+		"a new row does not hide another's change":                            {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {10}}), true, Act},
+		"a row that lost its files is owed":                                   {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {12}, ImageRegistryBundleData: {13}}), true, Act},
+		"a row that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {}}), true, Act},
+		"without memory and a start time there is no restart":                 {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known); got.Action != c.want {
@@ -74,23 +84,27 @@ func TestOwed(t *testing.T) {
 func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
 	base := InputsOf("a.service", policy, disk(a), nil)
-	if base == InputsOf("a.service", policy, disk(kubelet("b")), nil) {
+	if base.Digest == InputsOf("a.service", policy, disk(kubelet("b")), nil).Digest {
 		t.Error("another content gives the same inputs")
 	}
-	if base != InputsOf("a.service", policy, disk(a, r), nil) {
+	if !reflect.DeepEqual(base, InputsOf("a.service", policy, disk(a, r), nil)) {
 		t.Error("a file of a row that does not name the unit is among its inputs")
 	}
 	if base.Digest == InputsOf("b.service", policy, disk(a), nil).Digest {
 		t.Error("a unit that reads nothing has the inputs of one that reads a file")
 	}
-	if InputsOf("a.service", policy, Observed{a.Key: File{}}, nil) != InputsOf("a.service", policy, nil, nil) {
+	absent := InputsOf("a.service", policy, Observed{a.Key: File{}}, nil)
+	if absent.Digest != InputsOf("a.service", policy, nil, nil).Digest {
 		t.Error("an absent file counts as an input")
+	}
+	if d, asked := absent.Digests()[a.Key.Row]; !asked || d != (Digest{}) {
+		t.Error("a row that was asked for and has no file is not remembered as such")
 	}
 	late := disk(a)
 	f := late[a.Key]
 	f.Changed = time.Unix(7, 0)
 	late[a.Key] = f
-	if got := InputsOf("a.service", policy, late, nil).Changed; !got.Equal(f.Changed) {
+	if got := InputsOf("a.service", policy, late, nil).changed(); !got.Equal(f.Changed) {
 		t.Errorf("changed at %v", got)
 	}
 }

@@ -49,7 +49,7 @@ func machineConfigServers(ca []byte) []byte { return kubeconfigs.Node(ca, nodeTo
 // program that notes when it starts.
 func openShiftFiles(ca []byte) map[string]host.File {
 	return map[string]host.File{
-		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStart=/bin/sh -c 'cp " + kubeletKubeconfig + " /run/kubelet.loaded; echo start >>/run/kubelet.log; exec sleep infinity'\n")},
+		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStart=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded; exec sleep infinity'\n")},
 		bootstrapKubeconfig:                  {Data: machineConfigServers(ca), Mode: 0o644},
 		kubeletKubeconfig:                    {Data: machineConfigServers(ca), Mode: 0o600},
 	}
