@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // readyBudget is how long a start may take until systemd has READY=1, and what is ordered after the agent, the
@@ -19,8 +21,8 @@ const readyBudget = 150
 // beside both.
 var startUnits = []string{agentUnit, writerUnit, "node-cert-agent-polkit.service"}
 
-// ready is the time of `systemctl start` of an agent that has an identity and its files, by a clock outside the
-// host, until it returns. The floor is the start of the floor's service, which is ready as soon as it is executed:
+// ready is the time from `systemctl start` of an agent that has an identity and its files, the way into the host
+// included, to the moment at which systemd had READY=1. The floor is the start of the floor's service, which is ready as soon as it is executed:
 // what systemd and the way into the host cost. What the start takes of the processors, systemd's own work in
 // the new processes included, tells a slow start from a machine that has no time for it.
 func ready(ctx context.Context, b *bed, p plan, t *table) error {
@@ -37,19 +39,26 @@ func ready(ctx context.Context, b *bed, p plan, t *table) error {
 				return err
 			}
 			pause(ctx, shortPause)
-			began := time.Now()
-			if _, err := b.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
-				return fmt.Errorf("the start of the %s: %w", name, err)
-			}
-			times[name] = append(times[name], time.Since(began))
-			if name == "floor" {
-				continue
-			}
-			took, err := b.processors(ctx, startUnits...)
+			began, err := monotonic()
 			if err != nil {
 				return err
 			}
-			used = append(used, took)
+			if _, err := b.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
+				return fmt.Errorf("the start of the %s: %w", name, err)
+			}
+			active, err := b.number(ctx, "ActiveEnterTimestampMonotonic", units[name][0])
+			if err != nil {
+				return err
+			}
+			times[name] = append(times[name], time.Duration(active)*time.Microsecond-began)
+			if name == "floor" {
+				continue
+			}
+			took, err := b.number(ctx, "CPUUsageNSec", startUnits...)
+			if err != nil {
+				return err
+			}
+			used = append(used, time.Duration(took))
 			if err := eventually(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
 				return err
 			}
@@ -62,18 +71,25 @@ func ready(ctx context.Context, b *bed, p plan, t *table) error {
 	return nil
 }
 
-// processors is the time that the present or last runs of services have used.
-func (b *bed) processors(ctx context.Context, units ...string) (sum time.Duration, err error) {
-	out, err := b.Host.Run(ctx, append([]string{"systemctl", "show", "--property=CPUUsageNSec", "--value"}, units...)...)
+// monotonic is the clock of systemd's timestamps; the host has no other.
+func monotonic() (time.Duration, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return time.Duration(t.Nano()), err
+}
+
+// number is the sum of a property over units.
+func (b *bed) number(ctx context.Context, property string, units ...string) (sum int64, err error) {
+	out, err := b.Host.Run(ctx, append([]string{"systemctl", "show", "--property=" + property, "--value"}, units...)...)
 	if err != nil {
 		return 0, err
 	}
 	for field := range strings.FieldsSeq(out) {
-		ns, err := strconv.ParseInt(field, 10, 64)
+		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("the processors' time of %v is %q", units, out)
+			return 0, fmt.Errorf("%s of %v is %q", property, units, out)
 		}
-		sum += time.Duration(ns)
+		sum += n
 	}
 	return sum, nil
 }
