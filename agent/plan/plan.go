@@ -216,7 +216,7 @@ func (c *computation) entry(e Entry) {
 	}
 	c.keys[e.Key], c.paths[path] = true, true
 	if e.Carried && !c.refused(e.Key) {
-		c.keep(e.Key, "it is empty or missing in the object; the last good content stays")
+		c.keep(e.Key, silence(e.Row)+"; the last good content stays")
 	}
 	f := c.in.Observed[e.Key]
 	if f.Kind == Irregular || f.Kind == Unreadable {
@@ -261,6 +261,14 @@ func (c *computation) entry(e Entry) {
 		return
 	}
 	c.write(row, w, f)
+}
+
+// silence is why nothing asks for a row.
+func silence(id RowID) string {
+	if id.FromConfigMap() {
+		return "the ConfigMap has not been read, or does not have it"
+	}
+	return "it is empty or missing in the object"
 }
 
 const closedDirectory = "its directory belongs to somebody else, who keeps the writer out"

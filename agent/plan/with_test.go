@@ -40,6 +40,16 @@ func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
 	}
 }
 
+func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
+	p := Policy{Rows: []Row{{ID: KubeconfigCAData, File: "/b"}}}
+	e := Entry{Key: Key{Row: KubeconfigCAData}, Data: []byte("a"), Digest: DigestOf([]byte("a"))}
+	d := Desired{Verified: true}.Carry(Desired{Entries: []Entry{e}}, p)
+	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest, Data: e.Data}}}).Kept
+	if len(got) != 1 || got[0].Reason != "the ConfigMap has not been read, or does not have it; the last good content stays" {
+		t.Errorf("kept %+v", got)
+	}
+}
+
 func TestTheSecondSourceIsNoPartOfTheProjection(t *testing.T) {
 	entry := func(id RowID, data string) Entry { return Entry{Key: Key{Row: id}, Digest: DigestOf([]byte(data))} }
 	object := Desired{Entries: []Entry{entry(RootCAData, "a")}}
