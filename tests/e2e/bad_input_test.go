@@ -29,8 +29,7 @@ func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T)
 		return n.run("systemctl", "show", "-P", "ActiveState", "node-cert-agent.service") == "failed"
 	})
 	n.wantFile(cluster.KubeletCA, nil)
-	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent", "-o", "cat")
-	n.must(err)
+	journal := n.journal("-u", "node-cert-agent", "-o", "cat")
 	if want := cluster.Fragment + ":3: rows.rootCAData.fiel: "; !strings.Contains(journal, want) {
 		t.Errorf("the journal lacks %q:\n%s", want, journal)
 	}
@@ -139,8 +138,7 @@ func TestAStrangerIsRefusedByTheWriterEvenInTheRightGroup(t *testing.T) {
 	if err != nil || !strings.HasPrefix(said, "0 bytes") {
 		t.Errorf("a stranger was answered: %q, %v", said, err)
 	}
-	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
-	n.must(err)
+	journal := n.journal("-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
 	if !strings.Contains(journal, "uid="+n.run("id", "-u", "mallory")) {
 		t.Errorf("the refusal is not on record:\n%s", journal)
 	}

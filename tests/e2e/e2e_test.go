@@ -163,12 +163,19 @@ func (n *node) awaitUnit(name, state string) {
 	})
 }
 
+// journal is what journalctl(1) prints, with all that was sent until now: journald writes in its own time.
+func (n *node) journal(args ...string) string {
+	n.t.Helper()
+	n.run("journalctl", "--sync")
+	out, err := n.Host.Journal(n.ctx, args...)
+	n.must(err)
+	return out
+}
+
 // records counts the audit records of a kind whose fields match.
 func (n *node) records(k audit.Kind, match ...string) int {
 	n.t.Helper()
-	out, err := n.Host.Journal(n.ctx, append([]string{"-o", "json", "MESSAGE_ID=" + string(k.ID)}, match...)...)
-	n.must(err)
-	return strings.Count(out, "\n")
+	return strings.Count(n.journal(append([]string{"-o", "json", "MESSAGE_ID=" + string(k.ID)}, match...)...), "\n")
 }
 
 func (n *node) awaitRecord(k audit.Kind, match ...string) host.Entry {

@@ -176,9 +176,7 @@ func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
 // noSecrets looks for the token and for keys where no secret belongs.
 func (n *node) noSecrets() {
 	n.t.Helper()
-	journal, err := n.Host.Journal(n.ctx, "-o", "export")
-	n.must(err)
-	for what, text := range map[string]string{"the journal": journal, "the status": n.statusText(), "the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
+	for what, text := range map[string]string{"the journal": n.journal("-o", "export"), "the status": n.statusText(), "the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
 		for _, marker := range []string{cluster.TokenSecret, "PRIVATE KEY"} {
 			if strings.Contains(text, marker) {
 				n.t.Errorf("%s holds %q", what, marker)

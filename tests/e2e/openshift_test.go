@@ -113,9 +113,7 @@ func (n *node) hides(what, text, secret string) {
 // how many of these have it.
 func (n *node) wantNowhere(secret string, except ...string) (found int) {
 	n.t.Helper()
-	journal, err := n.Host.Journal(n.ctx, "-o", "export", "--all")
-	n.must(err)
-	n.hides("the journal", journal, secret)
+	n.hides("the journal", n.journal("-o", "export", "--all"), secret)
 	grep := []string{"grep", "-rlaF"}
 	for _, form := range forms(secret) {
 		grep = append(grep, "-e", form)

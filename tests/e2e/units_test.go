@@ -88,10 +88,7 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "coalesce: 10s, spread: 0s")})
 	n.awaitUnit(updateCATrust, "loaded")
-	rebuilt := func() int {
-		n.run("journalctl", "--sync")
-		return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust)
-	}
+	rebuilt := func() int { return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust) }
 	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
 	last := n.rotate(10, 2*time.Second)
 	n.await("the reload with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
