@@ -45,11 +45,11 @@ trust: {holdRemovals: 0s}
 
 func machineConfigServers(ca []byte) []byte { return kubeconfigs.Node(ca, nodeToken) }
 
-// openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet is a
-// program that notes when it starts.
+// openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet has noted its
+// start and what it loads before systemd calls it started.
 func openShiftFiles(ca []byte) map[string]host.File {
 	return map[string]host.File{
-		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStart=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded; exec sleep infinity'\n")},
+		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
 		bootstrapKubeconfig:                  {Data: machineConfigServers(ca), Mode: 0o644},
 		kubeletKubeconfig:                    {Data: machineConfigServers(ca), Mode: 0o600},
 	}
