@@ -48,16 +48,19 @@ func (n *node) show(property, unit string) string {
 	return n.run("systemctl", "show", "-P", property, unit)
 }
 
-// rotate publishes so many different bundles, evenly over d, and returns the last.
+// rotate publishes so many different bundles, evenly over d, and returns the last when the agent has dealt with it:
+// before, the units may be shown as they stood with another.
 func (n *node) rotate(times int, d time.Duration) (last []byte) {
 	n.t.Helper()
+	version := ""
 	tick := time.NewTicker(d / time.Duration(times))
 	defer tick.Stop()
 	for i := range times {
 		last = testpki.NewCA(fmt.Sprint("rotation ", i))
-		n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: last, AdditionalTrustBundle: last})
+		version = n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: last, AdditionalTrustBundle: last})
 		<-tick.C
 	}
+	n.awaitVersion(version)
 	return last
 }
 
@@ -67,7 +70,7 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
 		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "coalesce: 0s, spread: 0s")})
 	last := n.rotate(10, 5*time.Second)
-	n.awaitFile(cluster.KubeletCA, last)
+	n.wantFile(cluster.KubeletCA, last)
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.awaitUnit(updateCATrust, "loaded")
 	n.await("the restart with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
