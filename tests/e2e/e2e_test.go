@@ -139,6 +139,12 @@ func (n *node) status() (s report.Status) {
 
 func (n *node) statusText() string { return string(n.file("/run/node-cert-agent/status.json")) }
 
+// awaitMetric waits for the metrics, which are written after the status.
+func (n *node) awaitMetric(text string) {
+	n.t.Helper()
+	n.await("the metric "+text, func() bool { return strings.Contains(string(n.file("/run/node-cert-agent/metrics.prom")), text) })
+}
+
 // awaitVersion waits until the agent has dealt with this version of the object.
 func (n *node) awaitVersion(v string) report.Status {
 	n.t.Helper()
