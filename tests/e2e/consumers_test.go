@@ -54,7 +54,7 @@ rows:
     - {kind: clientCA, address: "127.0.0.1:7443", others: true}
     - {kind: clientCA, address: "127.0.0.1:2378"}
   rootCAData: {verify: [{kind: apiserver, address: "127.0.0.1:7443"}]}
-probe: {patience: 3s}
+probe: {patience: 10s}
 trust: {holdRemovals: 0s}
 follow: {retrySpread: 200ms, retryMax: 1s, resync: 1s}
 `

@@ -154,9 +154,13 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 		return string(n.file("/run/kubelet.loaded")) == string(machineConfigServers(both))
 	})
 	n.awaitUnit(kubeletUnit, "loaded")
-	if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
-		t.Errorf("the kubelet was started %d times, want once by us", starts)
+	wantStarts := func() {
+		t.Helper()
+		if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
+			t.Errorf("the kubelet was started %d times, want once by us", starts)
+		}
 	}
+	wantStarts()
 	stamps = n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig)
 
 	_, err := n.Plane.Kubectl(n.ctx, "delete", "configmap", "-n", controlplane.MachineConfigNamespace, "kubeconfig-data")
@@ -170,6 +174,8 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 		t.Error("a kubeconfig was touched although nothing asks for anything else")
 	}
 	n.await("what is kept", func() bool { return len(n.status().Kept) >= 2 })
+	n.awaitUnit(kubeletUnit, "loaded")
+	wantStarts()
 
 	// Drift is still repaired, without the API.
 	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: machineConfigServers([]byte("cut sho")), Mode: 0o600}))
