@@ -146,10 +146,10 @@ func (n *node) awaitMetric(text string) {
 }
 
 // awaitVersion waits until the agent has dealt with this version of the object.
-func (n *node) awaitVersion(v string) report.Status {
+func (n *node) awaitVersion(v string) (s report.Status) {
 	n.t.Helper()
-	n.await("version "+v, func() bool { s := n.status(); return s.Object.ResourceVersion == v && s.Trouble == "" })
-	return n.status()
+	n.await("version "+v, func() bool { s = n.status(); return s.Object.ResourceVersion == v && s.Trouble == "" })
+	return s
 }
 
 func (n *node) awaitState(state string) {
