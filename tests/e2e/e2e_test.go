@@ -23,8 +23,9 @@ import (
 )
 
 // patience bounds every wait. It is no measure of speed: what takes a second takes that on an idle
-// machine, and CI is not one.
-const patience = 90 * time.Second
+// machine, and CI is not one. Some things come once a minute and a tenth: the retry of a pass that fails, the
+// answer to a conflict.
+const patience = 2 * time.Minute
 
 // node is a cluster under test. Its methods end the test when something does not come about.
 type node struct {
