@@ -528,6 +528,27 @@ func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testin
 	h.wantJobs("try-restart reader.service")
 }
 
+func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Rows[0].OnChange = nil
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
+	root := kubelet(caB)
+	root.Key = plan.Key{Row: plan.RootCAData}
+	h.disk.Put("/etc/kubernetes/ca.crt", caB)
+	h.clock.Move(time.Minute)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(kubelet(caA)) // nothing of which the unit reads
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), root)
+	h.elapse(time.Minute)
+	h.wantJobs()
+}
+
 func TestAStartInTheFutureProvesNothing(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})

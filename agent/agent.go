@@ -201,8 +201,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		case p := <-l.proofs:
 			l.proven(p)
 		case a := <-l.sightings:
-			l.sighted(a)
-			l.publish()
+			if l.sighted(a); l.rest.IsZero() { // else a new version would show before it is done
+				l.publish()
+			}
 			continue
 		case <-l.wake():
 			if l.answerWatchdog(); !l.due() {

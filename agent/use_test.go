@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -236,4 +237,45 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 	}
 	h.wantRecords("consumer-live", 0)
 	h.wantRecords("consumer-stale", 0)
+}
+
+// TestAnAnswerInTheRestDoesNotShowANewVersionAsDone: the change is on the disk, and what it makes necessary is not
+// known yet.
+func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: server, Mismatch: plan.Stale}}
+	c := agenttest.NewConsumers(h.clock)
+	h.prober = c
+	h.disk.Put(kubeletCA, caA)
+	h.clock.Move(time.Minute)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	version := func(v string, entries ...plan.Entry) plan.Desired {
+		return plan.Desired{Object: plan.Object{ResourceVersion: v}, Entries: entries, Verified: true}
+	}
+	if s := h.ask(version("1", kubelet(caA), registry("a", caA))); s.Units[0].State != "loaded" {
+		t.Fatalf("the unit is %+v", s.Units[0])
+	}
+	c.Await(1)
+	h.asked++ // by the question
+	d := version("2", kubelet(caB), registry("a", caA))
+	h.spin(func() { h.source <- agent.Reading{State: "following", Desired: &d} })
+	h.wantFile(kubeletCA, caB)
+
+	c.Use(server, caA)
+	taken := make(chan struct{})
+	go func() { h.clock.AwaitAsked(h.asked + 1); close(taken) }()
+	select {
+	case <-taken:
+		h.asked++
+	case s := <-h.report.Statuses:
+		t.Fatalf("version %s is shown, and the unit %s", s.Object.ResourceVersion, s.Units[0].State)
+	}
+	h.wantRecords("consumer-live", 1)
+	if s := h.wait(time.Second); s.Object.ResourceVersion != "2" || s.Units[0].State != "owed" {
+		t.Errorf("after the rest version %s is shown, and the unit %s", s.Object.ResourceVersion, s.Units[0].State)
+	}
 }

@@ -211,8 +211,9 @@ type Loaded struct {
 	// Inputs is the digest over the unit's input files when they were last loaded, in the run that
 	// Boot and Invocation name.
 	Inputs Digest `json:"inputs,omitzero"`
-	// Rows are the same row by row: a row that comes later may have files that were there all the time.
-	Rows       map[RowID]Digest `json:"rows,omitempty"`
+	// Rows are the same row by row: a row that comes later may have files that were there all the time. Nil
+	// means that this is not known, and empty that there was none.
+	Rows       map[RowID]Digest `json:"rows,omitzero"`
 	Boot       string           `json:"boot,omitempty"`
 	Invocation string           `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has

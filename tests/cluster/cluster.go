@@ -181,12 +181,13 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 	return o.Install(ctx, c.Host)
 }
 
-// reader is a service that copies KubeletCA when it loads, and logs that it did.
+// reader is a service that copies KubeletCA when it loads, and logs that it did. Only then does systemd call the
+// load done, at a start too.
 func reader(name string) string {
 	load := func(event string) string {
 		return fmt.Sprintf("cp -f %s /run/%s.loaded 2>/dev/null; echo %s >>/run/%s.log", KubeletCA, name, event, name)
 	}
-	return fmt.Sprintf("[Service]\nExecStart=/bin/sh -c '%s; exec sleep infinity'\nExecReload=/bin/sh -c '%s'\n", load("start"), load("reload"))
+	return fmt.Sprintf("[Service]\nExecStartPre=/bin/sh -c '%s'\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c '%s'\n", load("start"), load("reload"))
 }
 
 // connect opens the API server's port on the host and gives it an identity.

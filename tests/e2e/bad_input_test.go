@@ -29,8 +29,7 @@ func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T)
 		return n.run("systemctl", "show", "-P", "ActiveState", "node-cert-agent.service") == "failed"
 	})
 	n.wantFile(cluster.KubeletCA, nil)
-	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent", "-o", "cat")
-	n.must(err)
+	journal := n.journal("-u", "node-cert-agent", "-o", "cat")
 	if want := cluster.Fragment + ":3: rows.rootCAData.fiel: "; !strings.Contains(journal, want) {
 		t.Errorf("the journal lacks %q:\n%s", want, journal)
 	}
@@ -73,8 +72,8 @@ func TestWhatStandsInTheWayIsRefusedAndNotReplaced(t *testing.T) {
 
 func TestAFileSystemThatIsReadOnlyIsAStateAndHeals(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.run("systemctl", "stop", "node-cert-agent-writer.service")
 	n.run("sh", "-c", "mount --bind /etc/kubernetes /etc/kubernetes && mount -o remount,bind,ro /etc/kubernetes")
+	n.run("systemctl", "stop", "node-cert-agent-writer.service") // the next one sees the mount, whoever wakes it
 	b := testpki.NewCA("b")
 	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
 	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "read-only") })
@@ -106,9 +105,9 @@ func TestADirectoryReplacedBehindTheWriterIsFoundAgain(t *testing.T) {
 
 func TestAFullDiskIsAStateAndHeals(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.run("systemctl", "stop", "node-cert-agent-writer.service")
 	n.run("sh", "-c", "cp -a /etc/kubernetes /etc/copy && mount -t tmpfs -o size=64k,mode=755 tmpfs /etc/kubernetes && cp -a /etc/copy/. /etc/kubernetes")
 	n.run("sh", "-c", "dd if=/dev/zero of=/etc/kubernetes/ballast bs=4k 2>/dev/null || true")
+	n.run("systemctl", "stop", "node-cert-agent-writer.service") // the next one sees the mount, whoever wakes it
 	b := testpki.NewCA("b")
 	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
 	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "no space left on device") })
@@ -139,8 +138,7 @@ func TestAStrangerIsRefusedByTheWriterEvenInTheRightGroup(t *testing.T) {
 	if err != nil || !strings.HasPrefix(said, "0 bytes") {
 		t.Errorf("a stranger was answered: %q, %v", said, err)
 	}
-	journal, err := n.Host.Journal(n.ctx, "-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
-	n.must(err)
+	journal := n.journal("-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
 	if !strings.Contains(journal, "uid="+n.run("id", "-u", "mallory")) {
 		t.Errorf("the refusal is not on record:\n%s", journal)
 	}

@@ -47,10 +47,10 @@ func (n *node) consumer(address string) (c report.Consumer) {
 	return c
 }
 
-func (n *node) awaitUse(address string, want plan.Liveness) report.Consumer {
+func (n *node) awaitUse(address string, want plan.Liveness) (c report.Consumer) {
 	n.t.Helper()
-	n.await(address+" "+string(want), func() bool { return n.consumer(address).State == want })
-	return n.consumer(address)
+	n.await(address+" "+string(want), func() bool { c = n.consumer(address); return c.State == want })
+	return c
 }
 
 // awaitAnswer waits until a server of the host answers a client of an authority so.
@@ -129,9 +129,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	if now := n.pid(cluster.Kubelet); now != pid {
 		t.Errorf("the kubelet's process was %s and is %s", pid, now)
 	}
-	log, err := n.Host.Journal(n.ctx, "-u", cluster.Kubelet, "-o", "cat")
-	n.must(err)
-	if strings.Contains(log, "TLS handshake error") {
+	if strings.Contains(n.journal("-u", cluster.Kubelet, "-o", "cat"), "TLS handshake error") {
 		t.Error("the kubelet complains about handshakes")
 	}
 }

@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
 	"os"
@@ -50,8 +51,10 @@ func successor(n *node) (moved *controlplane.Plane, there []byte) {
 // arrives approves the move and makes sure that it lasts when the old cluster is gone.
 func (n *node) arrives(moved *controlplane.Plane, there []byte) {
 	n.t.Helper()
-	n.must(cluster.Decide(n.ctx, moved, "approve"))
-	n.awaitFile(cluster.KubeletCA, there)
+	n.await("the file of the other cluster", func() bool {
+		n.must(cluster.Decide(n.ctx, moved, "approve")) // the identity is renewing before it has asked
+		return bytes.Equal(n.file(cluster.KubeletCA), there)
+	})
 	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
 	n.run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitState("following")
@@ -83,7 +86,7 @@ func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
 	announce(impostor) // who holds the address and is not verified gets nothing
 	n.await("a reason", func() bool {
 		i := n.status().Identity
-		return i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") && strings.Contains(i.Reason, "unknown authority")
+		return i != nil && i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") && strings.Contains(i.Reason, "unknown authority")
 	})
 	n.follows()
 

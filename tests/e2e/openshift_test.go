@@ -45,11 +45,11 @@ trust: {holdRemovals: 0s}
 
 func machineConfigServers(ca []byte) []byte { return kubeconfigs.Node(ca, nodeToken) }
 
-// openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet is a
-// program that notes when it starts.
+// openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet has noted its
+// start and what it loads before systemd calls it started.
 func openShiftFiles(ca []byte) map[string]host.File {
 	return map[string]host.File{
-		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStart=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded; exec sleep infinity'\n")},
+		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
 		bootstrapKubeconfig:                  {Data: machineConfigServers(ca), Mode: 0o644},
 		kubeletKubeconfig:                    {Data: machineConfigServers(ca), Mode: 0o600},
 	}
@@ -113,9 +113,7 @@ func (n *node) hides(what, text, secret string) {
 // how many of these have it.
 func (n *node) wantNowhere(secret string, except ...string) (found int) {
 	n.t.Helper()
-	journal, err := n.Host.Journal(n.ctx, "-o", "export", "--all")
-	n.must(err)
-	n.hides("the journal", journal, secret)
+	n.hides("the journal", n.journal("-o", "export", "--all"), secret)
 	grep := []string{"grep", "-rlaF"}
 	for _, form := range forms(secret) {
 		grep = append(grep, "-e", form)
@@ -156,9 +154,13 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 		return string(n.file("/run/kubelet.loaded")) == string(machineConfigServers(both))
 	})
 	n.awaitUnit(kubeletUnit, "loaded")
-	if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
-		t.Errorf("the kubelet was started %d times, want once by us", starts)
+	wantStarts := func() {
+		t.Helper()
+		if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
+			t.Errorf("the kubelet was started %d times, want once by us", starts)
+		}
 	}
+	wantStarts()
 	stamps = n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig)
 
 	_, err := n.Plane.Kubectl(n.ctx, "delete", "configmap", "-n", controlplane.MachineConfigNamespace, "kubeconfig-data")
@@ -172,6 +174,8 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 		t.Error("a kubeconfig was touched although nothing asks for anything else")
 	}
 	n.await("what is kept", func() bool { return len(n.status().Kept) >= 2 })
+	n.awaitUnit(kubeletUnit, "loaded")
+	wantStarts()
 
 	// Drift is still repaired, without the API.
 	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: machineConfigServers([]byte("cut sho")), Mode: 0o600}))

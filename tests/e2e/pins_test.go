@@ -117,7 +117,10 @@ func TestAServerOfAnUnknownCAIsTrustedByItsPin(t *testing.T) {
 	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
 	serve(t, dir, next)
 	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.await("the loss", func() bool { return strings.Contains(n.status().Identity.Reason, "holds a CA with a pinned key") })
+	n.await("the loss", func() bool {
+		i := n.status().Identity
+		return i != nil && strings.Contains(i.Reason, "holds a CA with a pinned key")
+	})
 	n.pin(first, next)
 	n.awaitState("following")
 	n.follows()

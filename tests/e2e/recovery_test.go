@@ -20,7 +20,7 @@ import (
 
 // slow is the usual configuration with enough time between a file and its reload for something to
 // happen.
-var slow = strings.Replace(cluster.Config, "coalesce: 200ms", "coalesce: 3s", 1)
+var slow = strings.Replace(cluster.Config, "coalesce: 200ms", "coalesce: 5s", 1)
 
 func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 	n, a := started(t, cluster.Options{})
@@ -74,8 +74,8 @@ func TestFromAToBAndBackReloadsNobody(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.awaitFile(cluster.KubeletCA, b)
-	n.patch(kubeletCA(a))
-	n.awaitFile(cluster.KubeletCA, a)
+	n.awaitVersion(n.patch(kubeletCA(a))) // else the unit may be shown as before either change
+	n.wantFile(cluster.KubeletCA, a)
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.wantLoads("reload", reloads)
 }

@@ -168,9 +168,8 @@ func TestTheNodeCADaemonWritesBesideUs(t *testing.T) {
 	if out := n.run("systemctl", "show", "-P", "ActiveState", "node-ca.service"); out != "active" {
 		t.Errorf("the node-ca daemon is %s", out)
 	}
-	out, err := n.Host.Journal(n.ctx, "-u", "node-ca.service", "-o", "cat")
-	if err != nil || strings.Contains(out, "rivals:") {
-		t.Errorf("the node-ca daemon says %s (%v)", out, err)
+	if out := n.journal("-u", "node-ca.service", "-o", "cat"); strings.Contains(out, "rivals:") {
+		t.Errorf("the node-ca daemon says %s", out)
 	}
 }
 
@@ -195,15 +194,14 @@ func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_ROW"] != "kubeAPIServerServingCAData" {
 		t.Errorf("the record is %v", e)
 	}
-	if s := n.status(); len(s.Conflicts) != 1 || s.Conflicts[0].Path != cluster.KubeletCA {
-		t.Errorf("the status tells of %+v", s.Conflicts)
-	}
+	n.await("the conflict in the status", func() bool {
+		c := n.status().Conflicts
+		return len(c) == 1 && c[0].Path == cluster.KubeletCA
+	})
 	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "CONFLICT") {
 		t.Errorf("status prints\n%s", out)
 	}
-	if metrics := string(n.file("/run/node-cert-agent/metrics.prom")); !strings.Contains(metrics, "node_cert_agent_conflicts 1\n") {
-		t.Errorf("metrics are\n%s", metrics)
-	}
+	n.awaitMetric("node_cert_agent_conflicts 1\n")
 	written := n.records(audit.Written, "NODECERT_ROW=kubeAPIServerServingCAData")
 	n.run("systemctl", "stop", "scribbler.service")
 	n.awaitFile(cluster.KubeletCA, a) // at the next answer, within a minute

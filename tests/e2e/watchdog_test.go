@@ -25,8 +25,7 @@ func TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.await("an end by the watchdog", func() bool { return n.show("NRestarts", service) != "0" })
-	log, err := n.Host.Journal(n.ctx, "UNIT="+service, "-o", "cat")
-	if n.must(err); !strings.Contains(log, "Failed with result 'watchdog'") {
+	if log := n.journal("UNIT="+service, "-o", "cat"); !strings.Contains(log, "Failed with result 'watchdog'") {
 		t.Errorf("systemd says\n%s", log)
 	}
 	n.run("systemctl", "kill", "-s", "CONT", writer)
