@@ -528,6 +528,23 @@ func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testin
 	h.wantJobs("try-restart reader.service")
 }
 
+func TestARowThatComesAfterARestartOfTheAgentCausesNoActionEither(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.disk.Put(kubeletCA, caA)
+	h.clock.Move(time.Minute)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(registry("r", caA)) // of the unit's rows, the host is asked about none
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA), kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs()
+}
+
 func TestAStartInTheFutureProvesNothing(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})

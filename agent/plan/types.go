@@ -212,7 +212,7 @@ type Loaded struct {
 	// Boot and Invocation name.
 	Inputs Digest `json:"inputs,omitzero"`
 	// Rows are the same row by row: a row that comes later may have files that were there all the time.
-	Rows       map[RowID]Digest `json:"rows,omitempty"`
+	Rows       map[RowID]Digest `json:"rows,omitzero"`
 	Boot       string           `json:"boot,omitempty"`
 	Invocation string           `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
