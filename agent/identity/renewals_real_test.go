@@ -27,7 +27,7 @@ import (
 
 const (
 	renewals = 200
-	bound    = 5 * time.Minute
+	bound    = 10 * time.Minute
 	bearer   = "token1.0123456789abcdef"
 	csrPath  = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )

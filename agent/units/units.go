@@ -189,6 +189,8 @@ func await(ctx context.Context, bus *dbus.Conn, begin func() error, ours func(jo
 			return "", &Error{Reason: Unfinished, Detail: "the job goes on"}
 		case s := <-signals:
 			if s == nil {
+				// The library says so before it counts the connection as lost, and the next call would get it again.
+				_ = bus.Close() // waits for the end of that
 				return "", &Error{Reason: Unreachable, Detail: "the bus was lost before the job ended"}
 			}
 			job, unit, result := removed(s)

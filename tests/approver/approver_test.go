@@ -156,14 +156,14 @@ func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
 	first := c.send(shared, newClaim(t, "a"))
 	agent := c.issued(first)
 	identity := map[string]any{"publicKey": first.publicKey(t), "expires": time.Now().UTC().Add(week * time.Second).Format(time.RFC3339)}
+	reported := time.Now() // before the server notes its time
 	c.report(agent, "a", identity)
-	reported := time.Now()
 	second := c.send(shared, newClaim(t, "a"))
 	c.left(second.name, "live identity")
 	c.kubectl("wait", "csr/"+second.name, "--for=condition=Approved", "--timeout=150s")
 	silent := time.Since(reported)
 	// The server notes whole seconds.
-	if c.issued(second); silent < 58*time.Second {
+	if c.issued(second); silent < 59*time.Second {
 		t.Errorf("replaced after %v", silent)
 	}
 	t.Logf("replaced after %v", silent.Round(time.Second))
@@ -300,12 +300,13 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "a")))
 	leading := 0
-	if replicas[1].said(`"leading"`) {
-		leading = 1
-	}
-	if !replicas[leading].said(`"leading"`) || replicas[1-leading].said(`"leading"`) {
-		t.Fatal("not one of two leads")
-	}
+	// On a slow machine the lease may have been lost and taken once already.
+	c.until("one of two leads", func() bool {
+		if leading = 0; replicas[1].leads() {
+			leading = 1
+		}
+		return replicas[leading].leads() && !replicas[1-leading].leads()
+	})
 	replicas[leading].kill()
 	begin := time.Now()
 	c.issued(c.send(token, newClaim(t, "b")))

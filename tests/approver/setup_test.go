@@ -159,6 +159,12 @@ func (p *process) said(words string) bool {
 	return err == nil && strings.Contains(string(b), words)
 }
 
+// leads tells what the replica said last.
+func (p *process) leads() bool {
+	b, _ := os.ReadFile(p.log) // what cannot be read says nothing
+	return bytes.LastIndex(b, []byte(`"leading"`)) > bytes.LastIndex(b, []byte(`"not leading"`))
+}
+
 // ask sends one request; method PATCH is a server-side apply.
 func (c *cluster) ask(client *http.Client, method, path string, body any) (int, string) {
 	c.t.Helper()

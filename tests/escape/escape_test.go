@@ -185,7 +185,7 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 		"/etc/docker/certs.d/registry.example/ca.crt":     {Data: testpki.NewCA("registry")},
 		"/etc/docker/certs.d/registry.example/client.key": private(secret),
 		"/etc/systemd/system/node-cert-agent.service.d/prisoner.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/prisoner /etc/attempts.json\n" +
-			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\n")},
+			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\nTimeoutStartSec=240\n")}, // it is ready when all is tried
 	}
 	for name, text := range services {
 		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}

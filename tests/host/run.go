@@ -78,6 +78,7 @@ func descendants(pid int) (all []int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	for f := range strings.FieldsSeq(string(b)) {
 		if child, err := strconv.Atoi(f); err == nil {
+			_ = syscall.Kill(child, syscall.SIGSTOP) // or it could have one more when these are known
 			all = append(append(all, child), descendants(child)...)
 		}
 	}

@@ -109,7 +109,7 @@ func (n *node) wantFindings(want ...string) {
 		out = n.says("node-cert-agent check 2>&1")
 		return slices.Sorted(slices.Values(regexp.MustCompile("(?m)^(?:warn|fail) .*$").FindAllString(out, -1)))
 	}
-	for deadline := time.Now().Add(patience / 6); !slices.EqualFunc(have(), want, strings.HasPrefix); {
+	for deadline := time.Now().Add(patience); !slices.EqualFunc(have(), want, strings.HasPrefix); {
 		if time.Now().After(deadline) {
 			n.t.Errorf("check says\n%s\nwant these not to be ok\n%s", out, strings.Join(want, "\n"))
 			return

@@ -194,7 +194,7 @@ func enabled(t *testing.T) (n *node, ca []byte) {
 	n.run("systemctl", "start", cluster.Reader)
 	n.run("systemctl", "enable", "--now", service)
 	n.awaitFirstSync(ca)
-	n.want("ls /usr/local/share/ca-certificates/*.crt | wc -l", "1")
+	n.await("the additional bundle", func() bool { return n.says("ls /usr/local/share/ca-certificates/*.crt | wc -l") == "1" })
 	return n, ca
 }
 
@@ -207,6 +207,7 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 
 	// What a later version remembers, this one cannot read.
 	n.run("systemctl", "stop", service)
+	n.run("rm", "/run/node-cert-agent/status.json") // what is awaited is said by the other version
 	n.run("sed", "-i", `s/^{"version":1,/{"version":99,/`, stateDir+"/state.json")
 	files := n.stamp(rootCA, cluster.KubeletCA)
 	n.must(dpkg(n.ctx, n.Host, debOf(t, first, oldVersion)))
@@ -231,7 +232,7 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	n.run("dpkg", "--remove", "node-cert-agent")
 	n.want("systemctl list-units --all --no-legend --plain 'node-cert-agent*'", "")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-agent*'", "")
-	n.want("pgrep -f node-cert-agent; ls /run/node-cert-agent-writer.sock /etc/polkit-1/rules.d/50-node-cert-agent.rules /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
+	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock /etc/polkit-1/rules.d/50-node-cert-agent.rules /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
 	n.want("ls "+stateDir+"/identity.pem "+cluster.Fragment, cluster.Fragment+"\n"+stateDir+"/identity.pem")
 	n.run("dpkg", "--purge", "node-cert-agent")
 	n.want("ls -d "+stateDir+" /etc/node-cert-agent /run/node-cert-agent 2>/dev/null", "")

@@ -203,15 +203,26 @@ func TestAKubeletStillJoins(t *testing.T) {
 func TestTheApproverIsFenced(t *testing.T) {
 	p := plane(t)
 	client := p.Client(approver, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
+	approved := map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Test"}}}
 	approve := func(name string, change func(spec map[string]any)) (int, string) {
 		r := request(t, name, csr.User("a"), csr.Group)
 		change(r["spec"].(map[string]any))
 		if code, answer := ask(t, p.AdminClient(), http.MethodPost, p.URL()+requests, r); code != http.StatusCreated {
 			t.Fatalf("%s: %d %s", name, code, answer)
 		}
-		r["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Test"}}}
+		r["status"] = approved
 		return ask(t, client, http.MethodPut, p.URL()+requests+"/"+name+"/approval", r)
 	}
+	// What is waited for after an installation is another policy; this one may come a moment later.
+	r := request(t, "early", csr.User("a"), csr.Group)
+	if code, answer := ask(t, p.AdminClient(), http.MethodPost, p.URL()+requests, r); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, answer)
+	}
+	r["status"] = approved
+	poll(t, func() bool {
+		_, answer := ask(t, client, http.MethodPut, p.URL()+requests+"/early/approval?dryRun=All", r)
+		return strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-approver'")
+	})
 	good := csr.NamePrefix + strings.Repeat("v", 32)
 	if code, answer := approve(good, func(map[string]any) {}); code != http.StatusOK {
 		t.Errorf("a good request: %d %s", code, answer)
