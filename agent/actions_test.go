@@ -549,6 +549,20 @@ func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing
 	h.wantJobs()
 }
 
+func TestTheFirstFileOfAFirstBootIsLoadedHoweverSoonItComes(t *testing.T) {
+	for _, after := range []time.Duration{0, 300 * time.Millisecond, time.Minute} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = plan.TryRestart
+		h.start()
+		h.systemd.Start("reader.service") // it waits for the agent to be ready, and for no file
+		h.clock.Move(after)
+		h.publish(kubelet(caA))
+		h.elapse(time.Minute)
+		h.wantJobs("try-restart reader.service")
+		h.kill()
+	}
+}
+
 func TestAStartInTheFutureProvesNothing(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})

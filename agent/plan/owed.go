@@ -83,6 +83,9 @@ const (
 // come from the kernel's coarse clock, and a unit may read its files late in its start.
 const clockSlack = time.Second
 
+// coarse is how far that clock may be behind: a tick of the slowest kernel, of 100 Hz (time(7)).
+const coarse = 10 * time.Millisecond
+
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
 // that names the unit in onChange. Bundles count as sets of certificates, which are looked up in known:
 // a consumer that loaded the same certificates in another order owes nothing.
@@ -144,8 +147,8 @@ func frame(h hash.Hash, b []byte) {
 // to the same answer. known is false when there is no memory of the unit at all.
 //
 // A unit that runs since before its inputs last changed, and is not known to have loaded them, owes
-// the action; so does every doubtful case, with one exception: without memory a restart needs proof
-// that something changed, or losing /var/lib would restart a fleet.
+// the action; so does every doubtful case, with one exception: without memory a restart needs a change
+// after the start, or losing /var/lib would restart a fleet. At a first boot that may be a moment after.
 //
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
@@ -177,7 +180,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	case known:
 		return Decision{Act, "restarted by itself near a change of its files"}
 	case u.Verb == TryRestart && !changedAfter(s, in):
-		return Decision{Adopt, "no memory of it, and no proof that its files changed since it started"}
+		return Decision{Adopt, "no memory of it, and its files have not changed since it started"}
 	}
 	return Decision{Act, "no memory of what it loaded"}
 }
@@ -187,5 +190,5 @@ func startedAfter(s UnitState, in Inputs) bool {
 }
 
 func changedAfter(s UnitState, in Inputs) bool {
-	return !s.Since.IsZero() && in.changed().After(s.Since.Add(clockSlack))
+	return !s.Since.IsZero() && in.changed().Add(coarse).After(s.Since)
 }

@@ -49,6 +49,8 @@ func TestOwed(t *testing.T) {
 		"without memory a reload is owed":                                     {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
 		"without memory a unit started after the change is adopted":           {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
 		"without memory a restart needs proof of a change":                    {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a change a moment after the start is owed":            {TryRestart, running("i1", -clockSlack/2), Loaded{}, false, Act},
+		"without memory a change by the same tick is owed":                    {TryRestart, running("i1", coarse/2), Loaded{}, false, Act},
 		"without memory and proof there is no restart":                        {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
 		"a unit that is masked or missing owes nothing":                       {Reload, UnitState{}, Loaded{}, false, Nothing},
 		"a unit that failed reads its files when it starts":                   {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
