@@ -517,6 +517,28 @@ func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
 	h.wantJobs("reload reader.service")
 }
 
+func TestEventsDoNotPutARetryOff(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	broken := true
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" && broken {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caA))
+	for range 10 {
+		h.elapse(10 * time.Millisecond)
+	}
+	broken = false
+	if s := h.wait(time.Second); s.Trouble != "" {
+		t.Errorf("the repair was not noticed: %s", s.Trouble)
+	}
+	h.wantFile(kubeletCA, caA)
+}
+
 func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T) {
 	h := newHost(t)
 	h.start()

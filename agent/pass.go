@@ -103,7 +103,7 @@ func (l *loop) account(err error) {
 		l.resync = now.Add(jitter(l.Times.Resync))
 	}
 	if err == nil {
-		l.failures, l.retry, l.trouble = 0, time.Time{}, ""
+		l.failures, l.retries, l.retry, l.trouble = 0, 0, time.Time{}, ""
 		l.finish()
 		return
 	}
@@ -111,8 +111,12 @@ func (l *loop) account(err error) {
 		l.trouble = text
 		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: text})
 	}
-	l.retry = now.Add(jitter(backoff(l.Times, l.failures)))
 	l.failures++
+	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
+	if l.retry.IsZero() || !now.Before(l.retry) {
+		l.retry = now.Add(jitter(backoff(l.Times, l.retries)))
+		l.retries++
+	}
 }
 
 // finish remembers what the pass asked for, so that the next can tell what is new.
