@@ -80,7 +80,7 @@ const (
 )
 
 // clockSlack separates "started after the change" from "maybe at the same moment": change times
-// come from the kernel's coarse clock, and a unit may read its files late in its start.
+// come from the kernel's coarse clock, and clocks are corrected in small steps, most of all at boot.
 const clockSlack = time.Second
 
 // coarse is how far that clock may be behind: a tick of the slowest kernel, of 100 Hz (time(7)).
