@@ -505,14 +505,22 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 	}
 }
 
+const rootCA = "/etc/kubernetes/ca.crt"
+
+// rootRow gives the unit another row to read, and returns what asks for caB in it.
+func (h *host) rootRow() plan.Entry {
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: []string{"reader.service"}})
+	e := kubelet(caB)
+	e.Key = plan.Key{Row: plan.RootCAData}
+	return e
+}
+
 func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = plan.TryRestart
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
-	root := kubelet(caB)
-	root.Key = plan.Key{Row: plan.RootCAData}
+	root := h.rootRow()
 	h.disk.Put(kubeletCA, caA)
-	h.disk.Put("/etc/kubernetes/ca.crt", caB)
+	h.disk.Put(rootCA, caB)
 	h.clock.Move(time.Minute)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
@@ -532,10 +540,8 @@ func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing
 	h := newHost(t)
 	h.policy.Units[0].Verb = plan.TryRestart
 	h.policy.Rows[0].OnChange = nil
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
-	root := kubelet(caB)
-	root.Key = plan.Key{Row: plan.RootCAData}
-	h.disk.Put("/etc/kubernetes/ca.crt", caB)
+	root := h.rootRow()
+	h.disk.Put(rootCA, caB)
 	h.clock.Move(time.Minute)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
@@ -565,9 +571,7 @@ func TestTheFirstFileOfAFirstBootIsLoadedHoweverSoonItComes(t *testing.T) {
 
 func TestAStartInTheFutureProvesNothing(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"reader.service"}})
-	root := kubelet(caB)
-	root.Key = plan.Key{Row: plan.RootCAData}
+	root := h.rootRow()
 	h.disk.Put(kubeletCA, caA)
 	h.clock.Move(time.Hour)
 	h.systemd.Start("reader.service")

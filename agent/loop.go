@@ -62,7 +62,7 @@ type loop struct {
 
 	anchored pki.Fingerprint // what the API server is verified with, as a set
 
-	failures int       // passes in a row
+	failures int       // passes that failed in a row
 	retries  int       // those of them that set the pause before the next
 	retry    time.Time // zero: nothing failed
 	turned   time.Time // when the last pass began

@@ -166,7 +166,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Nothing, "has loaded what is on disk"}
 	case same:
 		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
-			return Decision{Adopt, "started after the files of what is new among its rows last changed"}
+			return Decision{Adopt, "started after the files of its new rows last changed"}
 		}
 		return Decision{Act, "its files changed since it loaded them"}
 	case !s.Failed && startedAfter(s, in):
