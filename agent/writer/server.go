@@ -47,8 +47,8 @@ type server struct {
 
 func (s *server) Refuse(reason string) any { return reply{Error: &Error{Refused, reason}} }
 
-func (s *server) Answer(ctx context.Context, _ frame.Peer, text, content []byte) (a frame.Reply) {
-	r := s.answer(ctx, text, content)
+func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
+	r := s.answer(ctx, &records{s.log, who}, text, content)
 	if e := r.Error; e != nil {
 		e.Text = e.Text[:min(len(e.Text), maxReason)]
 		switch e.Kind {
@@ -62,7 +62,7 @@ func (s *server) Answer(ctx context.Context, _ frame.Peer, text, content []byte)
 	return a
 }
 
-func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
+func (s *server) answer(ctx context.Context, say *records, text, content []byte) (r reply) {
 	var q request
 	err := frame.Decode(text, &q, requests)
 	if err == nil {
@@ -78,17 +78,17 @@ func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
 	case q.Observe != nil:
 		r.Files, err = local.observe(ctx, q.Observe, enough)
 	case q.Commit != nil:
-		err = local.Commit(ctx, *q.Commit)
+		err = local.commit(ctx, *q.Commit, say)
 	case q.Sweep:
-		r.Removed, err = local.Sweep(ctx)
+		r.Removed, err = local.sweep(ctx, say)
 	case q.Bootstrap:
 		var all []Credential
-		all, err = local.Bootstrap(ctx)
+		all, err = local.bootstrap(ctx, say)
 		for _, c := range all {
 			r.Credentials = append(r.Credentials, credential{c.Name, c.Digest, c.Refused, c.Content.Reveal()})
 		}
 	default:
-		r.Done, err = local.Consume(ctx, q.Consume)
+		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Failed, err.Error()}
