@@ -4,6 +4,7 @@ package writer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -206,5 +207,75 @@ func TestEachHandOutAndConsumptionOfACredentialIsRecorded(t *testing.T) {
 	want := "<5>writer hands out: " + what + peer + "<5>writer consumes: " + what + " how=\"delete\"" + peer
 	if s.log.String() != want {
 		t.Errorf("recorded\n%swant\n%s", s.log, want)
+	}
+}
+
+func TestAFloodOfChangesIsHeldBackAndSaid(t *testing.T) {
+	now := testpki.Bundle("a")
+	c, s, _ := recorded(t, map[string][]byte{"etc/kubernetes/ca.crt": now})
+	ctx := context.Background()
+	var removals plan.Commit
+	for i := range batch {
+		// Of files that are not there: nothing is done, and a line said for each.
+		k := key(plan.ImageRegistryBundleData, fmt.Sprint("r", i))
+		removals.Removals = append(removals.Removals, plan.CommitRemoval{Key: k, Digest: plan.DigestOf(now)})
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 2*burst/batch; n++ {
+		err = c.Commit(ctx, removals)
+	}
+	if kind(err) != Failed || n < burst/(batch+1) {
+		t.Fatalf("after %d commits of %d files: %v", n, batch, err)
+	}
+	if got := s.log.String(); strings.Count(got, "\n") > burst+1 || !strings.Contains(got, "<4>writer refused a request: ") {
+		t.Errorf("%d lines are recorded, and the last is %q", strings.Count(got, "\n"), got[len(got)-200:])
+	}
+	if _, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); err != nil {
+		t.Errorf("a look: %v", err)
+	}
+}
+
+func TestALogThatIsGoneStopsNothing(t *testing.T) {
+	local, dir := newLocal(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	ln := listen(t, socket)
+	go func() { done <- Serve(ctx, ln, always(local), everyone, w) }()
+	if err := Dial(socket).Commit(ctx, writes(plan.KubeAPIServerServingCAData, "", "valid, new")); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := tell(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+func TestTheLinesOfTheWriterAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/audit-records.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"writer writes:", "writer removes:", "writer stopped:", "writer swept:", "writer hands out:",
+		"writer consumes:", "writer refused ...:", "writer lost lines of this log:"} {
+		if !strings.Contains(string(page), "| `"+line+"` |") {
+			t.Errorf("docs/audit-records.md does not explain %q", line)
+		}
+	}
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "journalctl ") && !strings.Contains(line, "_SYSTEMD_UNIT=") {
+			t.Errorf("docs/audit-records.md shows what anybody may have sent: %s", line)
+		}
 	}
 }

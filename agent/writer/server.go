@@ -9,12 +9,21 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 )
 
 // maxReason bounds an error in a reply, in bytes.
 const maxReason = 4 << 10
+
+// What peers may have done in total, counted in lines of our log: the largest host is written anew
+// several times at once, and after that a file each half second. Without it the log would be the means to
+// push out of the journal what it tells.
+const (
+	burst = 8192
+	every = 500 * time.Millisecond
+)
 
 // Serve answers peers on ln until ctx ends (then it returns nil) or until the process should be
 // replaced: a commit met a read-only file system or a replaced directory, and only a new mount name
@@ -30,8 +39,9 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	if err != nil {
 		return fmt.Errorf("load rows: %w", err)
 	}
-	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Log: log,
-		Handler: &server{load: load, log: log, local: local}}
+	log = frame.Patient("writer", log)
+	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
+	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log}
 	return s.Serve(ctx, ln)
 }
 
@@ -39,6 +49,8 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 type server struct {
 	load func() (*Local, error)
 	log  io.Writer
+
+	allowance frame.Allowance // of lines
 
 	mu        sync.Mutex
 	local     *Local // the last good one
@@ -51,10 +63,10 @@ func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byt
 	r := s.answer(ctx, &records{s.log, who}, text, content)
 	if e := r.Error; e != nil {
 		e.Text = e.Text[:min(len(e.Text), maxReason)]
-		switch e.Kind {
-		case Refused:
+		switch {
+		case e.Kind == Refused || r.tooOften:
 			a.Refused = e.Text
-		case ReadOnly:
+		case e.Kind == ReadOnly:
 			a.Fatal = e
 		}
 	}
@@ -70,6 +82,9 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	}
 	if err != nil {
 		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
+	}
+	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
+		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
 	}
 	local := s.current()
 	switch {
