@@ -4,6 +4,7 @@ package frame
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,8 @@ import (
 )
 
 const (
-	// connections that are open at once.
-	connections = 4
+	// usual is how many connections may be open at once where a server does not say.
+	usual = 4
 	// small is the largest frame, in bytes, that does not wait for the one place for large ones.
 	small = 512 << 10
 	// patience with a peer that began a frame, with one that does not read its reply, and of one whose
@@ -71,6 +72,8 @@ type Server struct {
 	Name string
 	// Requests and Replies are the limits of what is read and written.
 	Requests, Replies Limits
+	// Connections may be open at once; 0 is 4.
+	Connections int
 	// Allowed decides by user id who may speak.
 	Allowed func(uid uint32) bool
 	Handler Handler
@@ -87,7 +90,7 @@ type Server struct {
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, connections), large: make(chan struct{}, 1),
+	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, s.connections()), large: make(chan struct{}, 1),
 		refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
 	r.free = time.AfterFunc(quiet, giveBack)
 	defer r.free.Stop()
@@ -98,6 +101,8 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	r.talks.Wait()
 	return r.fatal
 }
+
+func (s *Server) connections() int { return cmp.Or(s.Connections, usual) }
 
 // run is one call of Serve.
 type run struct {
@@ -195,7 +200,7 @@ func (r *run) accept(ctx context.Context) error {
 		select {
 		case r.slots <- struct{}{}:
 		default:
-			r.record("refused a connection", who, strconv.Itoa(connections)+" are open")
+			r.record("refused a connection", who, strconv.Itoa(r.connections())+" are open")
 			_ = conn.Close()
 			continue
 		}

@@ -130,6 +130,25 @@ func TestServerHearsNobodyElse(t *testing.T) {
 	}
 }
 
+func TestAServerSaysHowManyConnectionsItTakes(t *testing.T) {
+	for connections, want := range map[int]int{0: 4, 1: 1, 6: 6} {
+		s := serve(t, Server{Handler: &echo{}, Connections: connections})
+		var kept []*Client // and their connections
+		for i := range want + 1 {
+			kept = append(kept, Dial(s.socket, limits, limits))
+			if _, err := ask(kept[i], 1); (err == nil) != (i < want) {
+				t.Errorf("of %d: the connection after %d others: %v", connections, i, err)
+			}
+		}
+		for _, c := range kept {
+			_ = c.Close()
+		}
+		if !strings.Contains(s.log.String(), fmt.Sprintf("refused a connection: uid=%d pid=%d reason=\"%d are open\"", os.Geteuid(), os.Getpid(), want)) {
+			t.Errorf("recorded %q", s.log)
+		}
+	}
+}
+
 func TestAFatalReplyEndsTheServerWithItsReason(t *testing.T) {
 	why := errors.New("read-only")
 	s := serve(t, Server{Handler: &echo{fatal: why}})
