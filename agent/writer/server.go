@@ -84,10 +84,13 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	if err != nil {
 		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
 	}
+	local := s.current()
+	if e := local.differs(q.Rows); e != nil {
+		return reply{Error: e}
+	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
 		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
 	}
-	local := s.current()
 	switch {
 	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")
