@@ -29,8 +29,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-
-	"k8s.io/client-go/transport"
 )
 
 // userAgent is how the API server's audit log names us.
@@ -45,19 +43,36 @@ type Identity struct {
 
 // FromKubeconfig reads the kubeconfig at path; relative paths in it start at its directory. Accepted
 // are a server by https, its CAs, optionally tls-server-name and proxy-url, and as credentials
-// client-certificate with client-key, or token, or tokenFile, as data or as files. Files are read
-// again when they change; the kubeconfig itself is not. An error names the file, the line and the
+// client-certificate with client-key, or token, or tokenFile, as data or as regular files of at most 1 MiB.
+// Files are read again when they change; the kubeconfig itself is not. An error names the file, the line and the
 // field, says what is accepted, and holds no value from the file except paths.
 func FromKubeconfig(path string) (*Identity, error) {
 	c, err := read(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
 	}
-	rt, err := transport.New(&c.transport)
+	rt, err := newRefreshing(c)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: its certificates or key cannot be used: %v", path, err)
 	}
 	return &Identity{config: c, server: c.server, client: newClient(rt)}, nil
+}
+
+// Snapshot is FromKubeconfig for a short look: every file is read now and never again, so that the process may
+// give up the right to read them before it connects.
+func Snapshot(path string) (*Identity, error) {
+	c, err := read(path)
+	if err == nil {
+		err = c.inline()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
+	}
+	l, err := newLink(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
+	}
+	return &Identity{config: c, server: c.server, client: newClient(l.rt)}, nil
 }
 
 // Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed
