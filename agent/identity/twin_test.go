@@ -236,6 +236,9 @@ func (w *world) WriteFile(name string, data []byte) error {
 
 func (w *world) Rename(from, to string) error {
 	w.contact("rename " + from)
+	if _, ok := w.dir[from]; !ok {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
 	w.dir[to] = w.dir[from]
 	delete(w.dir, from)
 	return nil
