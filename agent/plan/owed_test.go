@@ -4,6 +4,7 @@ package plan
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -108,5 +109,25 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	late[a.Key] = f
 	if got := InputsOf("a.service", policy, late, nil).changed(); !got.Equal(f.Changed) {
 		t.Errorf("changed at %v", got)
+	}
+}
+
+func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
+	both := Policy{Rows: slices.Clone(policy.Rows)}
+	for i := range both.Rows {
+		both.Rows[i].OnChange = []string{"a.service"}
+	}
+	list, user := entry(ImageRegistryBundleData, "r", "r"), entry(ImageRegistryBundleUserData, "r", "r")
+	before := InputsOf("a.service", both, disk(kubelet("a"), list), nil)
+	for sentence, o := range map[string]Observed{
+		"it is asked for by the other list":           disk(kubelet("a"), user),
+		"and the claim still names the first of them": disk(kubelet("a"), list, user),
+	} {
+		if got := InputsOf("a.service", both, o, nil); got.Digest != before.Digest {
+			t.Errorf("%s: the inputs differ", sentence)
+		}
+	}
+	if InputsOf("a.service", both, disk(kubelet("a"), entry(ImageRegistryBundleData, "s", "r")), nil).Digest == before.Digest {
+		t.Error("another file with the same content gives the same inputs")
 	}
 }
