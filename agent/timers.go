@@ -11,7 +11,10 @@ import (
 )
 
 // jitter is d more or less a tenth.
-func jitter(d time.Duration) time.Duration {
+func (l *loop) jitter(d time.Duration) time.Duration {
+	if l.Random != nil {
+		return d - d/10 + time.Duration(l.Random(int64(d/5+1)))
+	}
 	return d - d/10 + rand.N(d/5+1)
 }
 
