@@ -125,9 +125,13 @@ func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState,
 }
 
 // reviewUnits says what the allowlist will not do although there is nothing to do yet. What cannot be
-// asked now is asked before each action anyway.
+// asked now is asked before each action anyway. A job may be under way, if what asked for it was taken back.
 func (l *loop) reviewUnits(ctx context.Context) {
 	for _, u := range l.Policy.Units {
+		if s := l.units[u.Name]; s != nil && s.running {
+			l.watchJob(u, s)
+			continue
+		}
 		if _, affected, err := l.askSystemd(ctx, u); err == nil {
 			if why := u.Refuse(affected); why != "" {
 				l.refuseUnit(u, l.unit(u.Name), why)

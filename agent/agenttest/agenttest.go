@@ -33,6 +33,7 @@ type Clock struct {
 	up     time.Duration
 	boots  int
 	asked  int
+	atOnce int
 	timers map[chan time.Time]time.Time
 }
 
@@ -60,6 +61,14 @@ func (c *Clock) Asked() int {
 	return c.asked
 }
 
+// AtOnce tells how many of these calls were for no time at all. A loop that makes such a call after each turn
+// never rests.
+func (c *Clock) AtOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.atOnce
+}
+
 // AwaitAsked waits: see Asked.
 func (c *Clock) AwaitAsked(n int) {
 	c.mu.Lock()
@@ -84,6 +93,7 @@ func (c *Clock) After(d time.Duration) <-chan time.Time {
 	defer c.armed.Broadcast()
 	ch := make(chan time.Time, 1)
 	if d <= 0 {
+		c.atOnce++
 		ch <- c.now
 	} else {
 		c.timers[ch] = c.now.Add(d)
