@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -100,4 +101,55 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObjec
 	h.wantRest(time.Hour)
 	h.publish(kubelet(caA))
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+}
+
+func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
+	const maker = "maker.service"
+	h := newHost(t)
+	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.TryRestart}, {Name: maker, Verb: plan.Restart}}
+	h.systemd.Start("reader.service")
+	h.systemd.Install(maker)
+	begun, end, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(unit string) {
+		if unit == maker {
+			begun <- struct{}{}
+			<-end
+		}
+	}
+	store, has := "", ""
+	h.systemd.Load = func(unit string) {
+		if unit != maker {
+			has = store
+		} else if store, _ = h.disk.Read(kubeletCA); store != "" {
+			close(made)
+		}
+	}
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(kubelet(caA))
+	h.lapse(2 * time.Second)
+	h.lapse(2 * time.Second)
+	<-begun // update-ca-trust runs, and the agent is configured anew
+	h.kill()
+	h.start()
+	defer h.kill()
+	for range 20 {
+		h.lapse(time.Second)
+	}
+	if u := h.unit(maker); u.State != "owed" || !strings.Contains(u.Reason, "has a job") {
+		t.Errorf("while it runs the oneshot is %+v", u)
+	}
+	if u := h.unit("reader.service"); u.State != "owed" || u.Reason != "waits for "+maker {
+		t.Errorf("while the oneshot runs the reader is %+v", u)
+	}
+	h.wantJobs()
+	h.systemd.Hold = func(string) {}
+	close(end)
+	<-made
+	h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+	if has != caA {
+		t.Error("the reader has not loaded what the oneshot made")
+	}
+	h.wantJobs("restart "+maker, "try-restart reader.service")
 }
