@@ -46,7 +46,7 @@ func (d *Disk) Put(path, data string) {
 
 func (d *Disk) put(path string, data []byte, r plan.Row) {
 	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular, Digest: plan.DigestOf(data),
-		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now()}}
+		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
 }
 
 // Delete removes a file as somebody else would.
@@ -159,7 +159,7 @@ type Systemd struct {
 type unit struct {
 	plan.UnitState
 	oneshot bool
-	starts  []time.Time
+	starts  []time.Duration
 }
 
 // NewSystemd has no units.
@@ -196,10 +196,11 @@ func (s *Systemd) Start(name string) {
 
 // start begins a run, unless the limit is reached. A oneshot is active until somebody ends the run.
 func (s *Systemd) start(name string) bool {
-	u, now := s.units[name], s.clock.Now()
-	u.starts = slices.DeleteFunc(append(u.starts, now), func(t time.Time) bool { return now.Sub(t) > u.StartInterval })
+	u, now, up := s.units[name], s.clock.Now().Round(0), s.clock.Uptime()
+	u.starts = slices.DeleteFunc(append(u.starts, up), func(t time.Duration) bool { return up-t > u.StartInterval })
 	s.runs++
 	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, "boot", fmt.Sprint("run", s.runs), now
+	u.SinceUptime = up
 	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
 		u.Active, u.Failed = false, true
 	}
