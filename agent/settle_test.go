@@ -153,3 +153,107 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	}
 	h.wantJobs("restart "+maker, "try-restart reader.service")
 }
+
+// step sets the clock of the host, as whoever corrects it does.
+func (h *host) step(d time.Duration) { h.clock.Set(h.clock.Now().Add(d)) }
+
+func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testing.T) {
+	for _, by := range []time.Duration{-2 * time.Hour, -time.Second, time.Second, 2 * time.Hour} {
+		for _, seen := range []bool{false, true} { // by the agent, before the clock was set
+			h := newHost(t)
+			h.policy.Units[0].Verb = plan.TryRestart
+			has := ""
+			h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+			h.systemd.Start("reader.service")
+			h.clock.Move(20 * time.Second)
+			h.start()
+			if seen {
+				h.publish(registry("r", caB))
+			}
+			h.clock.AwaitAsked(h.asked)
+			h.step(by)
+			h.publish(kubelet(caA), registry("r", caB))
+			h.elapse(3 * time.Second)
+			if has != caA {
+				t.Errorf("the clock was set by %v, and the unit, which has read nothing, is %+v", by, h.unit("reader.service"))
+			}
+			h.kill()
+			h.start()
+			h.elapse(3 * time.Hour)
+			h.wantJobs("try-restart reader.service")
+			h.kill()
+		}
+	}
+}
+
+func TestAClockThatIsFastAtEachBootCausesNoRestart(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.disk.Put(kubeletCA, caA)
+	h.clock.Move(time.Hour)
+	for range 3 {
+		h.clock.Reboot()
+		h.step(2 * time.Hour)
+		h.clock.Move(20 * time.Second)
+		h.systemd.Start("reader.service")
+		h.clock.Move(20 * time.Second)
+		h.step(-2 * time.Hour)
+		h.start()
+		h.publish(kubelet(caA))
+		for range 5 {
+			h.elapse(time.Second)
+		}
+		h.kill()
+	}
+	h.wantJobs()
+}
+
+func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
+	for _, drags := range []bool{false, true} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = plan.TryRestart
+		near := "reader.service"
+		h.systemd.Start(near)
+		if drags {
+			near = "kubelet.service"
+			h.policy.Units[0].AlsoAffects = []string{near}
+			h.systemd.Propagates["reader.service"] = []string{near}
+		}
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, time.Minute)
+		h.elapse(time.Hour)
+		h.systemd.Start(near)
+		h.systemd.Limit(near, 5, 10*time.Second)
+		h.publish(kubelet(caB))
+		h.elapse(2 * time.Second)
+		if u := h.unit("reader.service"); !strings.Contains(u.Reason, "start limit") {
+			t.Errorf("right after a start: %+v", u)
+		}
+		h.clock.AwaitAsked(h.asked)
+		h.step(-time.Hour)
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.kill()
+	}
+}
+
+func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			return errDead
+		}
+		return nil
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "failed", time.Second, 10*time.Second)
+	h.crash()
+	h.systemd.Fail = noFailure
+	h.start()
+	defer h.kill()
+	h.clock.AwaitAsked(h.asked)
+	h.step(-time.Hour)
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+}
