@@ -26,7 +26,7 @@ func (t Trust) Slow() bool { return t.Hold > 0 && !t.Mirror }
 
 // HoldKey names what is held: one certificate of a file, or with a zero fingerprint the whole file.
 type HoldKey struct {
-	Key
+	Path string
 	Cert pki.Fingerprint
 }
 

@@ -71,7 +71,7 @@ type machine struct {
 func newMachine(t *testing.T, hold time.Duration) *machine {
 	p := policy
 	p.Trust = Trust{Hold: hold}
-	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[Key]Claim{}}, now: Moment{Boot: "boot1", Uptime: time.Hour}}
+	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[string]Claim{}}, now: Moment{Boot: "boot1", Uptime: time.Hour}}
 }
 
 // pass plans, carries out and checks that planning again would do nothing.
@@ -435,7 +435,7 @@ func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	if m.later(time.Hour).pass(d); len(m.memory.Holds) != 0 || len(m.memory.Owned) != 2 || len(m.disk) != 3 {
 		t.Errorf("left are %d holds, %d claims, %d files", len(m.memory.Holds), len(m.memory.Owned), len(m.disk))
 	}
-	m.memory.Holds = map[HoldKey]Hold{{Key: Key{Row: RootCAData}}: {}}
+	m.memory.Holds = map[HoldKey]Hold{{Path: "/old"}: {}}
 	if m.pass(d); len(m.memory.Holds) != 0 {
 		t.Error("a hold of a row that this host does not have is remembered")
 	}
