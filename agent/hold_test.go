@@ -263,3 +263,22 @@ func TestARevocationReachesTheDisk(t *testing.T) {
 	h.ask(plan.Desired{Entries: []plan.Entry{kubelet(caB)}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
 	h.wantFile(kubeletCA, caB)
 }
+
+func TestWhatWasPublishedWhileTheWriterWasAwayWasNotMissing(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA + caB))
+	h.publish(kubelet(caB))
+	h.elapse(30 * time.Minute)
+	h.disk.Fail = func(string, string) error { return errors.New("no writer") }
+	h.publish(kubelet(caA + caB))
+	h.elapse(20 * time.Minute)
+	h.publish(kubelet(caB))
+	h.disk.Fail = noFailure
+	h.elapse(15 * time.Minute)
+	h.wantFile(kubeletCA, caB+caA)
+	h.elapse(time.Hour)
+	h.wantFile(kubeletCA, caB)
+}

@@ -166,14 +166,11 @@ func CompareKeys(a, b Key) int {
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
-	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Holds),
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Missing(in.Desired, in.Policy)),
 		paths: make(map[string]bool, len(in.Desired.Entries))}
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)
 	}
-	maps.DeleteFunc(c.holds, func(k HoldKey, _ Hold) bool {
-		return !slices.ContainsFunc(in.Policy.Rows, func(r Row) bool { return r.has(k.Path) })
-	})
 	c.plan.Object = in.Desired.Object
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
@@ -182,6 +179,7 @@ func Compute(in Input) Plan {
 	for _, path := range slices.Sorted(maps.Keys(in.Memory.Owned)) {
 		c.owner(path, in.Memory.Owned[path])
 	}
+	maps.DeleteFunc(c.holds, func(k HoldKey, _ Hold) bool { return c.forgotten(k.Path) })
 	if !equalOwned(in.Memory.Owned, c.owned) {
 		c.plan.Owned = c.owned
 	}
@@ -325,7 +323,6 @@ func (c *computation) setOwned(path string, cl Claim) {
 // owner decides about one file that we wrote once: does anybody still ask for it?
 func (c *computation) owner(path string, cl Claim) {
 	if c.paths[path] {
-		delete(c.holds, HoldKey{Path: path})
 		return
 	}
 	k := cl.Key
@@ -337,7 +334,7 @@ func (c *computation) owner(path string, cl Claim) {
 	switch {
 	case f.Kind == Absent:
 		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
-			c.disown(path)
+			delete(c.owned, path)
 		}
 	case !c.in.Desired.Listed[k.Row]:
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
@@ -359,12 +356,6 @@ func (c *computation) owner(path string, cl Claim) {
 		}
 		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path, Digest: f.Digest})
 	}
-}
-
-// disown forgets a file and whatever was held in it.
-func (c *computation) disown(path string) {
-	delete(c.owned, path)
-	maps.DeleteFunc(c.holds, func(h HoldKey, _ Hold) bool { return h.Path == path })
 }
 
 // refusedAt tells whether the object may ask for something at path that is not fit: what is wrong in a list

@@ -67,6 +67,19 @@ func (c *computation) unhold(path string, but map[pki.Fingerprint]bool) {
 	}
 }
 
+// forgotten tells whether nothing can be held at path any more: no row has it, or the lists were read and do
+// not name it, and it is not ours.
+func (c *computation) forgotten(path string) bool {
+	listed, possible := false, false
+	for _, r := range c.in.Policy.Rows {
+		if r.has(path) {
+			listed, possible = listed || c.in.Desired.Listed[r.ID], true
+		}
+	}
+	_, ours := c.owned[path]
+	return !possible || listed && c.in.Desired.Verified && !c.paths[path] && !ours
+}
+
 // wait decides whether one certificate that the object does not publish has to stay.
 func (c *computation) wait(row Row, path string, k Key, x pki.Cert) (Held, bool) {
 	h := Held{Key: k, Cert: &x}

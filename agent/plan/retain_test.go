@@ -466,3 +466,40 @@ func TestBesideAnotherWriterTheKubeconfigsStillWaitForProof(t *testing.T) {
 		t.Errorf("with proof it has %q", got)
 	}
 }
+
+func TestAHoldBeginsAnewWhenTheCertificateReturnedToAFileThatCouldNotBeRead(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	m.pass(desired(ca("ab"))).pass(desired(ca("b"))).later(50 * time.Minute)
+	unreadable := Observed{ca("a").Key: {Kind: Unreadable, Reason: "input/output error"}}
+	p := Compute(Input{Policy: m.policy, Desired: desired(ca("ab")), Observed: unreadable, Memory: m.memory, Now: m.now})
+	if p.Holds != nil {
+		m.memory.Holds = p.Holds
+	}
+	m.later(20*time.Minute).pass(desired(ca("b"))).has("ba", "1h0m0s "+waits)
+}
+
+func TestAFileThatIsNamedAgainIsNotMissingEvenIfItIsRefused(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	r, s := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "a")
+	m.pass(desired(r, s)).pass(desired(s)).later(50 * time.Minute)
+	again := desired(s)
+	again.Refused = []Refusal{{Key: r.Key, Reason: "is cut off"}}
+	m.pass(again).later(20 * time.Minute).pass(desired(s))
+	if _, there := m.disk[r.Key]; !there || len(m.plan.Held) != 1 || m.plan.Held[0].Left != time.Hour {
+		t.Errorf("there: %v, held: %v", there, m.plan.Held)
+	}
+}
+
+func TestNoHoldIsRememberedOfAFileThatNobodyNamesOrOwns(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	theirs, s := bundle(ImageRegistryBundleData, "r", "ab"), bundle(ImageRegistryBundleData, "s", "a")
+	m.disk[theirs.Key] = theirs.Data
+	m.pass(desired(bundle(ImageRegistryBundleData, "r", "a"), s))
+	if len(m.plan.Held) != 1 || len(m.memory.Holds) != 1 {
+		t.Fatalf("held: %v, remembered: %v", m.plan.Held, m.memory.Holds)
+	}
+	m.pass(desired(s))
+	if string(m.disk[theirs.Key]) != string(theirs.Data) || len(m.memory.Holds) != 0 {
+		t.Errorf("on disk: %q, remembered: %v", names(m.disk[theirs.Key]), m.memory.Holds)
+	}
+}
