@@ -282,3 +282,25 @@ func TestWhatWasPublishedWhileTheWriterWasAwayWasNotMissing(t *testing.T) {
 	h.elapse(time.Hour)
 	h.wantFile(kubeletCA, caB)
 }
+
+func TestWhatWasRevokedStaysAwayFromContentThatIsOnlyKept(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer func() { h.kill() }()
+	s := registry("s", caA)
+	h.publish(kubelet(caA+caB), s)
+	h.publish(s) // the field is empty
+	h.wantFile(kubeletCA, caA+caB)
+	h.ask(plan.Desired{Entries: []plan.Entry{s}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
+	h.wantFile(kubeletCA, caB)
+	h.publish(s) // the annotation is tidied away
+	h.wantFile(kubeletCA, caB)
+	h.disk.Delete(kubeletCA)
+	h.turn()
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.start()
+	h.publish(s)
+	h.wantFile(kubeletCA, caB)
+}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
 // Carry is d together with what before asked for and d no longer says anything usable about: single
@@ -40,6 +42,22 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 	d.Sort()
 	if d.Partial {
 		d.Object = before.Object
+	}
+	return d
+}
+
+// Bereft is d after entries were put in place: what is carried has lost for good what was revoked there, or it
+// would be back as soon as nobody revokes it any more.
+func (d Desired) Bereft(entries []Entry) Desired {
+	d.Entries = slices.Clone(d.Entries)
+	for i, e := range d.Entries {
+		at := slices.IndexFunc(entries, func(x Entry) bool { return x.Key == e.Key })
+		if !e.Carried || at < 0 || !entries[at].Carried {
+			continue
+		}
+		if _, lost := pki.Diff(e.Certs, entries[at].Certs); len(lost) > 0 {
+			d.Entries[i] = entries[at]
+		}
 	}
 	return d
 }
