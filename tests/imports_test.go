@@ -49,7 +49,7 @@ var house = map[string][]string{
 	"agent/watch":         {"agent/plan", "agent/pki", "agent/reply"},
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
-	"agent/writer":        {"agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
+	"agent/writer":        {"agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},

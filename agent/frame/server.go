@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,7 +77,8 @@ type Server struct {
 	// Allowed decides by user id who may speak.
 	Allowed func(uid uint32) bool
 	Handler Handler
-	// Log takes one line a call, with a priority prefix for the journal. What it fails to take is lost.
+	// Log takes one line a call, with a priority prefix for the journal. What it fails to take is lost. See
+	// Patient.
 	Log io.Writer
 	// Idle ends the server when nothing was asked for so long; 0 is never.
 	Idle time.Duration
@@ -88,7 +90,8 @@ type Server struct {
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, s.connections()), large: make(chan struct{}, 1)}
+	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, s.connections()), large: make(chan struct{}, 1),
+		refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
 	r.free = time.AfterFunc(quiet, giveBack)
 	defer r.free.Stop()
 	r.touch()
@@ -110,6 +113,9 @@ type run struct {
 	large chan struct{} // one for the frame that may be large
 	talks sync.WaitGroup
 	free  *time.Timer // returns memory to the system
+
+	refusals   Allowance    // to be recorded
+	unrecorded atomic.Int64 // refusals since the last one that was
 
 	mu    sync.Mutex
 	fatal error       // why the process should be replaced
@@ -224,8 +230,16 @@ func peer(conn *net.UnixConn) (Peer, error) {
 }
 
 func (r *run) record(event string, who Peer, reason string) {
+	if !r.refusals.Take(1) {
+		r.unrecorded.Add(1)
+		return
+	}
+	more := ""
+	if n := r.unrecorded.Swap(0); n > 0 {
+		more = fmt.Sprintf(" unrecorded=%d", n)
+	}
 	reason = reason[:min(len(reason), maxReason)]
-	fmt.Fprintf(r.Log, "<4>%s %s: uid=%d pid=%d reason=%q\n", r.Name, event, who.UID, who.PID, reason)
+	fmt.Fprintf(r.Log, "<4>%s %s: uid=%d pid=%d reason=%q%s\n", r.Name, event, who.UID, who.PID, reason, more)
 }
 
 // talk serves one connection.

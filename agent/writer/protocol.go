@@ -61,6 +61,17 @@ func (q request) parts() (n int) {
 	return n
 }
 
+// lines is about how many a request adds to the log.
+func (q request) lines() int {
+	switch {
+	case q.Commit != nil:
+		return 1 + len(q.Commit.Writes) + len(q.Commit.Removals)
+	case q.Bootstrap || q.Consume != plan.Digest{}:
+		return 2
+	}
+	return 0
+}
+
 // detach parts a request from its contents.
 func (q request) detach() (request, [][]byte) {
 	if q.Commit == nil {
@@ -96,6 +107,8 @@ type reply struct {
 	Error       *Error       `json:"error,omitempty"`
 	// Sizes of the contents of Files, as in request.
 	Sizes []int `json:"sizes,omitempty"`
+
+	tooOften bool // nothing was done, because the allowance is used up
 }
 
 // credential is a Credential on its way. The content is not a secret.Bytes: those do not travel.

@@ -9,12 +9,21 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 )
 
 // maxReason bounds an error in a reply, in bytes.
 const maxReason = 4 << 10
+
+// What peers may have done in total, counted in lines of our log: the largest host is written anew
+// several times at once, and after that a file each half second. Without it the log would be the means to
+// push out of the journal what it tells.
+const (
+	burst = 8192
+	every = 500 * time.Millisecond
+)
 
 // Serve answers peers on ln until ctx ends (then it returns nil) or until the process should be
 // replaced: a commit met a read-only file system or a replaced directory, and only a new mount name
@@ -30,8 +39,9 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	if err != nil {
 		return fmt.Errorf("load rows: %w", err)
 	}
-	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Log: log,
-		Handler: &server{load: load, log: log, local: local}}
+	log = frame.Patient("writer", log)
+	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
+	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log}
 	return s.Serve(ctx, ln)
 }
 
@@ -40,6 +50,8 @@ type server struct {
 	load func() (*Local, error)
 	log  io.Writer
 
+	allowance frame.Allowance // of lines
+
 	mu        sync.Mutex
 	local     *Local // the last good one
 	complaint string // why it is not the present one
@@ -47,14 +59,14 @@ type server struct {
 
 func (s *server) Refuse(reason string) any { return reply{Error: &Error{Refused, reason}} }
 
-func (s *server) Answer(ctx context.Context, _ frame.Peer, text, content []byte) (a frame.Reply) {
-	r := s.answer(ctx, text, content)
+func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
+	r := s.answer(ctx, &records{s.log, who}, text, content)
 	if e := r.Error; e != nil {
 		e.Text = e.Text[:min(len(e.Text), maxReason)]
-		switch e.Kind {
-		case Refused:
+		switch {
+		case e.Kind == Refused || r.tooOften:
 			a.Refused = e.Text
-		case ReadOnly:
+		case e.Kind == ReadOnly:
 			a.Fatal = e
 		}
 	}
@@ -62,7 +74,7 @@ func (s *server) Answer(ctx context.Context, _ frame.Peer, text, content []byte)
 	return a
 }
 
-func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
+func (s *server) answer(ctx context.Context, say *records, text, content []byte) (r reply) {
 	var q request
 	err := frame.Decode(text, &q, requests)
 	if err == nil {
@@ -71,6 +83,9 @@ func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
 	if err != nil {
 		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
 	}
+	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
+		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
+	}
 	local := s.current()
 	switch {
 	case q.parts() != 1:
@@ -78,17 +93,17 @@ func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
 	case q.Observe != nil:
 		r.Files, err = local.observe(ctx, q.Observe, enough)
 	case q.Commit != nil:
-		err = local.Commit(ctx, *q.Commit)
+		err = local.commit(ctx, *q.Commit, say)
 	case q.Sweep:
-		r.Removed, err = local.Sweep(ctx)
+		r.Removed, err = local.sweep(ctx, say)
 	case q.Bootstrap:
 		var all []Credential
-		all, err = local.Bootstrap(ctx)
+		all, err = local.bootstrap(ctx, say)
 		for _, c := range all {
 			r.Credentials = append(r.Credentials, credential{c.Name, c.Digest, c.Refused, c.Content.Reveal()})
 		}
 	default:
-		r.Done, err = local.Consume(ctx, q.Consume)
+		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Failed, err.Error()}

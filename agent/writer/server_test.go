@@ -18,18 +18,23 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // lines is a log that tests read while the server writes.
 type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	before func() // called before something is written, if set
 }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.before != nil {
+		l.before()
+	}
 	return l.text.Write(b)
 }
 
@@ -318,10 +323,10 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 func TestRequestUnderWayIsFinished(t *testing.T) {
 	local, dir := newLocal(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	local.validate = func(plan.Row, []byte) error {
+	local.validate = func(plan.Row, []byte) ([]pki.Cert, error) {
 		close(begun)
 		<-goOn
-		return nil
+		return nil, nil
 	}
 	s := serve(t, local)
 	result := make(chan error)
