@@ -46,8 +46,10 @@ type Systemd interface {
 //
 // load is called for each request and should be cheap; it returns the present allowlist of the host. Once
 // it has succeeded, a failure is recorded and the last good list stays in force. allowed decides by
-// user id who may speak. log takes one line a call, with a priority prefix for the journal.
+// user id who may speak. log takes one line a call, with a priority prefix for the journal; what it does not
+// take within a second is lost.
 func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]plan.Unit, error), allowed func(uid uint32) bool, log io.Writer) error {
+	log = frame.Patient("reloader", log)
 	h := &handler{ctx: ctx, systemd: sd, load: load, log: log, acting: map[string]bool{}, rates: map[string]rate{}}
 	s := frame.Server{Name: "reloader", Requests: requests, Replies: replies, Connections: connections, Allowed: allowed, Handler: h, Log: log, Idle: idle}
 	return s.Serve(ctx, ln)
@@ -189,7 +191,7 @@ func (h *handler) act(ctx context.Context, who frame.Peer, list []plan.Unit, nam
 		h.record("<4>", "failed", u, seen, who, fmt.Sprintf(" reason=%s detail=%q", e.Reason, e.Detail))
 		return nil, e
 	}
-	h.record("<5>", "is done", u, seen, who, "")
+	h.record("<5>", "done", u, seen, who, "")
 	return &done{Verb: u.Verb, State: after}, nil
 }
 
@@ -230,6 +232,6 @@ func (h *handler) admit(u plan.Unit, s Seen) error {
 
 // record is the line that docs/audit-records.md describes.
 func (h *handler) record(priority, event string, u plan.Unit, s Seen, who frame.Peer, more string) {
-	fmt.Fprintf(h.log, "%sreloader action %s: unit=%q verb=%s affected=%q uid=%d pid=%d%s\n",
+	fmt.Fprintf(h.log, "%sreloader %s: unit=%q verb=%s affected=%q uid=%d pid=%d%s\n",
 		priority, event, u.Name, u.Verb, strings.Join(s.Affected, " "), who.UID, who.PID, more)
 }

@@ -163,7 +163,7 @@ func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 		t.Errorf("systemd was asked for %q", acted)
 	}
 	line := fmt.Sprintf("unit=\"b.service\" verb=try-restart affected=\"c.service\" uid=%d pid=%d\n", os.Geteuid(), os.Getpid())
-	if want := "<5>reloader action begins: " + line + "<5>reloader action is done: " + line; s.log.String() != want {
+	if want := "<5>reloader begins: " + line + "<5>reloader done: " + line; s.log.String() != want {
 		t.Errorf("recorded\n%s, want\n%s", s.log, want)
 	}
 }
@@ -399,7 +399,7 @@ func TestAnActionWhoseEndTheReloaderDoesNotSeeIsUnknownToThePeer(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if !strings.Contains(s.log.String(), "<4>reloader action failed: unit=\"a.service\"") {
+	if !strings.Contains(s.log.String(), "<4>reloader failed: unit=\"a.service\"") {
 		t.Errorf("recorded %s", s.log)
 	}
 }
@@ -421,7 +421,7 @@ func TestAPeerThatHangsUpDoesNotEndItsActionOrItsRecord(t *testing.T) {
 	s.systemd.ending <- nil
 	s.stop()
 	<-s.done
-	if !strings.Contains(s.log.String(), "<5>reloader action is done: unit=\"a.service\"") {
+	if !strings.Contains(s.log.String(), "<5>reloader done: unit=\"a.service\"") {
 		t.Errorf("recorded %s", s.log)
 	}
 }
