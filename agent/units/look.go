@@ -111,6 +111,9 @@ func state(props map[string]dbus.Variant) plan.UnitState {
 	if usec, ok := props["InactiveExitTimestamp"].Value().(uint64); ok && usec > 0 {
 		s.Since = time.UnixMicro(int64(usec))
 	}
+	if usec, ok := props["InactiveExitTimestampMonotonic"].Value().(uint64); ok && usec < maxUsec {
+		s.SinceUptime = time.Duration(usec) * time.Microsecond
+	}
 	_, s.Busy = currentJob(props)
 	burst, _ := props["StartLimitBurst"].Value().(uint32)
 	if usec, ok := props["StartLimitIntervalUSec"].Value().(uint64); ok && usec > 0 && usec < maxUsec && burst > 0 {
@@ -137,8 +140,8 @@ const maxUsec = 100 * 365 * 24 * 3600 * 1_000_000
 func started(props map[string]dbus.Variant) plan.UnitState {
 	s := state(props)
 	s.Since = time.Time{}
-	if usec, ok := props["InactiveExitTimestampMonotonic"].Value().(uint64); ok && usec > 0 {
-		s.Since = time.Now().Add(time.Duration(usec)*time.Microsecond - monotonic())
+	if s.SinceUptime > 0 {
+		s.Since = time.Now().Add(s.SinceUptime - monotonic())
 	}
 	return s
 }

@@ -112,7 +112,7 @@ func (l *Local) job(c plan.Commit) (j job, err error) {
 		return target, err
 	}
 	for _, w := range c.Writes {
-		target, err := add(effect{key: w.Key, after: plan.DigestOf(w.Data)})
+		target, err := add(effect{key: w.Key, after: plan.DigestOf(w.Data), size: len(w.Data)})
 		if err != nil {
 			return job{}, err
 		}

@@ -48,6 +48,7 @@ type effect struct {
 	remove bool
 	before plan.File
 	after  plan.Digest
+	size   int        // of what comes, in bytes
 	certs  []pki.Cert // of what comes
 }
 
@@ -104,7 +105,7 @@ func compare(before []byte, certs []pki.Cert) (added, removed []string) {
 }
 
 // announce says what a commit will do, each file with what is there now. A file of which that cannot
-// be said is an error, by which the commit is not begun.
+// be said is an error, by which the commit is not begun; and so is one for which there is no room.
 func (l *Local) announce(effects []effect, targets []disk.Target, r *records) error {
 	if r == nil {
 		return nil
@@ -114,6 +115,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		looks[i].Target = t
 	}
 	lines := make([]string, 0, len(effects))
+	growth := map[string]need{}
 	i := 0
 	for f := range l.tree.Observe(looks) {
 		e := effects[i]
@@ -123,6 +125,14 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		}
 		e.before = f
 		lines = append(lines, e.lines()...)
+		if row := l.rows[e.key.Row]; row.Many() && !e.remove {
+			growth[row.File] = growth[row.File].with(row, f, e.size)
+		}
+	}
+	for _, n := range growth {
+		if err := n.fits(l.tree); err != nil {
+			return err
+		}
 	}
 	r.say(lines...)
 	return nil

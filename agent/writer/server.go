@@ -51,6 +51,7 @@ type server struct {
 	log  io.Writer
 
 	allowance frame.Allowance // of lines
+	commits   sync.Mutex      // what was looked at stays so until it is written over
 
 	mu        sync.Mutex
 	local     *Local // the last good one
@@ -93,7 +94,9 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	case q.Observe != nil:
 		r.Files, err = local.observe(ctx, q.Observe, enough)
 	case q.Commit != nil:
+		s.commits.Lock()
 		err = local.commit(ctx, *q.Commit, say)
+		s.commits.Unlock()
 	case q.Sweep:
 		r.Removed, err = local.sweep(ctx, say)
 	case q.Bootstrap:
