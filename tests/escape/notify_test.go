@@ -55,6 +55,10 @@ func notify(t *testing.T, r host.Release) {
 	}
 	run("systemctl start --no-block node-cert-agent.service kubelet.service")
 	run("until systemctl is-active -q kubelet.service; do sleep 0.2; done")
+	// It came up although the agent is not ready, and not because the agent had ended.
+	if got := run("systemctl is-active node-cert-agent.service || :"); got != "activating" {
+		t.Errorf("the agent is %s when the kubelet comes up: %s", got, run("journalctl -q --no-pager -o cat -u node-cert-agent.service"))
+	}
 	if got := run("systemctl show -P NFileDescriptorStore node-cert-agent.service; systemctl is-active victim.service reader.service kubelet.service"); got != "0\nactive\nactive\nactive" {
 		t.Errorf("afterwards: %q", got)
 	}

@@ -121,6 +121,7 @@ func unseen(good, evil, again []byte) []attempt {
 		commit("the old bytes", write(kubelet, ""), string(good)),
 		{Name: "take the bootstrap file", Do: "writer", Args: []string{`{"bootstrap":true}`}},
 		{Name: "reload again and again", Do: "repeat", Args: []string{reloaderSock, "300", act("reader.service")}},
+		many("large bundles", 20, testpki.Bundle(strings.Fields(strings.Repeat("ca ", 480))...)),
 		{Name: "hostile frames for the writer", Do: "flood", Args: []string{writerSock, "4"}},
 		{Name: "hostile frames for the reloader", Do: "flood", Args: []string{reloaderSock, "64"}},
 	}
@@ -128,6 +129,17 @@ func unseen(good, evil, again []byte) []attempt {
 		out[i].Allowed = true
 	}
 	return out
+}
+
+// many publishes the same bundle for many registries at once.
+func many(name string, n int, bundle []byte) attempt {
+	var writes []map[string]any
+	var contents []string
+	for i := range n {
+		writes = append(writes, write("imageRegistryBundleData", fmt.Sprintf("r%d.example", i))...)
+		contents = append(contents, string(bundle))
+	}
+	return commit(name, writes, contents...)
 }
 
 // witness reads what the writer says.

@@ -43,7 +43,7 @@ func hostile(a attempt) (said string, err error, known bool) {
 	case "bus":
 		said, err = callAt(a.Args[0], a.Args[1:])
 	case "hang":
-		select {}
+		hang()
 	case "abstract":
 		said, err = abstract()
 	default:
@@ -187,4 +187,11 @@ func abstract() (string, error) {
 		}
 	}
 	return strings.Join(names, " "), errors.New("no abstract socket is a bus")
+}
+
+// hang is not select {}, which Go calls a deadlock.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
