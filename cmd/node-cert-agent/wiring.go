@@ -232,7 +232,7 @@ func (w *wiring) half(s config.Settings) half {
 	if w.plain {
 		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	}
-	return w.client
+	return w.client.For(s.Policy.Rows)
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.

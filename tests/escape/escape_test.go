@@ -187,6 +187,13 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 		"/etc/systemd/system/node-cert-agent.service.d/prisoner.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/prisoner /etc/attempts.json\n" +
 			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\nTimeoutStartSec=240\n")}, // it is ready when all is tried
 	}
+	if l.profile == "openshift" {
+		dropin, err := os.ReadFile("../../packaging/openshift/writer.conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf"] = host.File{Data: dropin}
+	}
 	for name, text := range services {
 		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}
 	}
