@@ -18,6 +18,7 @@ func (k *Keeper) active(ctx context.Context) move {
 	if reason == k.remark {
 		reason = ""
 	}
+	k.correct()
 	if !now.Before(k.probe) {
 		m, h := k.examine(ctx)
 		if h == refuted {
@@ -50,6 +51,21 @@ func (k *Keeper) active(ctx context.Context) move {
 		reason = k.remarks()
 	}
 	return move{Active, reason, k.untilNext()}
+}
+
+// correct makes sure that the certificate was not received in the future: the clock was fast then and has been
+// put right. When to renew is counted from the receipt, and would be as late as the clock was fast: after the
+// end, if that was more than the life.
+func (k *Keeper) correct() {
+	now := k.opt.Clock.Now().UTC().Round(0)
+	if !k.current.Received.After(now) {
+		return
+	}
+	g := *k.current
+	g.Received = now
+	// If this cannot be kept, the next start counts anew.
+	_ = k.store.write(currentFile, &g)
+	k.current, k.renew = &g, k.opt.renewal(&g)
 }
 
 // untilNext is when an identity that nobody complains about needs attention.

@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
 
 const us = "node-cert-agent:node:worker-1"
@@ -697,6 +698,39 @@ func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
 	for name := range w.dir {
 		if strings.HasSuffix(name, ".reset") {
 			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// A clock that was fast when the certificate came, and was put right: what was noted then is in the future.
+func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
+	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour, "more than the life": 30 * 24 * time.Hour} {
+		for _, restart := range []bool{false, true} {
+			w := newWorld(t)
+			w.files, w.approve = []File{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
+				w.now = wallclock.Set(w.now, -fast)
+				w.sign(r)
+				w.now = wallclock.Set(w.now, fast)
+			}
+			w.ahead, w.now = fast, wallclock.Set(time.Now(), fast)
+			k := w.keeper()
+			w.until(k, Active, time.Minute)
+			w.pass(k, time.Minute)
+			w.now, w.ahead = wallclock.Set(w.now, -fast), 0
+			w.approve = w.sign
+			if restart {
+				k = w.keeper()
+			}
+			made := w.made
+			for end := w.now.Add(3 * w.life); w.now.Before(end); {
+				s := w.pass(k, 10*time.Minute)
+				if s.State == NoCredential || w.now.After(s.Expires) {
+					t.Fatalf("%s, restarted %v: %s: %s, expired %v ago", sentence, restart, s.State, s.Reason, w.now.Sub(s.Expires))
+				}
+			}
+			if n := w.made - made; n < 3 || n > 6 {
+				t.Errorf("%s, restarted %v: %d renewals in three lives", sentence, restart, n)
+			}
 		}
 	}
 }

@@ -39,7 +39,8 @@ type world struct {
 	t      *testing.T
 	server *httptest.Server
 	mu     sync.Mutex
-	now    time.Time
+	now    time.Time     // by the host's clock
+	ahead  time.Duration // of the API server's
 
 	// The cluster. Requests of one cluster are gone when their entry is.
 	ca       *testpki.Authority
@@ -137,7 +138,7 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 func (w *world) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		issued := func(a *testpki.Authority) bool { return certs[0].CheckSignatureFrom(a.Cert) == nil }
-		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.ahead).After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
 			return ""
 		}
 		return certs[0].Subject.CommonName

@@ -33,7 +33,8 @@ func (k *Keeper) connect(c config) (*link, error) {
 func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving, k.again = false, false
-	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	k.correct()
+	k.renew, k.probe = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)
 	k.proven = false
 	if k.expired() || !k.consumed || !k.renewable {
 		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
+	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
 
 const early = "the server ended the watch early"
@@ -450,14 +450,6 @@ func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
 	}
 }
 
-// set is a time as after the wall clock was set: it reads by that much more, and no time has passed.
-func set(t time.Time, by time.Duration) time.Time {
-	const secondsAt = 30 // above the nanoseconds; see package time
-	wall := (*uint64)(unsafe.Pointer(&t))
-	*wall += uint64(int64(by/time.Second)) << secondsAt
-	return t
-}
-
 // wallClock is a clock as the system's, whose wall part may be set.
 type wallClock struct {
 	*clock
@@ -466,16 +458,13 @@ type wallClock struct {
 }
 
 func (c *wallClock) Now() time.Time {
-	return set(c.began.Add(c.clock.Now().Sub(clockStart)), time.Duration(c.by.Load()))
+	return wallclock.Set(c.began.Add(c.clock.Now().Sub(clockStart)), time.Duration(c.by.Load()))
 }
 
 func TestSilenceIsNoticedWhateverTheWallClockIsSetTo(t *testing.T) {
 	for _, by := range []time.Duration{-10 * time.Hour, 10 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			c := &wallClock{clock: newClock(), began: time.Now()}
-			if moved := set(c.began, by); moved.Sub(c.began) != 0 || moved.Unix()-c.began.Unix() != int64(by/time.Second) {
-				t.Fatal("the wall clock cannot be set like this")
-			}
 			b := startWithClock(t, newServer(t), c.clock, c)
 			b.reads(Connecting, "")
 			q := b.follow(version(t, "1", nil))
