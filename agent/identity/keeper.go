@@ -75,7 +75,8 @@ type Keeper struct {
 	hint   *hint  // and what it says
 	remark string // what came of it
 
-	failures, denials int
+	failures, denials int // in a row
+	looks             int // at a request that nobody has decided about
 	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
 	doubt             time.Time // since when the server has refused the identity
@@ -186,13 +187,17 @@ func (k *Keeper) enter(m move) time.Duration {
 	if m.to != k.state && m.to == Suspect {
 		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity", audit.Field{Name: audit.Reason, Value: m.reason})
 	}
-	if m.to != k.state {
+	if m.to != k.state && (!asking(m.to) || !asking(k.state)) {
 		k.failures = 0
 	}
 	k.state, k.reason = m.to, m.reason
 	k.publish()
 	return max(m.wait, 0)
 }
+
+// asking tells the two states between which a request goes to and fro while the server does not answer as it
+// should. What fails there fails in a row, until an answer is accepted.
+func asking(s State) bool { return s == Requesting || s == Pending }
 
 func (k *Keeper) publish() {
 	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}

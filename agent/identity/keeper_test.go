@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -732,5 +733,69 @@ func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
 				t.Errorf("%s, restarted %v: %d renewals in three lives", sentence, restart, n)
 			}
 		}
+	}
+}
+
+// A whole new fleet asks at once. What it asks is there already, and may not be looked at.
+func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden, http.StatusBadRequest} {
+		for _, files := range []int{1, 2} {
+			w := newWorld(t)
+			w.approve = nil
+			for i := range files {
+				w.files = append(w.files, w.file(fmt.Sprint("token", i), "good"))
+			}
+			w.override = func(what string) int {
+				if what == "GET request" {
+					return status
+				}
+				return 0
+			}
+			k := w.keeper()
+			w.pass(k, 5*time.Minute)
+			calls := w.calls
+			w.pass(k, time.Hour)
+			if n := w.calls - calls; n > 450 {
+				t.Errorf("%d with %d files: %d calls in an hour", status, files, n)
+			}
+			w.override, w.approve = func(string) int { return 0 }, w.sign
+			w.until(k, Active, 2*time.Minute)
+			wantOne(t, "requests", w.made, 1)
+		}
+	}
+}
+
+// Every second look at the request fails: each success would begin anew with the shortest pause.
+func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	looks := 0
+	w.override = func(what string) int {
+		if looks++; what == "GET request" && looks%5 != 0 {
+			return http.StatusInternalServerError
+		}
+		return 0
+	}
+	k := w.keeper()
+	w.pass(k, 10*time.Minute)
+	calls := w.calls
+	w.pass(k, time.Hour)
+	if n := w.calls - calls; n > 700 {
+		t.Errorf("%d calls in an hour", n)
+	}
+}
+
+func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.busy = []File{w.file("token", "good")}, "60"
+	w.override = func(string) int { return http.StatusTooManyRequests }
+	k := w.keeper()
+	for range 3 {
+		w.pass(k, time.Millisecond)
+	}
+	before := w.now
+	w.pass(k, time.Millisecond)
+	if wait := w.now.Sub(before); wait <= time.Minute {
+		t.Errorf("it asks again after %v", wait)
 	}
 }

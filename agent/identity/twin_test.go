@@ -55,9 +55,11 @@ type world struct {
 	revoked  string               // a serial number that is not
 	requests map[string]*twin
 	made     int // requests ever made
+	calls    int // of any kind
 	life     time.Duration
 	approve  func(*twin)
 	override func(what string) int // status; 0: answer as usual
+	busy     string                // Retry-After of every answer
 
 	// The host.
 	dir      map[string][]byte
@@ -158,10 +160,14 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		what = "GET request"
 	}
 	who := w.who(r)
+	w.calls++
 	if r.Header.Get("Authorization") != "" {
 		w.tokened++
 	}
 	status, body := w.override(what), any(nil)
+	if w.busy != "" {
+		rw.Header().Set("Retry-After", w.busy)
+	}
 	switch {
 	case status != 0:
 	case r.URL.Path == clusterInfoPath && w.raw != nil:
