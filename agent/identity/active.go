@@ -99,6 +99,9 @@ const (
 func (k *Keeper) examine(ctx context.Context) (move, health) {
 	now := k.opt.Clock.Now()
 	k.probe = now.Add(k.opt.Times.Probe)
+	if k.refusedTrust.Load() {
+		_ = k.goOver(ctx) // was said when it was published
+	}
 	l, err := k.open(k.current)
 	if err != nil {
 		return move{k.state, err.Error(), k.opt.Times.RetryMax}, unclear

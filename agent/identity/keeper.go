@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -69,14 +70,16 @@ type Keeper struct {
 	looked   time.Time
 	reported map[string]bool // files whose refusal is on record
 
-	trust []byte // beside what the cluster in use came with
+	trust        []byte      // beside what the cluster in use came with
+	wanted       []byte      // what was last published
+	refusedTrust atomic.Bool // wanted is not trust: it did not verify the server when that was tried
 
 	heard  string // the hint's text
 	hint   *hint  // and what it says
 	remark string // what came of it
 
-	failures, denials int // in a row
-	looks             int // at a request that nobody has decided about
+	failures, denials int       // in a row
+	looks             int       // at a request that nobody has decided about
 	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
 	doubt             time.Time // since when the server has refused the identity
@@ -99,7 +102,7 @@ func New(o Options) *Keeper {
 	k.pins = parsePins(o.Pins)
 	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect
 	k.door = &door{turned: func(status int) {
-		if status == 0 && len(k.pins) == 0 {
+		if status == 0 && len(k.pins) == 0 && !k.refusedTrust.Load() {
 			return // asking again would not help
 		}
 		select {
