@@ -97,7 +97,7 @@ type Keeper struct {
 // New makes a Keeper; Run makes it work.
 func New(o Options) *Keeper {
 	o = o.withDefaults()
-	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
+	k := &Keeper{opt: o, api: api{o.Clock, o.Dial}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
 		swapped: make(chan struct{}, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
 	k.pins = parsePins(o.Pins)
 	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect

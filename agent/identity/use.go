@@ -20,7 +20,7 @@ func (k *Keeper) open(g *generation) (*link, error) {
 // certificate valid when it issued ours, so that this makes no server look expired.
 func (k *Keeper) connect(c config) (*link, error) {
 	c.trusted = k.trusting(c.server.String())
-	c.clock = k.opt.Clock.Now
+	c.clock, c.dial = k.opt.Clock.Now, k.opt.Dial
 	for _, g := range []*generation{k.current, k.previous} {
 		if g != nil {
 			c.floor = latest(c.floor, g.leaf.NotBefore)
