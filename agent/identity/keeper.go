@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -69,13 +70,16 @@ type Keeper struct {
 	looked   time.Time
 	reported map[string]bool // files whose refusal is on record
 
-	trust []byte // beside what the cluster in use came with
+	trust        []byte      // beside what the cluster in use came with
+	wanted       []byte      // what was last published
+	refusedTrust atomic.Bool // wanted is not trust: it did not verify the server when that was tried
 
 	heard  string // the hint's text
 	hint   *hint  // and what it says
 	remark string // what came of it
 
-	failures, denials int
+	failures, denials int       // in a row
+	looks             int       // at a request that nobody has decided about
 	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
 	doubt             time.Time // since when the server has refused the identity
@@ -93,12 +97,12 @@ type Keeper struct {
 // New makes a Keeper; Run makes it work.
 func New(o Options) *Keeper {
 	o = o.withDefaults()
-	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
+	k := &Keeper{opt: o, api: api{o.Clock, o.Dial}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
 		swapped: make(chan struct{}, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
 	k.pins = parsePins(o.Pins)
 	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect
 	k.door = &door{turned: func(status int) {
-		if status == 0 && len(k.pins) == 0 {
+		if status == 0 && len(k.pins) == 0 && !k.refusedTrust.Load() {
 			return // asking again would not help
 		}
 		select {
@@ -186,13 +190,17 @@ func (k *Keeper) enter(m move) time.Duration {
 	if m.to != k.state && m.to == Suspect {
 		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity", audit.Field{Name: audit.Reason, Value: m.reason})
 	}
-	if m.to != k.state {
+	if m.to != k.state && (!asking(m.to) || !asking(k.state)) {
 		k.failures = 0
 	}
 	k.state, k.reason = m.to, m.reason
 	k.publish()
 	return max(m.wait, 0)
 }
+
+// asking tells the two states between which a request goes to and fro while the server does not answer as it
+// should. What fails there fails in a row, until an answer is accepted.
+func asking(s State) bool { return s == Requesting || s == Pending }
 
 func (k *Keeper) publish() {
 	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}

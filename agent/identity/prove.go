@@ -69,7 +69,7 @@ func (k *Keeper) proving(ctx context.Context) move {
 	} else if v == unknown && k.opt.Clock.Now().After(k.prove) {
 		return k.deny("the server does not know the new certificate: " + a.reason)
 	}
-	return move{Proving, "the new certificate is not accepted yet: " + a.reason, max(k.pause(), a.after)}
+	return move{Proving, "the new certificate is not accepted yet: " + a.reason, k.pause() + a.after}
 }
 
 // commit makes the proven identity durable and puts it to use. Only then does anything old go.

@@ -71,7 +71,7 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 		}
 		a.reason += "; " + err.Error()
 	}
-	wait := max(k.pause(), a.after)
+	wait := k.pause() + a.after // all whom the server told the same come back apart
 	if k.moving && k.asker.announced && in == Requesting {
 		k.asker.refused, k.asker.why = k.opt.Clock.Now().Add(k.opt.Times.Refused), a.reason
 		k.remark = "the announced cluster does not let us ask: " + a.reason
