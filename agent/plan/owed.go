@@ -152,7 +152,7 @@ func frame(h hash.Hash, b []byte) {
 //
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
-// older state of what it makes.
+// older state of what it makes. A run that has not ended, or ended badly, is none.
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
@@ -160,7 +160,8 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	case !s.Active && u.Verb != Restart:
 		return Decision{Nothing, "not running: it reads its files when it starts"}
 	}
-	same := known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation && !s.Failed
+	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
+	same := whole && known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
 	switch {
 	case same && l.Inputs == in.Digest:
 		return Decision{Nothing, "has loaded what is on disk"}
@@ -169,7 +170,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 			return Decision{Adopt, "started after the files of its new rows last changed"}
 		}
 		return Decision{Act, "its files changed since it loaded them"}
-	case !s.Failed && startedAfter(s, in):
+	case whole && startedAfter(s, in):
 		return Decision{Adopt, "started after its files last changed"}
 	case known && l.Unknown:
 		return Decision{Act, "whether an earlier action reached it is unknown"}

@@ -24,6 +24,10 @@ func TestOwed(t *testing.T) {
 		s.Failed = true
 		return s
 	}
+	busy := func(s UnitState) UnitState {
+		s.Active, s.Busy = true, true
+		return s
+	}
 	loaded := func(b byte, invocation string) Loaded {
 		return Loaded{Inputs: Digest{b}, Boot: "boot1", Invocation: invocation}
 	}
@@ -65,6 +69,9 @@ func TestOwed(t *testing.T) {
 		"a oneshot that somebody ran before the change owes a run":            {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
 		"a oneshot whose run after the change failed owes another":            {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
 		"a oneshot adopted while it ran, which then failed, owes another":     {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
+		"a oneshot that still runs since the change is not adopted":           {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
+		"a dispatched oneshot that still runs is not adopted":                 {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
+		"a unit with a job that was started after the change is adopted":      {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Adopt},
 		"a oneshot owes a run in each boot":                                   {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
 		"a oneshot that runs through (exited) is as good as any":              {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
 		"a oneshot that was dispatched and not seen done owes a run":          {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},

@@ -203,6 +203,9 @@ type UnitState struct {
 	// Since is when this run left the inactive state (InactiveExitTimestamp), before it read any
 	// file.
 	Since time.Time
+	// SinceUptime is the same moment by a clock that nobody sets (InactiveExitTimestampMonotonic), zero if
+	// systemd does not say. It leaves out what the host slept before, so it is the uptime then or less.
+	SinceUptime time.Duration
 	// StartBurst is how often systemd starts the unit within StartInterval before it lets it fail:
 	// StartLimitBurst= of systemd.unit(5). Zero means that there is no limit.
 	StartBurst    int

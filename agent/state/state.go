@@ -243,7 +243,7 @@ func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error 
 	if err := s.Save(*st); err != nil {
 		return err
 	}
-	for name := range maps.Keys(have) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if !named[name] {
 			if err := s.dir.Remove(blobs + "/" + name); err != nil {
 				return fmt.Errorf("removing an old blob: %v", err)
