@@ -133,7 +133,8 @@ type File struct {
 	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
 	// the writer out. The file can be seen and not changed.
 	Closed bool `json:"closed,omitempty"`
-	// Reason explains Irregular and Unreadable.
+	// Reason is why nothing may be written there: it explains Irregular and Unreadable, and an absent file that
+	// is not ours to make.
 	Reason string `json:"reason,omitempty"`
 	// Data holds the bytes if, and only if, they were asked for: see Query.Known.
 	Data []byte `json:"data,omitempty"`
