@@ -142,7 +142,7 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
 	doubts := make(map[Key]string)
 	for _, e := range planned {
-		if o[e.Key].Digest != e.Digest {
+		if o[e.Key].Digest != e.OnDisk() {
 			doubts[e.Key] = "it is not yet as it shall be"
 		}
 	}

@@ -163,6 +163,14 @@ func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsLeftAsItIsIsNotInDoubt(t *testing.T) {
+	remembered := kubelet("a")
+	remembered.AsIs = kubelet("b", "a").Digest
+	if doubts := Doubts(nil, []Entry{remembered}, disk(kubelet("b", "a")), nil); len(doubts) != 0 {
+		t.Errorf("in doubt: %v", doubts)
+	}
+}
+
 func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 	both := Policy{Rows: slices.Clone(policy.Rows)}
 	for i := range both.Rows {

@@ -257,12 +257,12 @@ func (c *computation) entry(e Entry) {
 		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
 	}
 	if len(w.Added) == 0 && !c.in.Desired.Verified && disk.Whole && len(e.Certs) > 0 {
-		e.Digest = f.Digest // what is merely remembered adds, and there is nothing to add
+		e.AsIs = f.Digest // what is merely remembered adds, and there is nothing to add
 	}
 	switch {
 	case f.Kind == Absent:
 		w.Cause = Missing
-	case f.Digest != e.Digest:
+	case f.Digest != e.OnDisk():
 		w.Cause = Different
 	case !row.accepts(f):
 		w.Cause = WrongMode

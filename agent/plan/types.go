@@ -87,7 +87,10 @@ type Entry struct {
 	// no encoding shows them.
 	Data   []byte `json:"-"`
 	Digest Digest
-	Certs  []pki.Cert
+	// AsIs is the digest of a file that holds all of this, and more or in another order, and is left as it
+	// is; zero if the file shall be Data.
+	AsIs  Digest
+	Certs []pki.Cert
 	// Warnings say what is questionable about Data.
 	Warnings []string
 	// Carried is set if the object does not ask for this now: see Desired.Carry.
