@@ -101,13 +101,22 @@ func (w *world) atRest() {
 		}
 		now := verdict{w.disk.changes, m.others, u.loaded}
 		if m.right[u.name] == now {
-			u.excuse = ""
+			m.settle(u)
 			continue
 		}
 		if u.active || u.verb == plan.Restart {
 			m.hasLoaded(w, u, s.Reason)
 		}
-		m.right[u.name], u.excuse = now, ""
+		m.right[u.name] = now
+		m.settle(u)
+	}
+}
+
+// settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
+// loaded may be less than what is asked for.
+func (m *model) settle(u *unit) {
+	if m.read {
+		u.excuse = ""
 	}
 }
 
@@ -119,7 +128,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		}
 		f := w.disk.files[p]
 		_, asked := m.object.asked.files[p]
-		if !asked && (f == nil || !f.ours) {
+		if !asked && (f == nil || !f.ours || !m.read && m.owner[p].List()) {
 			continue
 		}
 		var has *file
@@ -154,7 +163,7 @@ func (m *model) known(w *world) (all []string) {
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
 func (m *model) prompt(w *world, before asked) {
-	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble {
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside {
 		return
 	}
 	for _, p := range m.known(w) {

@@ -17,8 +17,8 @@ func (w *world) converge() {
 	w.repair()
 	w.start()
 	if r.IntN(4) == 0 {
-		w.say("the API server is away for an hour")
-		w.pass(time.Hour)
+		w.say("the API server is away for 80 minutes")
+		w.pass(80 * time.Minute)
 		w.settled("while the API server is away")
 	}
 	w.calm(r.IntN(2) == 0)

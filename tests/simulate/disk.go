@@ -249,5 +249,10 @@ func matches(row plan.Row, p string) bool {
 		return row.File == p
 	}
 	_, after, _ = strings.Cut(after, "}")
-	return len(p) > len(before)+len(after) && strings.HasPrefix(p, before) && strings.HasSuffix(p, after)
+	name, ok := strings.CutPrefix(p, before)
+	if name, ok = strings.CutSuffix(name, after); !ok {
+		return false
+	}
+	q, err := row.Path(name)
+	return err == nil && q == p
 }

@@ -26,7 +26,8 @@ type model struct {
 	now          nowWord
 	// returns are asked for again, as of the next status.
 	returns bool
-	ever    map[string]bool // paths that were asked for once
+	ever    map[string]bool       // paths that were asked for once
+	owner   map[string]plan.RowID // of each path: the row that asked for it last
 
 	gone    map[string]map[int]string // trust that went for good, and why
 	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
@@ -66,6 +67,7 @@ type asked struct {
 type want struct {
 	holds  []int
 	digest plan.Digest
+	row    plan.RowID
 }
 
 // nowWord is an operator's confirmation of removals.
@@ -79,7 +81,7 @@ func newModel() model {
 	empty := func() view {
 		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
 	}
-	return model{object: empty(), word: empty(), ever: make(map[string]bool), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+	return model{object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
 		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool)}
 }
 
@@ -90,12 +92,16 @@ func (m *model) begin(*world) {
 	clear(m.proofs)
 	clear(m.asking)
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
+	m.heard, m.now = state.Word{}, nowWord{}
 }
 
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
 
 // end is the end of a life: what was under way then may have to be done again.
 func (m *model) end(w *world) {
+	if w.faults.dead && (w.setting.Hold == 0 || w.setting.Beside) {
+		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
+	}
 	for _, u := range w.systemd.units {
 		j := w.systemd.busy(u.name)
 		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now.said {
@@ -145,6 +151,7 @@ func (m *model) hears(w *world, word state.Word, err error) {
 		return
 	}
 	m.now = nowWord{}
+	clear(m.gone)
 	if a := word.Applied; a != nil && a.Now {
 		m.now = nowWord{open: true, said: true, at: w.clock.lived}
 	}
@@ -156,11 +163,11 @@ func (m *model) hears(w *world, word state.Word, err error) {
 func (m *model) weigh(w *world) {
 	m.object.asked = w.askedBy(m.desired)
 	m.word.asked = w.over(m.object.asked, m.heard.Applied)
-	for p := range m.object.asked.files {
-		m.ever[p] = true
-	}
-	for p := range m.word.asked.files {
-		m.ever[p] = true
+	for _, a := range []asked{m.object.asked, m.word.asked} {
+		for p, x := range a.files {
+			m.ever[p] = true
+			m.owner[p] = x.row
+		}
 	}
 	m.object.drop(w)
 	m.word.drop(w)
@@ -175,7 +182,7 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	a := asked{files: make(map[string]want, len(d.Entries))}
 	for _, e := range d.Entries {
 		if _, p, err := w.path(e.Key); err == nil {
-			x := want{digest: e.Digest}
+			x := want{digest: e.Digest, row: e.Row}
 			for _, c := range e.Certs {
 				x.holds = append(x.holds, indexOf(c.Fingerprint))
 			}
@@ -190,7 +197,8 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	}
 	a.dropped = func(p string) bool {
 		_, asked := a.files[p]
-		return !asked && !refused[p] && slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.Many() && d.Listed[r.ID] && matches(r, p) })
+		row, ok := w.policy.Row(w.model.owner[p])
+		return ok && !asked && !refused[p] && row.Many() && d.Listed[row.ID] && matches(row, p)
 	}
 	return a
 }
@@ -214,7 +222,7 @@ func (w *world) over(base asked, applied *state.Applied) asked {
 	for _, f := range applied.Files {
 		if row, p, err := w.path(f.Key); err == nil {
 			if e, err := row.Entry(f.Name, f.Data, time.Time{}); err == nil {
-				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest}
+				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, row: f.Row}
 			}
 		}
 	}

@@ -95,14 +95,14 @@ func (m *model) paused(w *world) string {
 
 // mayGo tells whether trust may be taken out of a file that stays, and why or why not.
 func (m *model) mayGo(w *world, row plan.Row, p string, i int) (why string, ok bool) {
+	if row.Many() && !row.ID.List() {
+		return "one certificate a file", true // what stands there is not its own
+	}
 	if why := m.paused(w); why != "" {
 		return why, false
 	}
 	if !m.read && m.heard.Applied == nil && !row.ID.FromConfigMap() {
 		return "the object was not read in this life", false
-	}
-	if row.Many() && !row.ID.List() {
-		return "one certificate a file", true // what stands there is not its own
 	}
 	why, ok = m.object.mayGo(w, p, i, m)
 	if !ok && m.heard.Applied != nil {
@@ -202,7 +202,7 @@ func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
 
 // mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
 func (m *model) mass(w *world, claims map[string][]plan.Digest) {
-	if m.commit == w.counts.Commits || w.setting.Hold == 0 || m.now.said {
+	if m.commit == w.counts.Commits || w.setting.Hold == 0 || m.now.said || m.reconfigured {
 		return
 	}
 	m.commit = w.counts.Commits

@@ -22,19 +22,21 @@ var (
 	duration = flag.Duration("duration", 0, "walk for this long instead of a number of walks")
 	show     = flag.Int("show", 3, "how many violations are told")
 	excuse   = flag.String("excuse", "", "kinds of violations to ignore, separated by commas")
+	all      = flag.Bool("all", false, "do not ignore defects that are known")
+	without  = flag.String("without", "", "steps to leave out, separated by commas")
 	one      = flag.String("walk", "", "tell this walk, as a violation printed it, and nothing else")
 )
 
-// walker runs walks in a bubble. One bubble serves many walks: each leaves no goroutine behind.
-type walker struct{}
+// run walks within a bubble.
+func run(w Walk, tell bool) Outcome { return w.Run(synctest.Wait, tell, ignored) }
 
-func (walker) run(w Walk) *Violation { return w.Run(synctest.Wait, false).Violation }
+// ignored are the violations that nobody wants to hear of now.
+func ignored(v Violation) bool {
+	return !*all && isKnown(v) || *excuse != "" && slices.Contains(strings.Split(*excuse, ","), v.Kind)
+}
 
 // TestWalks runs fresh walks. All that is checked is in the walks.
 func TestWalks(t *testing.T) {
-	for kind := range strings.SplitSeq(*excuse, ",") {
-		Excused[kind] = true
-	}
 	if *one != "" {
 		tell(t, *one)
 		return
@@ -61,8 +63,9 @@ func TestWalks(t *testing.T) {
 				t.Parallel()
 				for s, ok := more(); ok; s, ok = more() {
 					w := Draw(s, *length)
+					w.Steps = slices.DeleteFunc(w.Steps, func(s Step) bool { return slices.Contains(strings.Split(*without, ","), s.Name) })
 					out := Outcome{}
-					synctest.Test(t, func(*testing.T) { out = w.Run(synctest.Wait, false) })
+					synctest.Test(t, func(*testing.T) { out = run(w, false) })
 					mu.Lock()
 					total.Add(out.Counts)
 					tellThis := false
@@ -90,8 +93,8 @@ func TestWalks(t *testing.T) {
 // minimal is the shortest walk that goes wrong in the same way, and its story.
 func minimal(t *testing.T, w Walk, v Violation) (story string) {
 	synctest.Test(t, func(*testing.T) {
-		w = Shrink(w, v, walker{}.run)
-		out := w.Run(synctest.Wait, true)
+		w = Shrink(w, v, func(w Walk) *Violation { return run(w, false).Violation })
+		out := run(w, true)
 		story = fmt.Sprintf("shrunk to %d steps; tell it again with -walk '%s'\n", len(w.Steps), w)
 		for _, line := range out.Told {
 			story += line + "\n"
@@ -106,7 +109,7 @@ func tell(t *testing.T, line string) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(*testing.T) {
-		out := w.Run(synctest.Wait, true)
+		out := run(w, true)
 		for _, line := range out.Told {
 			fmt.Println(line)
 		}
@@ -122,7 +125,7 @@ func TestAWalkIsTheSameEachTime(t *testing.T) {
 		w := Draw(seed+1000, 60)
 		var stories [2][]string
 		for i := range stories {
-			synctest.Test(t, func(*testing.T) { stories[i] = w.Run(synctest.Wait, true).Told })
+			synctest.Test(t, func(*testing.T) { stories[i] = run(w, true).Told })
 		}
 		if !slices.Equal(stories[0], stories[1]) {
 			for i, line := range stories[0] {

@@ -85,10 +85,10 @@ type Outcome struct {
 }
 
 // Run walks. quiet has to return when all goroutines that the walk began are blocked: synctest.Wait, in a
-// bubble. tell asks for the story.
-func (w Walk) Run(quiet func(), tell bool) Outcome {
+// bubble. tell asks for the story. Violations that ignore accepts do not end the walk; it may be nil.
+func (w Walk) Run(quiet func(), tell bool, ignore func(Violation) bool) Outcome {
 	x := newWorld(w.Seed, w.Setting, quiet)
-	x.telling = tell
+	x.telling, x.ignore = tell, ignore
 	x.say("%s", w.Setting)
 	x.start()
 	for _, s := range w.Steps {

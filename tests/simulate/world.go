@@ -35,6 +35,7 @@ type world struct {
 	told      []string // nil unless the walk is to be told
 	telling   bool
 	violation *Violation
+	ignore    func(Violation) bool
 }
 
 // Violation is a promise that was not kept.
@@ -45,9 +46,6 @@ type Violation struct {
 
 // String is both on one line.
 func (v Violation) String() string { return v.Kind + ": " + v.Text }
-
-// Excused are kinds of violations that are not looked for.
-var Excused = map[string]bool{}
 
 // Counts say how much a walk did, so that a simulator that does nothing is noticed.
 type Counts struct {
@@ -86,9 +84,10 @@ func (w *world) say(format string, args ...any) {
 
 // violate ends the walk. The first violation counts: what follows may be its consequence.
 func (w *world) violate(kind, format string, args ...any) {
-	if w.violation == nil && !Excused[kind] {
-		w.violation = &Violation{Kind: kind, Text: fmt.Sprintf(format, args...)}
-		w.say("VIOLATION %s", w.violation)
+	v := Violation{Kind: kind, Text: fmt.Sprintf(format, args...)}
+	if w.violation == nil && (w.ignore == nil || !w.ignore(v)) {
+		w.violation = &v
+		w.say("VIOLATION %s", v)
 	}
 }
 
