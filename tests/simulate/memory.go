@@ -79,6 +79,15 @@ func (m *memory) List(sub string) (names []string, err error) {
 // byHand is the same directory for the operator's commands, which are other processes.
 type byHand struct{ *memory }
 
+// ReadFile implements state.Dir.
+func (m byHand) ReadFile(name string) ([]byte, error) {
+	b, ok := m.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return b, nil
+}
+
 // WriteFile implements state.Dir.
 func (m byHand) WriteFile(name string, data []byte) error {
 	m.files[name] = bytes.Clone(data)

@@ -161,6 +161,8 @@ func (m *model) hears(w *world, word state.Word, err error) {
 
 // weigh finds what is asked for now, and notes since when things are not.
 func (m *model) weigh(w *world) {
+	before := m.object.asked.files
+	defer m.meets(w, before)
 	m.object.asked = w.askedBy(m.desired)
 	m.word.asked = w.over(m.object.asked, m.heard.Applied)
 	for _, a := range []asked{m.object.asked, m.word.asked} {
@@ -171,6 +173,21 @@ func (m *model) weigh(w *world) {
 	}
 	m.object.drop(w)
 	m.word.drop(w)
+}
+
+// meets excuses an action for a file that was there before anybody asked for it, and that the agent so did not
+// look at: whether a unit has read it nobody can tell.
+func (m *model) meets(w *world, before map[string]want) {
+	for p := range m.object.asked.files {
+		if _, was := before[p]; was || w.disk.files[p] == nil || len(w.claims()[p]) > 0 {
+			continue
+		}
+		for _, name := range unitNames {
+			if m.concerns(w, name, p) {
+				m.excuse(w.systemd.units[name], "a file that was there is asked for")
+			}
+		}
+	}
 }
 
 // askedBy reads off what the projected object asks for. That the projection is right is for the tests of package

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 // writing judges a new version of a file: what goes with it, and what comes.
@@ -105,7 +106,7 @@ func (m *model) mayGo(w *world, row plan.Row, p string, i int) (why string, ok b
 		return "the object was not read in this life", false
 	}
 	why, ok = m.object.mayGo(w, p, i, m)
-	if !ok && m.heard.Applied != nil {
+	if !ok {
 		_, ok = m.word.mayGo(w, p, i, m)
 	}
 	return why, ok
@@ -164,7 +165,7 @@ func (m *model) removing(w *world, k plan.Key, p string, f *file) {
 		w.violate("trust lost", "%s goes, and %s", p, why)
 	}
 	why, ok := m.object.mayRemove(w, p, m)
-	if !ok && m.heard.Applied != nil {
+	if !ok {
 		_, ok = m.word.mayRemove(w, p, m)
 	}
 	unfit := m.allUnfit(w, f)
@@ -221,7 +222,7 @@ func (m *model) mass(w *world, claims map[string][]plan.Digest) {
 
 // claims are those that are durable, by path.
 func (w *world) claims() map[string][]plan.Digest {
-	st, _, err := w.memory.store.Peek()
+	st, _, err := state.Open(byHand{&w.memory}).Peek()
 	if err != nil {
 		return nil
 	}
