@@ -118,9 +118,11 @@ func (l *loop) recall() {
 		s := l.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
 		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", count(m.Tries, "time"))
-		if s.due = m.Tried.Add(l.jitter(backoff(l.Times, m.Tries-1))); m.Tries >= maxFailures {
-			s.state, s.opened, s.due = "breaker open", m.Tried, m.Tried.Add(l.jitter(l.Times.Breaker))
+		pause := backoff(l.Times, m.Tries-1)
+		if m.Tries >= maxFailures {
+			s.state, s.opened, pause = "breaker open", m.Tried, l.Times.Breaker
 		}
+		s.due = now.Add(l.jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not
 	}
 }
 

@@ -103,6 +103,9 @@ func (l *loop) account(err error) {
 		l.resync = now.Add(l.jitter(l.Times.Resync))
 	}
 	if err == nil {
+		err = l.overlooked()
+	}
+	if err == nil {
 		l.failures, l.retries, l.retry, l.trouble = 0, 0, time.Time{}, ""
 		l.finish()
 		return
