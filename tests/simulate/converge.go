@@ -121,7 +121,7 @@ func (w *world) holdsWhatIsAsked() {
 			w.violate("stays", "in the end %s shall hold %s, and is %s, and nothing says why", p, letters(x.holds), f)
 		}
 		if !asked && f.ours && m.object.asked.dropped(p) && w.claims()[p] != nil && !m.reconfigured {
-			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there", p)
+			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v", p, s.Kept, s.Refused, s.Held)
 		}
 	}
 }
@@ -129,7 +129,10 @@ func (w *world) holdsWhatIsAsked() {
 // explained tells whether the status names a file among what is held, kept or refused.
 func (w *world) explained(p string) bool {
 	s := w.agent.status
-	is := func(k plan.Key) bool { _, q, err := w.path(k); return err == nil && q == p }
+	is := func(k plan.Key) bool {
+		row, q, err := w.path(k)
+		return q == p || err != nil && row.Many() && matches(row, p) // a list with a name that cannot be used
+	}
 	return slices.ContainsFunc(slices.Concat(s.Kept, s.Refused), func(r plan.Refusal) bool { return is(r.Key) }) ||
 		slices.ContainsFunc(s.Held, func(h report.Held) bool { return is(h.Key) })
 }

@@ -31,7 +31,9 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 			if m.gone[p] == nil {
 				m.gone[p] = make(map[int]string)
 			}
-			m.gone[p][i] = why
+			if m.gone[p][i] = why; why == "" {
+				delete(m.gone[p], i)
+			}
 		}
 		if row.ID == w.policy.Trust.Source && !w.setting.Beside {
 			m.proven(w, p, old, f)
@@ -107,7 +109,9 @@ func (m *model) mayGo(w *world, row plan.Row, p string, i int) (why string, ok b
 	}
 	why, ok = m.object.mayGo(w, p, i, m)
 	if !ok {
-		_, ok = m.word.mayGo(w, p, i, m)
+		if _, ok = m.word.mayGo(w, p, i, m); ok {
+			why = "" // it may come back when the operator's word is not in force any more
+		}
 	}
 	return why, ok
 }
@@ -227,8 +231,8 @@ func (w *world) claims() map[string][]plan.Digest {
 		return nil
 	}
 	all := make(map[string][]plan.Digest, len(st.Owned))
-	for _, c := range st.Owned {
-		all[c.Path] = append(all[c.Path], c.Digests...)
+	for p, c := range st.Owned {
+		all[p] = c.Digests
 	}
 	return all
 }

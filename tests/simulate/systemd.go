@@ -51,7 +51,7 @@ type unit struct {
 	active, failed   bool
 	boot, invocation string
 	since            time.Time
-	started          time.Duration // in the clock's lived
+	started, mono    time.Duration // in the clock's lived and mono
 	loaded           *reading      // nil: it has read nothing in this run
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
@@ -102,8 +102,8 @@ func newSystemd(w *world) systemd {
 // begins is the start of a run.
 func (s *systemd) begins(u *unit) {
 	s.runs++
-	u.active, u.failed, u.boot, u.invocation, u.since, u.started = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs), s.clock.wall().Truncate(time.Microsecond), s.clock.lived
-	u.loaded = nil
+	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs), s.clock.wall().Truncate(time.Microsecond)
+	u.started, u.mono, u.loaded = s.clock.lived, s.clock.mono, nil
 }
 
 // look is what whoever reads now gets.
@@ -130,7 +130,7 @@ func (s *systemd) busy(name string) *job {
 
 func (s *systemd) state(u *unit) plan.UnitState {
 	return plan.UnitState{Exists: true, Active: u.active, Failed: u.failed, Busy: s.busy(u.name) != nil, Boot: s.clock.boot(), Invocation: u.invocation,
-		Since: u.since, StartBurst: 5, StartInterval: 10 * time.Second}
+		Since: u.since, SinceUptime: u.mono, StartBurst: 5, StartInterval: 10 * time.Second}
 }
 
 // State implements agent.Units.
@@ -322,7 +322,7 @@ func (s *systemd) touched(p string) {
 func (s *systemd) reboots() {
 	s.jobs = nil
 	for _, u := range s.units {
-		u.active, u.failed, u.boot, u.invocation, u.since, u.loaded, u.tries = false, false, "", "", time.Time{}, nil, nil
+		u.active, u.failed, u.boot, u.invocation, u.since, u.mono, u.loaded, u.tries = false, false, "", "", time.Time{}, 0, nil, nil
 	}
 }
 

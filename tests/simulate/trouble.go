@@ -40,7 +40,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 	case n == 5 && u.verb == plan.Restart:
 		w.say("systemd forgets %s", u.name)
-		u.invocation, u.since = "", time.Time{}
+		u.invocation, u.since, u.mono = "", time.Time{}, 0
 		w.model.excuse(u, "systemd forgot it")
 	}
 	if r.IntN(2) == 0 {
