@@ -96,9 +96,6 @@ func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 			return err
 		}
 	}
-	if failed != nil && unseen == nil {
-		l.settleCertain(ctx)
-	}
 	return cmp.Or(failed, unseen)
 }
 
@@ -166,9 +163,9 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
 	if err != nil {
-		return err
+		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)
 	l.observed = o

@@ -34,11 +34,11 @@ type job struct {
 
 // dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
 // systemd: killed at any point from here on, the agent finds the action owed again, and is no more eager
-// than if it had lived. The job is waited for until it ends, so that a slow one is never asked for twice.
+// than if it had lived. Where nothing can be written, what was remembered before has to do, since the action is
+// owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
+// ends, so that a slow one is never asked for twice.
 func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, affected []string, why string) error {
-	if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Unknown: true, Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}); err != nil {
-		return err
-	}
+	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Unknown: true, Tries: s.failures + 1, Tried: l.Clock.Now().UTC()})
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.reason, s.running, s.overdue = "running", why, true, l.Clock.Now().Add(l.Times.Job)
@@ -46,7 +46,7 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 		after, err := l.Units.Act(ctx, u)
 		l.jobs <- job{unit: u, affected: affected, inputs: in, after: after, err: err}
 	}()
-	return nil
+	return err
 }
 
 // watchJob reports, once, a job that takes longer than it should.
@@ -59,17 +59,16 @@ func (l *loop) watchJob(u plan.Unit, s *unit) {
 	l.Trail.Record(action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
 
-// ended pays the action, or keeps it owed.
+// ended pays the action, or keeps it owed. What cannot be remembered is known all the same, and the next pass
+// tries again.
 func (l *loop) ended(j job) {
 	s := l.unit(j.unit.Name)
 	s.running, s.due = false, time.Time{}
-	if j.err == nil {
-		j.err = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs.Digest, Rows: j.inputs.Digests(), Boot: j.after.Boot, Invocation: j.after.Invocation})
-	}
 	if j.err != nil {
 		l.unpaid(j, s)
 		return
 	}
+	_ = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs.Digest, Rows: j.inputs.Digests(), Boot: j.after.Boot, Invocation: j.after.Invocation})
 	l.actions.Paid++
 	*s = unit{state: "loaded", paid: l.Clock.Now()}
 	l.Trail.Record(action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
@@ -160,15 +159,9 @@ func action(kind audit.Kind, u plan.Unit, affected []string, message string) aud
 		With(audit.Unit, u.Name).With(audit.Verb, string(u.Verb)).With(audit.AlsoAffects, strings.Join(affected, "\n"))
 }
 
-// remember makes what a unit has loaded durable.
+// remember makes what a unit has loaded durable. If that fails it is remembered for as long as the agent
+// lives, and saved with whatever is saved next.
 func (l *loop) remember(name string, loaded plan.Loaded) error {
-	before, had := l.memory.Units[name]
 	l.memory.Units[name] = loaded
-	if err := l.Store.Save(l.memory); err != nil {
-		if delete(l.memory.Units, name); had {
-			l.memory.Units[name] = before
-		}
-		return err
-	}
-	return nil
+	return l.Store.Save(l.memory)
 }

@@ -21,7 +21,7 @@ func (l *loop) express(ctx context.Context) error {
 	if !ok || l.failures > 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, d, plan.Memory{}, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.EntryQueries(d.Entries, l.Policy, l.known.at))
 	if err != nil {
 		return err
 	}

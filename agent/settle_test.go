@@ -3,6 +3,8 @@
 package agent_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,4 +258,236 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	h.clock.AwaitAsked(h.asked)
 	h.step(-time.Hour)
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+}
+
+func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart, plan.Restart} {
+		for _, kind := range []plan.FileKind{plan.Unreadable, plan.Irregular} {
+			h := newHost(t)
+			h.policy.Units[0].Verb = verb
+			root := h.rootRow()
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA), root)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.elapse(time.Hour)
+			did := h.systemd.Done()
+
+			h.disk.Obstruct(kubeletCA, kind)
+			h.turn()
+			want := "waits for " + kubeletCA + ": it is " + string(kind)
+			if u := h.unit("reader.service"); u.State != "unknown" || u.Reason != want {
+				t.Errorf("%s, %s: the unit is %+v, want %q", verb, kind, u, want)
+			}
+			h.elapse(time.Hour)
+			h.disk.Obstruct(kubeletCA, plan.Absent)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.elapse(time.Hour)
+			h.wantJobs(did...) // not a byte has changed
+
+			h.disk.Obstruct(kubeletCA, kind)
+			root.Data, root.Digest, root.Certs = kubelet(caA).Data, kubelet(caA).Digest, kubelet(caA).Certs
+			h.publish(kubelet(caA), root)
+			h.elapse(time.Hour)
+			h.wantJobs(did...) // although another of its files has changed
+			h.disk.Obstruct(kubeletCA, plan.Absent)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.wantJobs(append(did, string(verb)+" reader.service")...)
+			h.kill()
+		}
+	}
+}
+
+func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		var loaded []string
+		h.systemd.Load = func(string) { data, _ := h.disk.Read(kubeletCA); loaded = append(loaded, data) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Hour)
+		loaded = nil
+		for range 20 { // somebody rewrites the file again and again
+			h.disk.Put(kubeletCA, "scribble")
+			h.turn()
+			for range 10 {
+				h.elapse(3 * time.Second)
+			}
+		}
+		h.elapse(time.Hour)
+		h.wantFile(kubeletCA, caA)
+		if slices.Contains(loaded, "scribble") || verb == plan.TryRestart && len(loaded) > 0 {
+			t.Errorf("%s: loaded %.20q", verb, loaded)
+		}
+		h.kill()
+	}
+}
+
+func TestAUnitThatReadsWhatCannotBeWrittenSaysSo(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == kubeletCA {
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), root)
+	h.elapse(time.Minute)
+	if u := h.unit("reader.service"); u.State != "unknown" || !strings.HasPrefix(u.Reason, "waits for "+kubeletCA) {
+		t.Errorf("the unit is %+v", u)
+	}
+	h.wantFile(rootCA, caB)
+	h.wantJobs()
+}
+
+func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Minute)
+
+		h.dir.Fail = func(op, _ string) error {
+			if op == "write" {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}
+		if h.publish(kubelet(caB)); h.unit("reader.service").State == "loaded" {
+			t.Errorf("%s: it has not loaded what is on disk, and is %+v", verb, h.unit("reader.service"))
+		}
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if has != caB || h.last.Trouble == "" {
+			t.Errorf("%s: has loaded the new file: %v; trouble %q", verb, has == caB, h.last.Trouble)
+		}
+		h.elapse(time.Hour)
+		h.elapse(time.Hour)
+		h.dir.Fail = noFailure
+		h.elapse(time.Hour)
+		if h.last.Trouble != "" {
+			t.Errorf("%s: trouble %q", verb, h.last.Trouble)
+		}
+		h.crash()
+		h.start()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service") // once each, and that is remembered
+		h.kill()
+	}
+}
+
+func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			return errDead
+		}
+		return nil
+	}
+	full := func(op, _ string) error {
+		if op == "write" {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}
+	h.dir.Fail = full
+	h.publish(kubelet(caB))
+	h.elapse(3 * time.Second)
+	h.crash()
+	h.systemd.Fail, h.dir.Fail = noFailure, full
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caB))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if has != caB {
+		t.Error("the unit has not loaded what is on disk")
+	}
+}
+
+func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "observe" {
+			return errDead
+		}
+		return nil
+	}
+	if h.turn(); h.unit("reader.service").State != "unknown" {
+		t.Errorf("the unit is %+v", h.unit("reader.service"))
+	}
+	h.disk.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.wantJobs("reload reader.service")
+}
+
+func TestTheFirstFileOfARowIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" { // done, and nobody lived to see it
+			h.dir.Fail = func(string, string) error { return errDead }
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), root)
+	h.crash()
+	h.disk.Fail = noFailure
+	h.start() // without an API server
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.wantFile(rootCA, caB)
+	if has != caB {
+		t.Error("the unit has not loaded what is on disk")
+	}
+}
+
+func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.apply("1", root)
+	h.forget()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.disk.Put(rootCA, caA)
+	h.turn()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if has != caA {
+		t.Error("the unit has not loaded what is on disk")
+	}
 }

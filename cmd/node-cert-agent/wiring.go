@@ -25,6 +25,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -278,9 +279,9 @@ func (w *wiring) node(s config.Settings) string {
 }
 
 // validate is how the writer judges bytes, whatever the agent says of them.
-func validate(r plan.Row, data []byte) error {
-	_, err := r.Entry("", data, time.Time{})
-	return err
+func validate(r plan.Row, data []byte) ([]pki.Cert, error) {
+	e, err := r.Entry("", data, time.Time{})
+	return e.Certs, err
 }
 
 // rememberer validates kept bytes again, with the row as it is configured now.
