@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,8 +20,10 @@ type unit struct {
 	again  time.Time // when an owed action is looked at again although nothing happens; zero: never
 	paid   time.Time
 
-	running bool
-	overdue time.Time // when a running job will have taken too long
+	running   bool
+	overdue   time.Time // when a running job will have taken too long
+	disturbed bool      // its files were written since it was dispatched
+	done      *job      // the last, as long as it is not known what the unit has loaded by it
 
 	failures int         // in a row, with the same inputs
 	failed   plan.Digest // those inputs
@@ -71,6 +74,7 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		return nil
 	}
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
+	err = l.confirm(u.Name, s, in)
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
 	switch d.Action {
@@ -79,9 +83,9 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		return nil
 	case plan.Act:
 		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
-			return nil
+			return err
 		}
-		return l.dispatch(ctx, u, s, in, affected, d.Why)
+		return cmp.Or(l.dispatch(ctx, u, s, in, affected, d.Why), err)
 	case plan.Adopt:
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))

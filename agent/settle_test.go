@@ -11,6 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
 // wantRest lets d pass and fails if the loop then turns without waiting for anything.
@@ -490,4 +491,167 @@ func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testin
 	if has != caA {
 		t.Error("the unit has not loaded what is on disk")
 	}
+}
+
+// reading starts a unit with the verb, which notes what it reads, and a job of it that runs until the returned
+// function is called.
+func (h *host) reading(verb plan.Verb, early bool) (has *string, end func()) {
+	h.t.Helper()
+	h.policy.Units[0].Verb = verb
+	has = new(string)
+	h.systemd.Load = func(string) { *has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	begun, ends := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-ends }, early
+	h.publish(kubelet(caB))
+	h.lapse(3 * time.Second)
+	<-begun
+	return has, func() {
+		h.systemd.Hold = func(string) {}
+		close(ends)
+		h.pass()
+	}
+}
+
+func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.T) {
+	c := string(testpki.NewCA("c"))
+	for sentence, during := range map[string]func(h *host, end func()){
+		"the object goes there and back": func(h *host, end func()) {
+			h.publish(kubelet(c))
+			h.clock.Move(time.Second)
+			h.publish(kubelet(caB))
+			end()
+		},
+		"the object goes there, and back as the job ends": func(h *host, end func()) {
+			h.publish(kubelet(c))
+			end()
+			h.publish(kubelet(caB))
+		},
+		"somebody scribbles, which is repaired": func(h *host, end func()) {
+			h.disk.Put(kubeletCA, "scribble")
+			h.turn()
+			end()
+		},
+		"somebody scribbles, which the end of the job brings to light": func(h *host, end func()) {
+			h.disk.Put(kubeletCA, "scribble")
+			end()
+		},
+		"somebody scribbles, and takes it back": func(h *host, end func()) {
+			h.clock.Move(time.Second)
+			h.disk.Put(kubeletCA, "scribble")
+			h.clock.Move(time.Second)
+			h.disk.Put(kubeletCA, caB)
+			end()
+		},
+	} {
+		for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+			for _, early := range []bool{false, true} {
+				h := newHost(t)
+				has, end := h.reading(verb, early)
+				if strings.HasPrefix(sentence, "somebody") && !early {
+					scribbled := h.systemd.Load
+					h.systemd.Load = func(unit string) { // reads in the middle of it
+						h.systemd.Load = scribbled
+						*has = "scribble"
+					}
+				}
+				during(h, end)
+				h.until("reader.service", "loaded", time.Second, 20*time.Second)
+				if h.wantFile(kubeletCA, caB); *has != caB {
+					t.Errorf("%s, %s, early %v: the unit is called loaded and has %.20q", sentence, verb, early, *has)
+				}
+				jobs := len(h.systemd.Done())
+				h.elapse(time.Hour)
+				h.elapse(time.Hour)
+				if n := len(h.systemd.Done()); n != jobs {
+					t.Errorf("%s, %s, early %v: %d actions more", sentence, verb, early, n-jobs)
+				}
+				h.kill()
+			}
+		}
+	}
+}
+
+func TestAJobDuringWhichNothingChangedIsEnough(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		_, end := h.reading(verb, false)
+		end()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service")
+		h.crash()
+		h.start()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service")
+		h.kill()
+	}
+}
+
+func TestAUnitThatSomebodyReloadedBeforeARepairIsReloadedAfterIt(t *testing.T) {
+	for _, running := range []bool{true, false} {
+		h := newHost(t)
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Minute)
+		if !running {
+			h.kill()
+		}
+		h.disk.Put(kubeletCA, "scribble")
+		has = "scribble" // systemctl reload leaves no trace
+		if running {
+			h.turn()
+		} else {
+			h.start()
+		}
+		h.wantFile(kubeletCA, caA)
+		h.crash() // the repair is done, and that is all
+		h.start()
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if has != caA {
+			t.Errorf("running %v: the unit is called loaded and has %.20q", running, has)
+		}
+		h.elapse(time.Hour)
+		h.wantJobs("reload reader.service", "reload reader.service")
+		h.kill()
+	}
+}
+
+func TestARepairCausesNoRestart(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Put(kubeletCA, "scribble")
+	h.turn()
+	h.wantFile(kubeletCA, caA)
+	h.elapse(time.Hour)
+	h.wantJobs("try-restart reader.service")
+}
+
+func TestFromAToBAndBackWithinOneRestOwesNothing(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.spin(func() { h.tell(kubelet(caB), registry("r", caA)) })
+	h.wantFile(kubeletCA, caB)
+	h.spin(func() { h.tell(kubelet(caA), registry("r", caA)) })
+	h.wantFile(kubeletCA, caA)
+	h.wait(time.Second)
+	h.elapse(time.Hour)
+	h.wantJobs("reload reader.service")
 }

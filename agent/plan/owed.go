@@ -63,6 +63,20 @@ func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
 	return more, loaded != nil
 }
 
+// Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
+// has read this. It does not see a file that came and went, as long as another of its row is newer.
+func (in Inputs) Untouched(before Inputs) bool {
+	return in.Digest == before.Digest && maps.EqualFunc(in.Rows, before.Rows, func(a, b RowInputs) bool {
+		return a.Digest == b.Digest && a.Changed.Equal(b.Changed)
+	})
+}
+
+// Returns tells whether a change of the files from before to after brings back what the unit has loaded. Somebody
+// may have reloaded it with what stood there before, of which systemd keeps no trace.
+func (l Loaded) Returns(before, after Inputs) bool {
+	return !l.Unknown && l.Inputs == after.Digest && l.Inputs != before.Digest
+}
+
 // Decision is what Owed says about one unit.
 type Decision struct {
 	Action Action
@@ -128,7 +142,7 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
 	doubts := make(map[Key]string)
 	for _, e := range planned {
-		if o[e.Key].Digest != e.Digest {
+		if o[e.Key].Digest != e.OnDisk() {
 			doubts[e.Key] = "it is not yet as it shall be"
 		}
 	}

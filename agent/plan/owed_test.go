@@ -163,6 +163,14 @@ func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 	}
 }
 
+func TestAFileThatIsLeftAsItIsIsNotInDoubt(t *testing.T) {
+	remembered := kubelet("a")
+	remembered.AsIs = kubelet("b", "a").Digest
+	if doubts := Doubts(nil, []Entry{remembered}, disk(kubelet("b", "a")), nil); len(doubts) != 0 {
+		t.Errorf("in doubt: %v", doubts)
+	}
+}
+
 func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 	both := Policy{Rows: slices.Clone(policy.Rows)}
 	for i := range both.Rows {
@@ -180,5 +188,46 @@ func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 	}
 	if InputsOf("a.service", both, disk(kubelet("a"), entry(ImageRegistryBundleData, "s", "r")), nil, nil).Digest == before.Digest {
 		t.Error("another file with the same content gives the same inputs")
+	}
+}
+
+func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	of := func(b byte, rows ...RowInputs) Inputs {
+		in := Inputs{Digest: Digest{b}, Rows: map[RowID]RowInputs{}}
+		for i, r := range rows {
+			in.Rows[RowIDs()[i]] = r
+		}
+		return in
+	}
+	before := of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)})
+	for sentence, c := range map[string]struct {
+		in   Inputs
+		want bool
+	}{
+		"nothing changed":                       {of(1, RowInputs{Digest{11}, now.Local()}, RowInputs{Digest{12}, now.Add(-time.Hour)}), true},
+		"another content":                       {of(2, RowInputs{Digest{13}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
+		"the same content, written once more":   {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now}), false},
+		"the same, after the clock went back":   {of(1, RowInputs{Digest{11}, now.Add(-time.Minute)}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
+		"a row that the unit did not have then": {of(1, RowInputs{Digest{11}, now}), false},
+	} {
+		if got := c.in.Untouched(before); got != c.want {
+			t.Errorf("%s: untouched %v", sentence, got)
+		}
+	}
+	for sentence, c := range map[string]struct {
+		loaded        Loaded
+		before, after Inputs
+		want          bool
+	}{
+		"back to what is loaded":                  {Loaded{Inputs: Digest{1}}, of(2), of(1), true},
+		"it is loaded, and stood there all along": {Loaded{Inputs: Digest{1}}, of(1), of(1), false},
+		"on to something else, which is owed":     {Loaded{Inputs: Digest{1}}, of(2), of(3), false},
+		"away from what is loaded, which is owed": {Loaded{Inputs: Digest{1}}, of(1), of(2), false},
+		"what is loaded is not known as it is":    {Loaded{Inputs: Digest{1}, Unknown: true}, of(2), of(1), false},
+	} {
+		if got := c.loaded.Returns(c.before, c.after); got != c.want {
+			t.Errorf("%s: returns %v", sentence, got)
+		}
 	}
 }
