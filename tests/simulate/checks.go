@@ -101,21 +101,22 @@ func (w *world) atRest() {
 		}
 		now := verdict{w.disk.changes, m.others, u.loaded}
 		if m.right[u.name] == now {
-			m.settle(u)
+			m.settle(w, u)
 			continue
 		}
 		if u.active || u.verb == plan.Restart {
 			m.hasLoaded(w, u, s.Reason)
 		}
 		m.right[u.name] = now
-		m.settle(u)
+		m.settle(w, u)
 	}
 }
 
 // settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
 // loaded may be less than what is asked for.
-func (m *model) settle(u *unit) {
-	if m.read {
+func (m *model) settle(w *world, u *unit) {
+	if m.read && u.excuse != "" {
+		w.say("  %s is as it shall be", u.name)
 		u.excuse = ""
 	}
 }
@@ -128,7 +129,8 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		}
 		f := w.disk.files[p]
 		_, asked := m.object.asked.files[p]
-		if !asked && (f == nil || !f.ours || !m.read && m.owner[p].List()) {
+		many := !w.single(p)
+		if many && !asked && (f == nil || !f.ours || !m.read) {
 			continue
 		}
 		var has *file

@@ -15,6 +15,7 @@ import (
 // model is what the walk knows of what it asked for, independently of the agent: it is against this that what
 // the agent does is judged.
 type model struct {
+	say func(format string, args ...any)
 	// desired is what the agent of this life was given last, and read tells whether the object was in it.
 	desired *plan.Desired
 	read    bool
@@ -77,11 +78,11 @@ type nowWord struct {
 	said bool
 }
 
-func newModel() model {
+func newModel(w *world) model {
 	empty := func() view {
 		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
 	}
-	return model{object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+	return model{say: w.say, object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
 		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool)}
 }
 
@@ -102,8 +103,9 @@ func (m *model) end(w *world) {
 	if w.faults.dead && (w.setting.Hold == 0 || w.setting.Beside) {
 		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
 	}
-	for _, u := range w.systemd.units {
-		j := w.systemd.busy(u.name)
+	for _, name := range unitNames {
+		u := w.systemd.units[name]
+		j := w.systemd.busy(name)
 		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now.said {
 			m.excuse(u, "the agent ended while it had to do with the unit")
 		}
@@ -122,6 +124,7 @@ func (m *model) unsettled(w *world, name string) bool {
 
 func (m *model) excuse(u *unit, why string) {
 	if u.excuse == "" {
+		m.say("  one action of %s may be needless: %s", u.name, why)
 		u.excuse = why
 	}
 }
@@ -175,16 +178,18 @@ func (m *model) weigh(w *world) {
 	m.word.drop(w)
 }
 
-// meets excuses an action for a file that was there before anybody asked for it, and that the agent so did not
-// look at: whether a unit has read it nobody can tell.
+// meets excuses an action for a file that is not claimed, when somebody begins to ask for it or ends: before, or
+// from then on, the agent does not look at it, and nobody can tell whether a unit has read it.
 func (m *model) meets(w *world, before map[string]want) {
-	for p := range m.object.asked.files {
-		if _, was := before[p]; was || w.disk.files[p] == nil || len(w.claims()[p]) > 0 {
+	now := m.object.asked.files
+	for p := range w.disk.files {
+		_, was := before[p]
+		if _, is := now[p]; was == is || len(w.claims()[p]) > 0 {
 			continue
 		}
 		for _, name := range unitNames {
 			if m.concerns(w, name, p) {
-				m.excuse(w.systemd.units[name], "a file that was there is asked for")
+				m.excuse(w.systemd.units[name], "nobody ever claimed a file that it reads")
 			}
 		}
 	}
@@ -337,14 +342,19 @@ func (m *model) concerns(w *world, name, p string) bool {
 	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return slices.Contains(r.OnChange, name) && matches(r, p) })
 }
 
-// inputs is what a unit reads of some files, as one string. Files that nobody ever asked for and that are not
-// ours do not count.
+// inputs is what a unit reads of some files, as one string. Of rows with many files, those that nobody ever
+// asked for and that are not ours do not count: nobody looks at them.
 func (m *model) inputs(w *world, name string, files map[string]*file) string {
 	var b strings.Builder
 	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if f := files[p]; (m.ever[p] || f.ours) && m.concerns(w, name, p) {
+		if f := files[p]; (m.ever[p] || f.ours || w.single(p)) && m.concerns(w, name, p) {
 			b.WriteString(p + "=" + f.id + " ")
 		}
 	}
 	return b.String()
+}
+
+// single tells whether a path is the one file of a row.
+func (w *world) single(p string) bool {
+	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })
 }

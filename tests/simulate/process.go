@@ -280,7 +280,15 @@ func (w *world) kill() {
 }
 
 // stop ends it in an orderly way.
-func (w *world) stop() { w.agent.end("the agent is stopped") }
+func (w *world) stop() {
+	if !w.agent.running {
+		return
+	}
+	for _, u := range w.systemd.units {
+		u.tries = nil // whoever stops the agent may have repaired what failed
+	}
+	w.agent.end("the agent is stopped")
+}
 
 // notice tells the agent that a managed directory changed.
 func (w *world) notice() {

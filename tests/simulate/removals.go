@@ -17,6 +17,9 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
 	m.wrote[p][f.digest] = true
+	if _, known := m.owner[p]; !known {
+		m.owner[p] = row.ID
+	}
 	unseen := m.others != m.begun && old != nil && !old.ours && old.lived == w.clock.lived
 	if old != nil && !unseen { // what somebody put there a moment ago nobody can see: see disk.Tree.Commit
 		for _, i := range old.holds {

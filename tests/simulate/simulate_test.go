@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ func TestWalks(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // walks leave much behind, and little of it for long
 	begin := time.Now()
 	var next atomic.Uint64
 	var mu sync.Mutex

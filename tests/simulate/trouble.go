@@ -37,6 +37,9 @@ func (w *world) othersAct(r *rand.Rand) {
 		u.active = false
 	case n == 4 && u.verb == plan.Reload && u.active:
 		w.say("somebody reloads %s", u.name)
+		if w.model.needed(w, u) {
+			w.model.excuse(u, "somebody reloaded it, which nobody can see")
+		}
 		w.systemd.reads(u, w.systemd.look())
 	case n == 5 && u.verb == plan.Restart:
 		w.say("systemd forgets %s", u.name)

@@ -63,6 +63,7 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 	w.times = agent.Times{Resync: 30 * time.Minute, Rest: s.Rest, Coalesce: 2 * time.Second, Spread: s.Spread, RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Breaker: 30 * time.Minute}
 	w.policy = s.policy()
+	w.model = newModel(w)
 	w.disk = newDisk(w)
 	w.memory = memory{w: w, files: make(map[string][]byte)}
 	w.clock.pass(10 * time.Second)
@@ -70,7 +71,6 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 	w.clock.pass(20 * time.Second)
 	w.cluster = newCluster()
 	w.agent.w = w
-	w.model = newModel()
 	w.memory.open()
 	return w
 }
