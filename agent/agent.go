@@ -9,8 +9,8 @@
 // are no locks; unit jobs run beside it and report back through a channel.
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
-// before the first rename; an action is marked unknown, durably, before it is dispatched; and no
-// action is dispatched for a file whose commit failed.
+// before the first rename; an action is marked unknown, durably if anything can be, before it is
+// dispatched; and no action is dispatched for a file that is not in order.
 package agent
 
 import (

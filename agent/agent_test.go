@@ -347,6 +347,28 @@ func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing
 	h.wantFile(certsD+"a/ca.crt", caA)
 }
 
+func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.kill()
+	h.disk.Put(kubeletCA, caB+caA) // more than is remembered, as with something that is held
+	if s := h.start(); s.Files[0].State != "in place" {
+		t.Errorf("a file that has all that is remembered is %s", s.Files[0].State)
+	}
+	h.wantFile(kubeletCA, caB+caA)
+	h.spin(func() { h.tell(kubelet(caA), registry("r", caB)) })
+	h.kill() // in the rest
+	h.disk.Delete(kubeletCA)
+	h.start() // and nobody to read the object from
+	if got, _ := h.disk.Read(kubeletCA); !strings.Contains(got, caA) {
+		t.Errorf("the file was not repaired: %q", got)
+	}
+	h.wantFile(certsD+"r/ca.crt", caB)
+}
+
 func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {
 	h := newHost(t)
 	h.start()

@@ -96,9 +96,6 @@ func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 			return err
 		}
 	}
-	if failed != nil && unseen == nil {
-		l.settleCertain(ctx)
-	}
 	return cmp.Or(failed, unseen)
 }
 
@@ -127,6 +124,7 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	l.Trail.Record(intent(p))
+	after := l.disturb(p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	if err := l.Writer.Commit(ctx, p.Commit()); err != nil {
@@ -134,11 +132,14 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
+	l.observed = after
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
-		l.known.wrote(w.Entry)
 		delete(l.unsynced, w.Key)
+		if l.quarrels.left != nil {
+			l.quarrels.left[w.Key] = w.Digest
+		}
 		l.writes++
 		l.replace(w)
 	}
@@ -166,9 +167,9 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
 	if err != nil {
-		return err
+		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)
 	l.observed = o

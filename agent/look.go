@@ -19,11 +19,10 @@ import (
 // slow disk may have to sync many files.
 const writerTimeout = 60 * time.Second
 
-// observe asks w for every file that a decision about d needs.
-func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, known map[plan.Key]plan.Digest) (plan.Observed, error) {
+// observe asks w for files.
+func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	queries := plan.Queries(d, m, p, known)
 	files, err := w.Observe(ctx, queries)
 	if err != nil {
 		return nil, fmt.Errorf("observing the managed files: %v", err)
@@ -64,7 +63,7 @@ func (l *loop) followFiles() {
 
 // Preview is the plan for d on the host as it is, without any effect.
 func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, now plan.Moment) (plan.Plan, error) {
-	o, err := observe(ctx, w, d, m, p, nil)
+	o, err := observe(ctx, w, plan.Queries(d, m, p, nil))
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -163,7 +163,7 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 // busy tells whether an action is owed or under way.
 func (l *loop) busy() bool {
 	for _, u := range l.units {
-		if u.running || !u.due.IsZero() && u.failures == 0 {
+		if u.running || !u.again.IsZero() && u.failures == 0 {
 			return true
 		}
 	}

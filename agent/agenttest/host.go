@@ -19,6 +19,7 @@ type Disk struct {
 	rows  plan.Policy
 	clock *Clock
 	files map[string]content
+	odd   map[string]plan.FileKind
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
 	// stage or rename with its path.
 	Fail func(operation, path string) error
@@ -34,7 +35,7 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), Fail: func(string, string) error { return nil }}
+	return &Disk{rows: p, clock: c, files: make(map[string]content), odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
 }
 
 // Put lays down a file as somebody else would.
@@ -54,6 +55,16 @@ func (d *Disk) Delete(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.files, path)
+}
+
+// Obstruct has nobody see the file at a path any more: it is irregular, or cannot be read. With Absent it is
+// again what it was.
+func (d *Disk) Obstruct(path string, kind plan.FileKind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.odd[path] = kind; kind == plan.Absent {
+		delete(d.odd, path)
+	}
 }
 
 // Read gives a file's content; ok is false if there is none.
@@ -89,6 +100,10 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 			out[i] = plan.File{Kind: plan.Unreadable, Reason: err.Error()}
 			continue
 		}
+		if kind := d.odd[p]; kind != "" {
+			out[i] = plan.File{Kind: kind, Reason: "it is " + string(kind)}
+			continue
+		}
 		c := d.files[p]
 		out[i] = c.file
 		if c.file.Kind == plan.Regular && c.file.Digest != q.Known {
@@ -107,6 +122,9 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 		_, p, err := d.path(w.Key)
 		if err = errors.Join(err, d.Fail("stage", p)); err != nil {
 			return err
+		}
+		if kind := d.odd[p]; kind != "" {
+			return fmt.Errorf("%s is %s", p, kind)
 		}
 	}
 	for _, w := range c.Writes {

@@ -107,7 +107,10 @@ func (v *visit) leave(d *directory) {
 
 func unfit(err error) plan.File {
 	var reason irregular
-	if errors.As(err, &reason) {
+	switch {
+	case err == missing:
+		return plan.File{Reason: string(missing)}
+	case errors.As(err, &reason):
 		return plan.File{Kind: plan.Irregular, Reason: string(reason)}
 	}
 	return plan.File{Kind: plan.Unreadable, Reason: err.Error()}

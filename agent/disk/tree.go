@@ -255,7 +255,7 @@ func (v *visit) find(target Target) (s spot, err error) {
 	case s.info != nil && !s.info.Mode().IsRegular():
 		return s, irregular(describe(s.info))
 	case s.info == nil && target.Part != nil:
-		return s, irregular("missing, and it is not ours to make")
+		return s, missing
 	case target.Bundle:
 		return s, s.keyless()
 	}
@@ -317,6 +317,9 @@ func trusted(info fs.FileInfo) bool {
 type irregular string
 
 func (e irregular) Error() string { return string(e) }
+
+// missing is the error for a file of which only a part is ours.
+const missing irregular = "missing, and it is not ours to make"
 
 func describe(info fs.FileInfo) string {
 	switch info.Mode().Type() {

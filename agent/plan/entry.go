@@ -36,6 +36,14 @@ func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	return e, nil
 }
 
+// OnDisk is the digest that the file shall have.
+func (e Entry) OnDisk() Digest {
+	if e.AsIs != (Digest{}) {
+		return e.AsIs
+	}
+	return e.Digest
+}
+
 // with is e with more certificates at its end, as many as a bundle may hold. What does not fit is
 // left out from the end, which is what has been missing from the object for longest.
 func (e Entry) with(certs []pki.Cert) Entry {

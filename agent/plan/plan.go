@@ -132,20 +132,41 @@ func (p Plan) ByRow() []Plan {
 	return parts
 }
 
-// Queries lists the files that a decision about d needs to know: every desired one and every one
-// that we own, once and by the key that asks for it, as far as the host's table has a place for it: the
-// administrator may have changed the table since, and the writer refuses a request with a key that it
-// does not know. known gives the digest that each file is expected to have.
+// Queries lists the files that a decision about d needs to know: every desired one, every one that we own and
+// every row's that has one file, since who reads it does so whether or not anybody asks for it. Each is listed
+// once and by the key that asks for it, as far as the host's table has a place for it: the administrator may
+// have changed the table since, and the writer refuses a request with a key that it does not know. known
+// gives the digest that each file is expected to have.
 func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
-	at := make(map[string]Key, len(d.Entries)+len(m.Owned))
-	for _, cl := range m.Owned {
-		if path, ok := p.Path(cl.Key); ok {
-			at[path] = cl.Key
-		}
+	var keys []Key
+	for _, r := range p.Rows {
+		keys = append(keys, Key{Row: r.ID})
 	}
-	for _, e := range d.Entries {
-		if path, ok := p.Path(e.Key); ok {
-			at[path] = e.Key
+	for _, cl := range m.Owned {
+		keys = append(keys, cl.Key)
+	}
+	return queries(append(keys, keysOf(d.Entries)...), p, known)
+}
+
+// EntryQueries is Queries for some entries alone.
+func EntryQueries(entries []Entry, p Policy, known map[Key]Digest) []Query {
+	return queries(keysOf(entries), p, known)
+}
+
+func keysOf(entries []Entry) []Key {
+	keys := make([]Key, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return keys
+}
+
+// queries ask for the last key of each path.
+func queries(keys []Key, p Policy, known map[Key]Digest) []Query {
+	at := make(map[string]Key, len(keys))
+	for _, k := range keys {
+		if path, ok := p.Path(k); ok {
+			at[path] = k
 		}
 	}
 	out := make([]Query, 0, len(at))
@@ -211,7 +232,7 @@ func (c *computation) entry(e Entry) {
 	}
 	c.asks(e, path)
 	f := c.in.Observed[e.Key]
-	if f.Kind == Irregular || f.Kind == Unreadable {
+	if f.Reason != "" {
 		c.refuse(e.Key, f.Reason)
 		return
 	}
@@ -236,12 +257,12 @@ func (c *computation) entry(e Entry) {
 		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
 	}
 	if len(w.Added) == 0 && !c.in.Desired.Verified && disk.Whole && len(e.Certs) > 0 {
-		e.Digest = f.Digest // what is merely remembered adds, and there is nothing to add
+		e.AsIs = f.Digest // what is merely remembered adds, and there is nothing to add
 	}
 	switch {
 	case f.Kind == Absent:
 		w.Cause = Missing
-	case f.Digest != e.Digest:
+	case f.Digest != e.OnDisk():
 		w.Cause = Different
 	case !row.accepts(f):
 		w.Cause = WrongMode

@@ -211,12 +211,15 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	}
 }
 
-func TestQueriesAskForDesiredAndOwnedFilesOnce(t *testing.T) {
+func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
 	q := Queries(desired(b), Memory{Owned: map[string]Claim{"a": {Key: a.Key}, "b": {Key: Key{ImageRegistryBundleUserData, "b"}}, "c": {Key: Key{RootCAData, ""}}, "d": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
-	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}}
+	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}, {Key: kubelet().Key}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)
+	}
+	if q = EntryQueries([]Entry{b}, policy, nil); !reflect.DeepEqual(q, []Query{{Key: b.Key}}) {
+		t.Errorf("asked %v for one entry", q)
 	}
 }
 

@@ -87,7 +87,10 @@ type Entry struct {
 	// no encoding shows them.
 	Data   []byte `json:"-"`
 	Digest Digest
-	Certs  []pki.Cert
+	// AsIs is the digest of a file that holds all of this, and more or in another order, and is left as it
+	// is; zero if the file shall be Data.
+	AsIs  Digest
+	Certs []pki.Cert
 	// Warnings say what is questionable about Data.
 	Warnings []string
 	// Carried is set if the object does not ask for this now: see Desired.Carry.
@@ -130,7 +133,8 @@ type File struct {
 	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
 	// the writer out. The file can be seen and not changed.
 	Closed bool `json:"closed,omitempty"`
-	// Reason explains Irregular and Unreadable.
+	// Reason is why nothing may be written there: it explains Irregular and Unreadable, and an absent file that
+	// is not ours to make.
 	Reason string `json:"reason,omitempty"`
 	// Data holds the bytes if, and only if, they were asked for: see Query.Known.
 	Data []byte `json:"data,omitempty"`

@@ -131,6 +131,23 @@ func TestTheLastGoodContentIsKeptAndOldContentDropped(t *testing.T) {
 	}
 }
 
+func TestContentUnderAnotherDigestIsNotKept(t *testing.T) {
+	dir := agenttest.NewDir()
+	s, st := state.Open(dir), state.State{}
+	good, bad := entry("a", "one"), entry("a", "two")
+	if err := s.Keep(&st, plan.Object{}, []plan.Entry{good}); err != nil {
+		t.Fatal(err)
+	}
+	bad.Digest = plan.Digest{7}
+	if err := s.Keep(&st, plan.Object{}, []plan.Entry{bad}); err == nil {
+		t.Error("it was kept")
+	}
+	st, _, _ = s.Load()
+	if data, err := s.Content(st.LastGood[0]); err != nil || string(data) != "one" {
+		t.Errorf("the last good content is %q, %v", data, err)
+	}
+}
+
 func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
