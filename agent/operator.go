@@ -17,6 +17,7 @@ import (
 type wanted struct {
 	object  *plan.Desired
 	applied string // the ID of what the operator applied and is in force
+	now     bool   // it confirms removals
 	paused  string
 }
 
@@ -30,7 +31,7 @@ func (l *loop) want() {
 	word, readable := l.word, l.wordTrouble == ""
 	w := wanted{object: l.object, paused: l.pausedBy(word.Pause)}
 	if (readable || word.Applied != nil) && l.inForce(word.Applied) {
-		w.applied = word.Applied.ID
+		w.applied, w.now = word.Applied.ID, word.Applied.Now && !l.memory.Operator.CarriedOut
 	}
 	if l.operator = operatorStatus(word, w.applied != ""); w == l.wanted {
 		return
@@ -42,6 +43,7 @@ func (l *loop) want() {
 			base = *w.object
 		}
 		d := l.applied(*word.Applied).Over(base, l.Policy)
+		d.Now = w.now
 		l.desired = &d
 	}
 	if w.paused != "" && l.desired != nil {
@@ -98,7 +100,7 @@ func (l *loop) inForce(a *state.Applied) bool {
 
 // applied validates what was applied, as everything else is.
 func (l *loop) applied(a state.Applied) plan.Desired {
-	d := plan.Desired{Now: a.Now, Listed: make(map[plan.RowID]bool)}
+	d := plan.Desired{Listed: make(map[plan.RowID]bool)}
 	for _, id := range a.Lists {
 		d.Listed[id] = true
 	}

@@ -35,7 +35,7 @@ type Applied struct {
 	// Source says where the content came from, for people.
 	Source string    `json:"source"`
 	At     time.Time `json:"at"`
-	// Now confirms every removal that follows.
+	// Now confirms every removal that is asked for when this is carried out, and none that comes later.
 	Now   bool          `json:"now,omitempty"`
 	Files []AppliedFile `json:"files"`
 	Lists []plan.RowID  `json:"lists,omitempty"`
