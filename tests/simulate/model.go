@@ -184,7 +184,7 @@ func (m *model) meets(w *world, before map[string]want) {
 	now := m.object.asked.files
 	for p := range w.disk.files {
 		_, was := before[p]
-		if _, is := now[p]; was == is || len(w.claims()[p]) > 0 {
+		if _, is := now[p]; was == is || w.claimed(p) {
 			continue
 		}
 		for _, name := range unitNames {
@@ -219,8 +219,10 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	}
 	a.dropped = func(p string) bool {
 		_, asked := a.files[p]
-		row, ok := w.policy.Row(w.model.owner[p])
-		return ok && !asked && !refused[p] && row.Many() && d.Listed[row.ID] && matches(row, p)
+		return !asked && !refused[p] && slices.ContainsFunc([]plan.RowID{w.model.owner[p], w.claims()[p].Row}, func(id plan.RowID) bool {
+			row, ok := w.policy.Row(id)
+			return ok && row.Many() && d.Listed[id] && matches(row, p)
+		})
 	}
 	return a
 }

@@ -170,6 +170,9 @@ func (s *systemd) begin(c *call) {
 	s.model.acting(s.world, u)
 	j := s.newJob(u, c.unit.Verb)
 	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
+	if s.model.others != s.model.begun {
+		s.model.excuse(u, "somebody changed something at the moment of an action")
+	}
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
 	}
@@ -335,5 +338,12 @@ func (s *systemd) boots() {
 		u := s.units[name]
 		s.begins(u)
 		s.reads(u, s.look())
+	}
+}
+
+// forgive forgets which actions failed.
+func (s *systemd) forgive() {
+	for _, u := range s.units {
+		u.tries = nil
 	}
 }

@@ -43,7 +43,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 	case n == 5 && u.verb == plan.Restart:
 		w.say("systemd forgets %s", u.name)
-		u.invocation, u.since, u.mono = "", time.Time{}, 0
+		u.invocation, u.since, u.mono, u.started = "", time.Time{}, 0, -time.Hour
 		w.model.excuse(u, "systemd forgot it")
 	}
 	if r.IntN(2) == 0 {
