@@ -138,9 +138,9 @@ func (l *loop) unpaid(j job, s *unit) {
 	now := l.Clock.Now()
 	l.actions.Failed++
 	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
-	s.due = now.Add(l.jitter(backoff(l.Times, s.failures)))
-	if !unreachable(j.err) {
-		s.failures++
+	s.due = now.Add(l.jitter(backoff(l.Times, s.failures+s.lost)))
+	if s.lost++; !unreachable(j.err) {
+		s.failures, s.lost = s.failures+1, 0
 	}
 	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
 		With(audit.Reason, s.reason))

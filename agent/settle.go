@@ -27,6 +27,7 @@ type unit struct {
 
 	failures int         // in a row, with the same inputs
 	failed   plan.Digest // those inputs
+	lost     int         // how often in a row the bus was, instead
 	opened   time.Time   // when the breaker opened; zero while it is closed
 }
 
@@ -181,7 +182,8 @@ func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool
 
 // putOff finds what the action has to wait for although it is due: a job that systemd has already, be
 // it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
-// and of those that start along with it.
+// and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
+// the longer it has waited: the end of our own jobs is announced, and others may never end.
 func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
 	later := func(t time.Time, why string) bool {
 		s.again, s.reason = t, why
@@ -190,12 +192,13 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	t := l.Clock.Now()
+	patience := t.Add(min(max(t.Sub(s.due), l.Times.RetryMin), l.Times.RetryMax))
 	if now.Busy {
-		return later(t.Add(l.Times.RetryMin), "systemd has a job for it that has not ended")
+		return later(patience, "systemd has a job for it that has not ended")
 	}
 	for _, maker := range l.Policy.Makers(u.Name) {
 		if m := l.units[maker]; m != nil && m.pending() {
-			return later(t.Add(l.Times.RetryMin), "waits for "+maker)
+			return later(patience, "waits for "+maker)
 		}
 	}
 	if !u.Verb.Starts() {

@@ -3,7 +3,9 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -654,4 +656,87 @@ func TestFromAToBAndBackWithinOneRestOwesNothing(t *testing.T) {
 	h.wait(time.Second)
 	h.elapse(time.Hour)
 	h.wantJobs("reload reader.service")
+}
+
+// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the passes.
+func (h *host) idle(d time.Duration) (passes int) {
+	for range d / time.Second {
+		h.move(time.Second)
+		for h.asked++; h.clock.Asked() < h.asked; runtime.Gosched() {
+			select {
+			case h.last = <-h.report.Statuses:
+				passes++
+			default:
+			}
+		}
+	}
+	return passes
+}
+
+func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
+	const maker = "maker.service"
+	for _, who := range []string{maker, "somebody"} {
+		h := newHost(t)
+		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
+		h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+		h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+		h.systemd.Start("reader.service")
+		h.systemd.Install(maker)
+		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
+		h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+		if who != maker {
+			go func() {
+				_, err := h.systemd.Act(context.Background(), plan.Unit{Name: "reader.service", Verb: plan.Reload})
+				left <- err
+			}()
+			<-begun
+			h.policy.Units = h.policy.Units[:1]
+		}
+		h.start()
+		h.publish(kubelet(caA))
+		h.wait(2 * time.Second)
+		if who == maker {
+			<-begun
+		}
+		passes := h.idle(time.Hour)
+		if u := h.unit("reader.service"); u.State != "owed" || passes > 90 {
+			t.Errorf("%d passes in an hour in which the job of %s does not end; the unit is %+v", passes, who, u)
+		}
+		h.systemd.Hold = func(string) {}
+		close(end)
+		if who == maker { // whose end is announced
+			h.pass()
+			h.settled()
+			h.until("reader.service", "loaded", time.Second, 3*time.Second)
+		} else if err := <-left; err == nil {
+			h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+		}
+		h.kill()
+	}
+}
+
+func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
+	h := newHost(t)
+	h.times.Watchdog = 2 * time.Second
+	h.systemd.Start("reader.service")
+	tries := 0
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" {
+			return nil
+		}
+		tries++
+		return lost{errors.New("no bus")}
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	for range 60 {
+		h.idle(30 * time.Second)
+		h.settled()
+	}
+	if tries < 30 || tries > 45 || h.recorded("unit-breaker") != 0 {
+		t.Errorf("%d tries in half an hour, %q", tries, h.trail.Names())
+	}
+	h.systemd.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, 70*time.Second)
 }

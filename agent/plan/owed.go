@@ -64,11 +64,24 @@ func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
 }
 
 // Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
-// has read this. It does not see a file that came and went, as long as another of its row is newer.
+// has read this. It does not see a file that came and went, as long as another of its row is newer. A row of
+// which no file is known any more is as one without files.
 func (in Inputs) Untouched(before Inputs) bool {
-	return in.Digest == before.Digest && maps.EqualFunc(in.Rows, before.Rows, func(a, b RowInputs) bool {
+	same := func(id RowID) bool {
+		a, b := in.Rows[id], before.Rows[id]
 		return a.Digest == b.Digest && a.Changed.Equal(b.Changed)
-	})
+	}
+	for id := range in.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	for id := range before.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	return in.Digest == before.Digest
 }
 
 // Returns tells whether a change of the files from before to after brings back what the unit has loaded. Somebody

@@ -209,10 +209,11 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 		"another content":                       {of(2, RowInputs{Digest{13}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
 		"the same content, written once more":   {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now}), false},
 		"the same, after the clock went back":   {of(1, RowInputs{Digest{11}, now.Add(-time.Minute)}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
+		"a row whose only file is long gone":    {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}, RowInputs{}), true},
 		"a row that the unit did not have then": {of(1, RowInputs{Digest{11}, now}), false},
 	} {
-		if got := c.in.Untouched(before); got != c.want {
-			t.Errorf("%s: untouched %v", sentence, got)
+		if got, back := c.in.Untouched(before), before.Untouched(c.in); got != c.want || back != got {
+			t.Errorf("%s: untouched %v, and %v the other way", sentence, got, back)
 		}
 	}
 	for sentence, c := range map[string]struct {
