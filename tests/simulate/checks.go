@@ -53,7 +53,7 @@ func (m *model) unclaimed(w *world, u *unit) bool {
 // read.
 func (m *model) near(w *world, u *unit) bool {
 	for p, f := range w.disk.files {
-		if m.concerns(w, u.name, p) && f.lived > u.started-1200*time.Millisecond {
+		if m.concerns(w, u.name, p) && f.lived > u.started-nearby {
 			return true
 		}
 	}
@@ -126,7 +126,7 @@ func (w *world) atRest() {
 // settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
 // loaded may be less than what is asked for.
 func (m *model) settle(w *world, u *unit) {
-	if m.read && u.excuse != "" {
+	if m.read && u.excuse != "" && w.agent.status.Trouble == "" {
 		w.say("  %s is as it shall be", u.name)
 		u.excuse = ""
 	}

@@ -40,7 +40,7 @@ func (w *world) converge() {
 // repair ends what the steps began.
 func (w *world) repair() {
 	w.faults.rate, w.faults.killIn, w.faults.scribbleIn = nil, 0, 0
-	clear(w.disk.odd)
+	w.disk.even()
 	w.systemd.fails, w.systemd.pace = 0, quick
 	for _, j := range w.systemd.jobs {
 		j.start, j.read, j.end = min(j.start, w.clock.mono), min(j.read, w.clock.mono+time.Second), min(j.end, w.clock.mono+2*time.Second)

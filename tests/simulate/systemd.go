@@ -34,6 +34,10 @@ type systemd struct {
 	pace  pace
 }
 
+// nearby is how near to a start a change of a file may have been read or not: the kernel's clock for files is
+// coarse, and the agent allows for a second.
+const nearby = 1200 * time.Millisecond
+
 // pace is how long the stages of a job take.
 type pace string
 
@@ -312,8 +316,14 @@ func (s *systemd) abandon() {
 	}
 }
 
-// touched notes that a file changed while jobs that may read it are under way.
+// touched notes that a file changed while jobs that may read it are under way, or so soon after a unit began that
+// nobody can tell what it read.
 func (s *systemd) touched(p string) {
+	for _, name := range unitNames {
+		if u := s.units[name]; u != nil && s.clock.lived-u.started < nearby && s.model.concerns(s.world, name, p) {
+			s.model.excuse(u, "a file changed right after it began")
+		}
+	}
 	for _, j := range s.jobs {
 		if s.model.concerns(s.world, j.unit.name, p) {
 			s.model.excuse(j.unit, "a file changed while an action of it was under way")
