@@ -27,7 +27,7 @@ func (w *world) converge() {
 			w.pass(5 * time.Second)
 			w.tick(r)
 		}
-		if w.setting.Spread == 0 {
+		if w.setting.Spread == 0 && !w.systemd.failing() {
 			w.settled("among events that mean nothing")
 		}
 	}

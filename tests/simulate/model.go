@@ -172,6 +172,9 @@ func (m *model) weigh(w *world) {
 		for p, x := range a.files {
 			m.ever[p] = true
 			m.owner[p] = x.row
+			for _, i := range x.holds {
+				delete(m.gone[p], i)
+			}
 		}
 	}
 	m.object.drop(w)
@@ -315,11 +318,6 @@ func (m *model) published(w *world) {
 		m.object.come(w)
 		m.word.come(w)
 		m.returns = false
-		for p, x := range m.object.asked.files {
-			for _, i := range x.holds {
-				delete(m.gone[p], i)
-			}
-		}
 	}
 	if m.now.open && len(w.agent.status.Held) == 0 && w.agent.status.Trouble == "" {
 		m.now.open = false

@@ -289,7 +289,9 @@ func (s *systemd) finish(j *job) {
 	if err != nil {
 		s.model.excuse(u, "an action of it failed")
 	}
-	u.tries = append(u.tries, try{s.clock.lived, j.inputs, err != nil})
+	if j.call != nil { // else the agent does not know
+		u.tries = append(u.tries, try{s.clock.lived, j.inputs, err != nil})
+	}
 	s.say("  the job of %s ends: %v", u.name, orDone(err))
 	if c := j.call; c != nil {
 		if c.err = err; err == nil {
@@ -356,4 +358,14 @@ func (s *systemd) forgive() {
 	for _, u := range s.units {
 		u.tries = nil
 	}
+}
+
+// failing tells whether the last action of some unit failed: then it may take a while until the next.
+func (s *systemd) failing() bool {
+	for _, u := range s.units {
+		if n := len(u.tries); n > 0 && u.tries[n-1].failed {
+			return true
+		}
+	}
+	return false
 }
