@@ -60,6 +60,15 @@ func outcome(t *testing.T, object []byte) (lines []string) {
 		lines = append(lines, "takes "+string(id)+" for complete")
 	}
 	lines = append(lines, refused(p)...)
+	beside := table(plan.Warn)
+	for i, r := range beside {
+		beside[i] = r.With([]plan.Writer{plan.MachineConfigDaemon})
+	}
+	for _, r := range desired(t, object, beside).Refused {
+		if !slices.Contains(d.Refused, r) {
+			lines = append(lines, "refuses "+r.Key.String()+" beside other writers: "+r.Reason)
+		}
+	}
 	for _, r := range desired(t, object, table(plan.Strict)).Refused {
 		if strings.HasPrefix(r.Reason, "strict row: ") {
 			lines = append(lines, "refuses "+r.Key.String()+" where the row is strict")
