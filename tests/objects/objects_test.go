@@ -237,6 +237,16 @@ func TestFromEveryObjectToEveryOtherNothingIsEmptied(t *testing.T) {
 	})
 }
 
+func TestFromEveryObjectToEveryOtherTheWriterTakesWhatIsPlanned(t *testing.T) {
+	steps(t, func(s step) {
+		for _, w := range s.plan.Writes {
+			if row, _ := s.policy.Row(w.Row); row.Check(w.Data) != nil {
+				t.Errorf("%s: %s: %v", s.name, w.Path, row.Check(w.Data))
+			}
+		}
+	})
+}
+
 func TestFromEveryObjectToEveryOtherTheLastGoodFileOutlivesARefusal(t *testing.T) {
 	steps(t, func(s step) {
 		for _, r := range s.now.Refused {
