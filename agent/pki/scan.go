@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// maxLine is the longest line of a block that OpenSSL reads in every version, without its end. Before
-// 3.0 a line of more than 254 bytes was cut into pieces, and a piece of white space ended the headers
-// (crypto/pem/pem_lib.c, get_header_and_data).
+// maxLine is the longest line of a block, without its end, that base64(1) makes and that OpenSSL reads in
+// every version. 1.1.1 cuts a line of more than 254 bytes into pieces, and takes a piece of white space for
+// the end of the headers (crypto/pem/pem_lib.c, get_header_and_data).
 const maxLine = 76
 
 var (

@@ -128,7 +128,7 @@ func readings() []row {
 		{"bundle-blank-line-in-block", "A blank line ends the headers for OpenSSL and p11-kit, which then miss what stood before it.", root(join(a[:93], []byte("\n"), a[93:]))},
 		{"bundle-white-space", "White space at line ends is skipped by all. The file has none.", root(bytes.ReplaceAll(a, []byte("\n"), []byte(" \t\n")))},
 		{"bundle-indented", "Blocks that are indented: Go and OpenSSL find none of them, p11-kit all.", root(bytes.ReplaceAll(a, []byte("\n-----"), []byte("\n  -----")))},
-		{"bundle-one-line", "A block in one line. OpenSSL before 3.0 cut such lines into pieces; the file has lines of 64.",
+		{"bundle-one-line", "A block in one line. OpenSSL 1.1.1 cuts such lines into pieces; the file has lines of 64.",
 			root([]byte("-----BEGIN CERTIFICATE-----\n" + line + "\n-----END CERTIFICATE-----\n"))},
 		{"bundle-76-columns", "Lines of 76, as base64(1) makes them, are read by all.",
 			root([]byte("-----BEGIN CERTIFICATE-----\n" + line[:76] + "\n" + line[76:152] + "\n" + line[152:228] + "\n" + line[228:304] + "\n" + line[304:] + "\n-----END CERTIFICATE-----\n"))},
