@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -256,7 +257,7 @@ func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
 	h.crash()
-	h.clock.Move(-24 * time.Hour)
+	h.clock.Set(h.clock.Now().Add(-24 * time.Hour))
 	h.systemd.Fail = func(string, string) error { return nil }
 	h.start()
 	defer h.kill()
@@ -510,6 +511,7 @@ const rootCA = "/etc/kubernetes/ca.crt"
 // rootRow gives the unit another row to read, and returns what asks for caB in it.
 func (h *host) rootRow() plan.Entry {
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: []string{"reader.service"}})
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
 	e := kubelet(caB)
 	e.Key = plan.Key{Row: plan.RootCAData}
 	return e

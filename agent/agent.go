@@ -164,6 +164,9 @@ type Agent struct {
 	Log      *zap.Logger
 	Policy   plan.Policy
 	Times    Times
+	// Random draws from [0, n), to spread retries; nil means math/rand. A simulation is repeatable only with
+	// its own.
+	Random func(n int64) int64
 	// Node seeds what must differ between the hosts of a fleet.
 	Node    string
 	Version string

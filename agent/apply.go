@@ -35,6 +35,9 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 			return err
 		}
 	}
+	if l.object != nil {
+		*l.object = l.object.Bereft(p.Entries)
+	}
 	if unclaimed != nil {
 		return unclaimed
 	}

@@ -83,7 +83,7 @@ func (l *loop) unpaid(j job, s *unit) {
 	now := l.Clock.Now()
 	l.actions.Failed++
 	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
-	s.due = now.Add(jitter(backoff(l.Times, s.failures)))
+	s.due = now.Add(l.jitter(backoff(l.Times, s.failures)))
 	if !unreachable(j.err) {
 		s.failures++
 	}
@@ -92,9 +92,9 @@ func (l *loop) unpaid(j job, s *unit) {
 	if s.failures < maxFailures {
 		return
 	}
-	s.state, s.due = "breaker open", now.Add(jitter(l.Times.Breaker))
+	s.state, s.due = "breaker open", now.Add(l.jitter(l.Times.Breaker))
 	if denied(j.err) { // to ask disturbs nobody, and the rule may be written by then
-		s.due = now.Add(jitter(l.Times.RetryMax))
+		s.due = now.Add(l.jitter(l.Times.RetryMax))
 	}
 	if s.opened.IsZero() {
 		s.opened = now
@@ -118,9 +118,11 @@ func (l *loop) recall() {
 		s := l.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
 		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", count(m.Tries, "time"))
-		if s.due = m.Tried.Add(jitter(backoff(l.Times, m.Tries-1))); m.Tries >= maxFailures {
-			s.state, s.opened, s.due = "breaker open", m.Tried, m.Tried.Add(jitter(l.Times.Breaker))
+		pause := backoff(l.Times, m.Tries-1)
+		if m.Tries >= maxFailures {
+			s.state, s.opened, pause = "breaker open", m.Tried, l.Times.Breaker
 		}
+		s.due = now.Add(l.jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not
 	}
 }
 

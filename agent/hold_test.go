@@ -263,3 +263,44 @@ func TestARevocationReachesTheDisk(t *testing.T) {
 	h.ask(plan.Desired{Entries: []plan.Entry{kubelet(caB)}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
 	h.wantFile(kubeletCA, caB)
 }
+
+func TestWhatWasPublishedWhileTheWriterWasAwayWasNotMissing(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA + caB))
+	h.publish(kubelet(caB))
+	h.elapse(30 * time.Minute)
+	h.disk.Fail = func(string, string) error { return errors.New("no writer") }
+	h.publish(kubelet(caA + caB))
+	h.elapse(20 * time.Minute)
+	h.publish(kubelet(caB))
+	h.disk.Fail = noFailure
+	h.elapse(15 * time.Minute)
+	h.wantFile(kubeletCA, caB+caA)
+	h.elapse(time.Hour)
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestWhatWasRevokedStaysAwayFromContentThatIsOnlyKept(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer func() { h.kill() }()
+	s := registry("s", caA)
+	h.publish(kubelet(caA+caB), s)
+	h.publish(s) // the field is empty
+	h.wantFile(kubeletCA, caA+caB)
+	h.ask(plan.Desired{Entries: []plan.Entry{s}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
+	h.wantFile(kubeletCA, caB)
+	h.publish(s) // the annotation is tidied away
+	h.wantFile(kubeletCA, caB)
+	h.disk.Delete(kubeletCA)
+	h.turn()
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.start()
+	h.publish(s)
+	h.wantFile(kubeletCA, caB)
+}

@@ -49,6 +49,9 @@ func (l *loop) want() {
 		d.Paused = w.paused
 		l.desired = &d
 	}
+	if l.desired != nil { // at once: the pass that follows may not come to a plan
+		l.memory.Holds = l.memory.Missing(*l.desired, l.Policy)
+	}
 }
 
 // listen reads the operator's word. While it cannot be read, what was heard last still holds.

@@ -188,3 +188,15 @@ func TestOnceSeesTheUnitActionsThrough(t *testing.T) {
 	h.wantFile(kubeletCA, caA)
 	h.wantJobs("reload reader.service")
 }
+
+func TestWhatIsTakenBackLeavesWhatWasKeptBefore(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.publish(registry("r", caA)) // the field is empty
+	h.apply("1", kubelet(caB))
+	h.word.Say(state.Word{}, nil)
+	h.turn()
+	h.wantFile(kubeletCA, caA+caB)
+}

@@ -100,7 +100,10 @@ func (l *loop) moment() plan.Moment {
 func (l *loop) account(err error) {
 	now := l.Clock.Now()
 	if !now.Before(l.resync) {
-		l.resync = now.Add(jitter(l.Times.Resync))
+		l.resync = now.Add(l.jitter(l.Times.Resync))
+	}
+	if err == nil {
+		err = l.overlooked()
 	}
 	if err == nil {
 		l.failures, l.retries, l.retry, l.trouble = 0, 0, time.Time{}, ""
@@ -114,7 +117,7 @@ func (l *loop) account(err error) {
 	l.failures++
 	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
 	if l.retry.IsZero() || !now.Before(l.retry) {
-		l.retry = now.Add(jitter(backoff(l.Times, l.retries)))
+		l.retry = now.Add(l.jitter(backoff(l.Times, l.retries)))
 		l.retries++
 	}
 }

@@ -109,25 +109,30 @@ func (l *loop) unit(name string) *unit {
 	return s
 }
 
-// askSystemd is all that systemd has to say before a decision. A start that is yet to come tells that the
-// clock was set back since, so that nothing follows from its time.
+// askSystemd is all that systemd has to say before a decision.
 func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	if now, err = l.Units.State(ctx, u.Name); err != nil || !now.Exists {
+	if now, err = l.state(ctx, u.Name); err != nil || !now.Exists {
 		return now, nil, err
-	}
-	if now.Since.After(l.Clock.Now()) {
-		now.Since = time.Time{}
 	}
 	affected, err = l.Units.Affected(ctx, u)
 	return now, affected, err
 }
 
+func (l *loop) state(ctx context.Context, unit string) (plan.UnitState, error) {
+	s, err := l.Units.State(ctx, unit)
+	return s.AsOf(l.Clock.Now(), l.Clock.Uptime()), err
+}
+
 // reviewUnits says what the allowlist will not do although there is nothing to do yet. What cannot be
-// asked now is asked before each action anyway.
+// asked now is asked before each action anyway. A job may be under way, if what asked for it was taken back.
 func (l *loop) reviewUnits(ctx context.Context) {
 	for _, u := range l.Policy.Units {
+		if s := l.units[u.Name]; s != nil && s.running {
+			l.watchJob(u, s)
+			continue
+		}
 		if _, affected, err := l.askSystemd(ctx, u); err == nil {
 			if why := u.Refuse(affected); why != "" {
 				l.refuseUnit(u, l.unit(u.Name), why)
@@ -196,7 +201,7 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 	next := now.NextStart(t)
 	for _, name := range affected {
 		// One that cannot be asked about has to take care of itself.
-		if other, err := l.Units.State(ctx, name); err == nil && other.NextStart(t).After(next) {
+		if other, err := l.state(ctx, name); err == nil && other.NextStart(t).After(next) {
 			next = other.NextStart(t)
 		}
 	}

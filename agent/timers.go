@@ -3,15 +3,20 @@
 package agent
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 )
 
 // jitter is d more or less a tenth.
-func jitter(d time.Duration) time.Duration {
+func (l *loop) jitter(d time.Duration) time.Duration {
+	if l.Random != nil {
+		return d - d/10 + time.Duration(l.Random(int64(d/5+1)))
+	}
 	return d - d/10 + rand.N(d/5+1)
 }
 
@@ -51,22 +56,48 @@ func (l *loop) next() time.Time {
 	if !l.retry.IsZero() && l.retry.Before(next) {
 		next = l.retry
 	}
-	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(next) && (l.retry.IsZero() || t.After(l.turned)) {
-			next = t
-		}
-	}
-	sooner(l.release)
-	sooner(l.resume)
-	sooner(l.quarrels.next)
-	for _, u := range l.units {
-		if u.running {
-			sooner(u.overdue)
-		} else {
-			sooner(u.due)
+	for _, t := range l.timers() {
+		if t.at.Before(next) && (l.retry.IsZero() || t.at.After(l.turned)) {
+			next = t.at
 		}
 	}
 	return next
+}
+
+// timer is what time alone brings up, and a pass then deals with.
+type timer struct {
+	what string
+	at   time.Time
+}
+
+// timers are those that are set. As long as nothing is desired, nothing is held, repaired or acted on.
+func (l *loop) timers() (set []timer) {
+	all := []timer{{"the end of a pause", l.resume}}
+	if l.desired != nil {
+		all = append(all, timer{"the end of a hold", l.release}, timer{"a repair that was put off", l.quarrels.next})
+	}
+	for _, u := range l.Policy.Units {
+		switch s := l.units[u.Name]; {
+		case s == nil:
+		case s.running:
+			all = append(all, timer{"the job of " + u.Name, s.overdue})
+		case l.desired != nil:
+			all = append(all, timer{"the action on " + u.Name, s.due})
+		}
+	}
+	return slices.DeleteFunc(all, func(t timer) bool { return t.at.IsZero() })
+}
+
+// overlooked is an error if something was due when a pass began and still is after it. The next pass would
+// follow at once and for ever, so that such a defect costs a host all of a processor. As an error it is
+// recorded and waits for the retry.
+func (l *loop) overlooked() error {
+	for _, t := range l.timers() {
+		if !t.at.After(l.turned) {
+			return fmt.Errorf("%s was due and is not dealt with, which is a defect of this program", t.what)
+		}
+	}
+	return nil
 }
 
 // answerWatchdog tells systemd that the loop turns, at twice the pace it asks for.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -33,12 +34,13 @@ type Clock struct {
 	up     time.Duration
 	boots  int
 	asked  int
+	atOnce int
 	timers map[chan time.Time]time.Time
 }
 
-// NewClock starts at an arbitrary fixed time.
+// NewClock starts at an arbitrary fixed time, on a host that is up for a minute.
 func NewClock() *Clock {
-	c := &Clock{now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
+	c := &Clock{up: time.Minute, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
 	c.armed = sync.NewCond(&c.mu)
 	return c
 }
@@ -60,6 +62,14 @@ func (c *Clock) Asked() int {
 	return c.asked
 }
 
+// AtOnce tells how many of these calls were for no time at all. A loop that makes such a call after each turn
+// never rests.
+func (c *Clock) AtOnce() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.atOnce
+}
+
 // AwaitAsked waits: see Asked.
 func (c *Clock) AwaitAsked(n int) {
 	c.mu.Lock()
@@ -73,7 +83,26 @@ func (c *Clock) AwaitAsked(n int) {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.now
+	return c.stamp()
+}
+
+// stamp gives the time with the uptime for its monotonic reading, as time.Now does: the difference between two
+// does not depend on how the clock was set between. Package time has no function for that, and what it keeps
+// in a Time is no promise, so the result is checked.
+func (c *Clock) stamp() time.Time {
+	type layout struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	}
+	const hasMonotonic = 1 << 63
+	seconds := c.now.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	l := layout{hasMonotonic | uint64(seconds)<<30 | uint64(c.now.Nanosecond()), int64(c.up) + 1, time.UTC}
+	t := *(*time.Time)(unsafe.Pointer(&l))
+	if !t.Round(0).Equal(c.now) {
+		panic("package time keeps a Time in another way now")
+	}
+	return t
 }
 
 // After implements agent.Clock.
@@ -84,7 +113,8 @@ func (c *Clock) After(d time.Duration) <-chan time.Time {
 	defer c.armed.Broadcast()
 	ch := make(chan time.Time, 1)
 	if d <= 0 {
-		ch <- c.now
+		c.atOnce++
+		ch <- c.stamp()
 	} else {
 		c.timers[ch] = c.now.Add(d)
 	}
@@ -129,7 +159,7 @@ func (c *Clock) Move(d time.Duration) {
 	c.now, c.up = c.now.Add(d), c.up+d
 	for ch, t := range c.timers {
 		if !t.After(c.now) {
-			ch <- c.now
+			ch <- c.stamp()
 			delete(c.timers, ch)
 		}
 	}

@@ -46,7 +46,7 @@ func (d *Disk) Put(path, data string) {
 
 func (d *Disk) put(path string, data []byte, r plan.Row) {
 	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular, Digest: plan.DigestOf(data),
-		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now()}}
+		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
 }
 
 // Delete removes a file as somebody else would.
@@ -145,8 +145,11 @@ type Systemd struct {
 	Fail func(operation, unit string) error
 	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
 	Load func(unit string)
-	// Hold is called in each job before it does anything; a job lasts until it returns.
+	// Hold is called in each job, which lasts until it returns.
 	Hold func(unit string)
+	// Early has units read their files at the beginning of a job, else they do at its end: systemd promises
+	// neither.
+	Early bool
 	// Propagates is what systemd acts on along with a unit.
 	Propagates map[string][]string
 	// Jobs lists the actions that were done, as "verb unit".
@@ -156,7 +159,7 @@ type Systemd struct {
 type unit struct {
 	plan.UnitState
 	oneshot bool
-	starts  []time.Time
+	starts  []time.Duration
 }
 
 // NewSystemd has no units.
@@ -186,19 +189,22 @@ func (s *Systemd) Start(name string) {
 	if s.units[name] == nil {
 		s.units[name] = &unit{}
 	}
-	s.start(name)
+	if s.start(name) {
+		s.Load(name)
+	}
 }
 
-func (s *Systemd) start(name string) {
-	u, now := s.units[name], s.clock.Now()
-	u.starts = slices.DeleteFunc(append(u.starts, now), func(t time.Time) bool { return now.Sub(t) > u.StartInterval })
+// start begins a run, unless the limit is reached. A oneshot is active until somebody ends the run.
+func (s *Systemd) start(name string) bool {
+	u, now, up := s.units[name], s.clock.Now().Round(0), s.clock.Uptime()
+	u.starts = slices.DeleteFunc(append(u.starts, up), func(t time.Duration) bool { return up-t > u.StartInterval })
 	s.runs++
-	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, !u.oneshot, false, "boot", fmt.Sprint("run", s.runs), now
+	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, "boot", fmt.Sprint("run", s.runs), now
+	u.SinceUptime = up
 	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
 		u.Active, u.Failed = false, true
-		return
 	}
-	s.Load(name)
+	return u.Active
 }
 
 // Done is a copy of Jobs.
@@ -231,28 +237,55 @@ func (s *Systemd) Affected(_ context.Context, u plan.Unit) ([]string, error) {
 // Act implements agent.Units.
 func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 	s.busy(u.Name, true)
+	s.begin(u)
 	s.Hold(u.Name)
 	s.busy(u.Name, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	have := s.units[u.Name]
 	if err := s.Fail(string(u.Verb), u.Name); err != nil {
+		if have != nil && have.oneshot {
+			have.Active, have.Failed = false, true
+		}
 		return plan.UnitState{}, err
 	}
-	have := s.units[u.Name]
 	if have == nil {
 		return plan.UnitState{}, errors.New("unit not loaded")
 	}
-	s.clock.Move(time.Millisecond)
-	if u.Verb.Starts() {
-		s.start(u.Name)
-	} else {
-		s.Load(u.Name)
+	if !s.Early {
+		s.work(u, have)
 	}
 	s.Jobs = append(s.Jobs, fmt.Sprintf("%s %s", u.Verb, u.Name))
 	if have.Failed {
 		return plan.UnitState{}, errors.New("the job is done and the unit is failed (start-limit-hit)")
 	}
+	have.Active = have.Active && !have.oneshot
 	return have.UnitState, nil
+}
+
+// begin is what a job does before it is held: a oneshot runs from then on.
+func (s *Systemd) begin(u plan.Unit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.units[u.Name]
+	if have == nil {
+		return
+	}
+	if have.oneshot {
+		s.clock.Move(time.Millisecond)
+		s.start(u.Name)
+	}
+	if s.Early {
+		s.work(u, have)
+	}
+}
+
+// work is what a job is for.
+func (s *Systemd) work(u plan.Unit, have *unit) {
+	s.clock.Move(time.Millisecond)
+	if have.oneshot && have.Active || !have.oneshot && (!u.Verb.Starts() || s.start(u.Name)) {
+		s.Load(u.Name)
+	}
 }
 
 func (s *Systemd) busy(name string, is bool) {

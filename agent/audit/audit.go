@@ -4,7 +4,7 @@
 // before the effect where the design says so. It is the only user of the journal's native protocol.
 //
 // Each record has a fixed MESSAGE_ID, SYSLOG_IDENTIFIER=node-cert-agent and NODECERT_* fields, so
-// that `journalctl -t node-cert-agent NODECERT_ROW=rootCAData` is a complete history. Values that
+// that `journalctl _SYSTEMD_UNIT=node-cert-agent.service NODECERT_ROW=rootCAData` is a complete history. Values that
 // come from the cluster or the network are escaped and cut at 256 bytes.
 //
 // A journal that does not take a record does not stop the work: the record goes to standard error

@@ -144,7 +144,7 @@ var cases = map[string]struct {
 		f.Systemd, f.Polkit, f.Units, f.Service = Version{Problem: "no such file"}, Polkit{Version: Version{Problem: "no such file"}}, nil, Service{}
 	}, []string{"fail  systemd: cannot be asked: no such file; do: systemctl status dbus.socket", "fail  polkit: cannot be asked, and systemd refuses every action: no such file; do: " + getPolkit}},
 	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd.Version = "239 (239-82.el8)" },
-		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, LogRateLimitIntervalSec=, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
 	"an older systemd": {func(f *Facts) { f.Systemd.Version = "v238" },
 		[]string{"fail  systemd: v238 is too old, or says no number; do: use a host with 239 or later"}},
 	"the last systemd that lacks something": {func(f *Facts) { f.Systemd.Version = "247.3" },

@@ -54,7 +54,7 @@ var since = []struct {
 	version int
 	what    string
 }{
-	{240, "Type=exec"}, {242, "ProtectHostname=, RestrictSUIDSGID="}, {244, "ProtectKernelLogs="}, {245, "ProtectClock="},
+	{240, "Type=exec, LogRateLimitIntervalSec="}, {242, "ProtectHostname=, RestrictSUIDSGID="}, {244, "ProtectKernelLogs="}, {245, "ProtectClock="},
 	{credentials, "LoadCredential=, ProtectProc=, ProcSubset=, FlushPending="}, {complete, "NoExecPaths=, ExecPaths=, PrivateIPC="},
 }
 

@@ -94,7 +94,6 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		Follow: Follow{Resync: 10 * time.Minute, RetrySpread: 3 * time.Second, RetryMax: 30 * time.Second,
 			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
 		ProbePatience: 90 * time.Second,
-		FollowHint:    true,
 		Consume:       "delete",
 		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute, Probe: 10 * time.Minute,
 			SuspectAfter: 2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
@@ -173,7 +172,7 @@ actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
 probe: {patience: 0s}
 trust: {holdRemovals: 10m, source: kubeAPIServerServingCAData}
 follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
-bootstrap: {consume: tombstone, kubeletIdentity: true, followHint: false, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
+bootstrap: {consume: tombstone, kubeletIdentity: true, followHint: always, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
 identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
@@ -205,6 +204,7 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 			Silence: time.Second, WatchTimeout: 24 * time.Hour},
 		Consume:         "tombstone",
 		KubeletIdentity: true,
+		FollowHint:      true,
 		Pins:            []string{"sha256:abababababababababababababababababababababababababababababababab"},
 		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second, Probe: 3 * time.Second,
 			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
@@ -415,4 +415,20 @@ func FuzzLoadNeverPanicsAndAlwaysNamesThePlace(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestAnAnnouncedClusterIsFollowedWherePinsConfineIt(t *testing.T) {
+	const pin = "sha256:abababababababababababababababababababababababababababababababab"
+	for fragment, want := range map[string]bool{
+		"":                                   false,
+		"bootstrap: {pins: [" + pin + "]}\n": true,
+		"bootstrap: {followHint: always}\n":  true,
+		"bootstrap: {followHint: pinned}\n":  false,
+		"bootstrap: {followHint: never, pins: [" + pin + "]}\n":  false,
+		"bootstrap: {followHint: pinned, pins: [" + pin + "]}\n": true,
+	} {
+		if s := load(t, map[string]string{etcDir + "10.yaml": header + fragment}); s.FollowHint != want {
+			t.Errorf("%q: %v", fragment, s.FollowHint)
+		}
+	}
 }

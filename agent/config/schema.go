@@ -55,7 +55,7 @@ var profileRules = branch{
 	"bootstrap": branch{
 		"consume":         oneOf("delete", "tombstone", "keep"),
 		"kubeletIdentity": leaf(flag),
-		"followHint":      leaf(flag),
+		"followHint":      oneOf("pinned", "always", "never"),
 		"pins":            list(matches(`sha256:[0-9a-f]{64}`, "the pin of a public key, sha256: and 64 hexadecimal digits")),
 	},
 	"identity": branch{

@@ -39,7 +39,6 @@ func (in inputs) settings() (Settings, []error) {
 		ProbePatience:   value[time.Duration](in, "probe.patience"),
 		Consume:         value[string](in, "bootstrap.consume"),
 		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
-		FollowHint:      value[bool](in, "bootstrap.followHint"),
 		Pins:            value[[]string](in, "bootstrap.pins"),
 		Identity: Identity{
 			Lifetime:     value[time.Duration](in, "identity.lifetime"),
@@ -59,6 +58,8 @@ func (in inputs) settings() (Settings, []error) {
 			WatchTimeout: value[time.Duration](in, "follow.watchTimeout"),
 		},
 	}
+	hint := value[string](in, "bootstrap.followHint")
+	s.FollowHint = hint == "always" || hint == "pinned" && len(s.Pins) > 0
 	if name := value[string](in, "profile"); name != "" {
 		s.Profile = name
 	}

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/transport"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -25,6 +24,10 @@ import (
 
 // clusterInfoPath is where kubeadm publishes a cluster's CAs for everybody, credentials or not.
 const clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+// maxClusterInfo, in bytes, bounds what is read of an answer of a server that nothing verifies yet. A CA is about
+// one thousand bytes, and a bundle of many does not belong there.
+const maxClusterInfo = 64 << 10
 
 // errNoPin says that nobody who answered has a pinned key.
 var errNoPin = errors.New("neither cluster-info nor the chain that the server presents holds a CA with a pinned key")
@@ -91,32 +94,31 @@ func (p api) look(ctx context.Context, c cluster) (found []*x509.Certificate, er
 	if res.TLS != nil {
 		found = res.TLS.PeerCertificates
 	}
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxClusterInfo))
 	if err == nil && res.StatusCode == http.StatusOK {
 		found = append(authorities(clusterInfo(data)), found...)
 	}
 	return found, nil
 }
 
-// clusterInfo is the CAs in the kubeconfig in the ConfigMap, whichever cluster they stand beside: none
-// of them counts without a pin. What is not of that form holds none.
+// clusterInfo is the CAs in the kubeconfig in the ConfigMap, whichever cluster they stand beside: none of them
+// counts without a pin. They are found by line, as kubeadm and kubectl write them: a tree of what a stranger
+// wrote takes two hundred times its size. What is not of that form holds none.
 func clusterInfo(data []byte) (pem []byte) {
 	var o struct {
 		Data struct{ Kubeconfig string }
 	}
-	var file struct {
-		Clusters []struct {
-			Cluster struct {
-				CA string `yaml:"certificate-authority-data"`
-			}
-		}
-	}
-	if json.Unmarshal(data, &o) != nil || yaml.Unmarshal([]byte(o.Data.Kubeconfig), &file) != nil {
+	if json.Unmarshal(data, &o) != nil {
 		return nil
 	}
-	for _, c := range file.Clusters {
-		ca, _ := base64.StdEncoding.DecodeString(c.Cluster.CA)
-		pem = append(append(pem, ca...), '\n')
+	for line := range strings.Lines(o.Data.Kubeconfig) {
+		value, found := strings.CutPrefix(strings.TrimLeft(line, " -"), "certificate-authority-data:")
+		if !found {
+			continue
+		}
+		if ca, err := base64.StdEncoding.DecodeString(strings.Trim(value, " \"'\r\n")); err == nil {
+			pem = append(append(pem, ca...), '\n')
+		}
 	}
 	return pem
 }

@@ -50,11 +50,11 @@ type origin struct {
 	Digest string `json:"digest"`
 }
 
-// cluster is where an API server is and how it is verified.
+// cluster is where an API server is and how it is verified. It names no file: what belongs to an identity is
+// in it, and whoever reads it, as root too, opens nothing on its word.
 type cluster struct {
 	Server string `json:"server"`
 	CA     []byte `json:"certificateAuthority,omitempty"`
-	CAFile string `json:"certificateAuthorityFile,omitempty"`
 	// Pinned are CAs beside the stated ones, found by their pinned keys. Both are trusted.
 	Pinned     []byte `json:"pinnedAuthority,omitempty"`
 	ServerName string `json:"tlsServerName,omitempty"`
@@ -63,19 +63,19 @@ type cluster struct {
 
 func (c config) cluster() cluster {
 	t := c.transport.TLS
-	return cluster{Server: c.server.String(), CA: t.CAData, CAFile: t.CAFile, Pinned: c.pinned, ServerName: t.ServerName, Proxy: c.proxy}
+	return cluster{Server: c.server.String(), CA: t.CAData, Pinned: c.pinned, ServerName: t.ServerName, Proxy: c.proxy}
 }
 
 // same reports whether both lead to one API server and state the same trust. What pins added is a
 // matter of that cluster.
 func (c cluster) same(other cluster) bool {
-	return c.Server == other.Server && bytes.Equal(c.CA, other.CA) && c.CAFile == other.CAFile
+	return c.Server == other.Server && bytes.Equal(c.CA, other.CA)
 }
 
 // config is the cluster without credentials.
 func (c cluster) config() (config, error) {
 	out := config{proxy: c.Proxy, pinned: c.Pinned, transport: transport.Config{UserAgent: userAgent,
-		TLS: transport.TLSConfig{CAData: c.CA, CAFile: c.CAFile, ServerName: c.ServerName}}}
+		TLS: transport.TLSConfig{CAData: c.CA, ServerName: c.ServerName}}}
 	u, err := url.Parse(c.Server)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return config{}, errors.New("names no server that can be verified")

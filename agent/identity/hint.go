@@ -53,7 +53,7 @@ func parseHint(text []byte) (h hint, err error) {
 func (h hint) cluster(from cluster, p pins) (cluster, error) {
 	to := from
 	if to.Server = h.Server; len(h.CA) > 0 {
-		to.CA, to.CAFile, to.Pinned, to.ServerName = h.CA, "", nil, ""
+		to.CA, to.Pinned, to.ServerName = h.CA, nil, ""
 	}
 	if len(p) == 0 || len(h.CA) == 0 {
 		return to, nil

@@ -29,8 +29,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-
-	"k8s.io/client-go/transport"
 )
 
 // userAgent is how the API server's audit log names us.
@@ -45,19 +43,36 @@ type Identity struct {
 
 // FromKubeconfig reads the kubeconfig at path; relative paths in it start at its directory. Accepted
 // are a server by https, its CAs, optionally tls-server-name and proxy-url, and as credentials
-// client-certificate with client-key, or token, or tokenFile, as data or as files. Files are read
-// again when they change; the kubeconfig itself is not. An error names the file, the line and the
+// client-certificate with client-key, or token, or tokenFile, as data or as regular files of at most 1 MiB.
+// Files are read again when they change; the kubeconfig itself is not. An error names the file, the line and the
 // field, says what is accepted, and holds no value from the file except paths.
 func FromKubeconfig(path string) (*Identity, error) {
 	c, err := read(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
 	}
-	rt, err := transport.New(&c.transport)
+	rt, err := newRefreshing(c)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: its certificates or key cannot be used: %v", path, err)
 	}
 	return &Identity{config: c, server: c.server, client: newClient(rt)}, nil
+}
+
+// Snapshot is FromKubeconfig for a short look: every file is read now and never again, so that the process may
+// give up the right to read them before it connects.
+func Snapshot(path string) (*Identity, error) {
+	c, err := read(path)
+	if err == nil {
+		err = c.inline()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
+	}
+	l, err := newLink(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %v", path, err)
+	}
+	return &Identity{config: c, server: c.server, client: newClient(l.rt)}, nil
 }
 
 // Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed
@@ -84,12 +99,12 @@ func Stored(dir Dir, node string) (*Identity, error) {
 
 // Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
 // with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
-// Reset had set aside.
+// Reset had set aside. What was set aside goes once another identity has been proven.
 func Reset(dir Dir) (aside []string, err error) {
-	for _, name := range []string{pendingFile, previousFile, currentFile, hintFile} {
-		switch err := dir.Rename(name, name+".reset"); {
+	for _, name := range allFiles {
+		switch err := dir.Rename(name, name+reset); {
 		case err == nil:
-			aside = append(aside, name+".reset")
+			aside = append(aside, name+reset)
 		case !errors.Is(err, fs.ErrNotExist):
 			return aside, fmt.Errorf("setting %s aside: %v", name, err)
 		}

@@ -674,3 +674,29 @@ func TestAnIdentityThatHoldsAfterAllIsNotRenewedForIt(t *testing.T) {
 		t.Errorf("a pending key: %v, %d requests, %d renewals", ok, w.made, w.records(audit.IdentityRenewed))
 	}
 }
+
+// What reset sets aside can be put back until there is something better. Keys are not kept for longer.
+func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
+	w, k := active(t)
+	w.until(k, Renewing, w.life)
+	w.until(k, Active, time.Minute)
+	aside, err := Reset(w)
+	if err != nil || len(aside) != 2 {
+		t.Fatalf("set aside %v, %v", aside, err)
+	}
+	w.files, w.approve = []File{w.file("another", "good")}, nil
+	k = w.keeper()
+	w.pass(k, time.Hour)
+	for _, name := range aside {
+		if w.dir[name] == nil {
+			t.Errorf("%s is gone before there is another identity", name)
+		}
+	}
+	w.approve = w.sign
+	w.until(k, Active, 2*time.Minute)
+	for name := range w.dir {
+		if strings.HasSuffix(name, ".reset") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}

@@ -7,11 +7,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,14 +19,13 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// maxKubeconfig is far beyond what the certificates of a cluster need.
-const maxKubeconfig = 1 << 20
-
 // config is what a kubeconfig says, checked.
 type config struct {
 	transport transport.Config
 	server    url.URL
 	proxy     string
+	// caFile is where the CAs in transport were read, empty if the kubeconfig itself holds them.
+	caFile string
 	// pinned are CAs in PEM that are trusted beside those of transport.
 	pinned []byte
 	// trusted is what the cluster itself publishes, trusted likewise: see Keeper.Trust.
@@ -69,25 +65,11 @@ type section struct {
 
 // read is parse for a file.
 func read(path string) (config, error) {
-	data, err := readSome(path)
+	data, err := readFile(path)
 	if err != nil {
 		return config{}, err
 	}
 	return parse(data, filepath.Dir(path), false)
-}
-
-// readSome reads a file, of one that is too large only so much that it can be told.
-func readSome(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, cause(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxKubeconfig+1))
-	if err != nil {
-		return nil, cause(err)
-	}
-	return data, nil
 }
 
 // parse checks the whole file, users and clusters included that the current context does not name:
@@ -133,8 +115,8 @@ func parse(data []byte, dir string, pinned bool) (config, error) {
 
 // open parses the file without giving anything in it a meaning.
 func open(data []byte, dir string) (section, error) {
-	if len(data) > maxKubeconfig {
-		return section{}, fmt.Errorf("larger than %d bytes", maxKubeconfig)
+	if len(data) > maxFile {
+		return section{}, fmt.Errorf("larger than %d bytes", maxFile)
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
@@ -146,15 +128,6 @@ func open(data []byte, dir string) (section, error) {
 	}
 	s := section{path: "", dir: dir}
 	return s.child("", document.Content[0], "apiVersion", "kind", "preferences", "clusters", "users", "contexts", "current-context")
-}
-
-// cause is the error without the path, which the caller names.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 var inLine = regexp.MustCompile(`line \d+`)
@@ -252,10 +225,7 @@ func (s section) trust(c *config, pinned bool) error {
 		return s.fault(s.values["server"], "server", "accepted is https://host[:port][/path]")
 	}
 	c.server = *u
-	if c.transport.TLS.CAData, c.transport.TLS.CAFile, err = s.content("certificate-authority"); err != nil {
-		return err
-	}
-	if err := s.anchored(c.transport.TLS, pinned); err != nil {
+	if err := s.anchor(c, pinned); err != nil {
 		return err
 	}
 	if c.transport.TLS.ServerName, err = s.text("tls-server-name"); err != nil {
@@ -278,24 +248,27 @@ func (s section) trust(c *config, pinned bool) error {
 	return nil
 }
 
-// anchored makes sure that something stated can verify a server. A server's own certificate in the place of
-// its CA would do so until it is renewed, and lock us out then.
-func (s section) anchored(t transport.TLSConfig, pinned bool) error {
-	ca := t.CAData
-	if t.CAFile != "" {
-		var err error
-		if ca, err = readSome(t.CAFile); err != nil {
-			return s.fault(s.values["certificate-authority"], "certificate-authority", err.Error())
+// anchor reads the CAs, and makes sure that something stated can verify a server. A server's own certificate in
+// the place of its CA would do so until it is renewed, and lock us out then. What a file holds is taken over
+// as it is now: a path would be opened anew by whoever connects, whatever stands there then.
+func (s section) anchor(c *config, pinned bool) error {
+	ca, file, err := s.content("certificate-authority")
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		if ca, err = readFile(file); err != nil {
+			return s.fault(s.values["certificate-authority"], "certificate-authority", file+": "+err.Error())
 		}
 	}
 	switch stated := cmp.Or(s.values["certificate-authority-data"], s.values["certificate-authority"]); {
-	case len(t.CAData) == 0 && t.CAFile == "" && pinned:
-		return nil
-	case len(t.CAData) == 0 && t.CAFile == "":
+	case len(ca) == 0 && file == "" && pinned:
+	case len(ca) == 0 && file == "":
 		return s.fault(nil, "certificate-authority", "missing: the server must be verified against stated CAs")
 	case !slices.ContainsFunc(authorities(ca), signs):
 		return s.fault(stated, "certificate-authority", "holds no CA")
 	}
+	c.transport.TLS.CAData, c.caFile = ca, file
 	return nil
 }
 
@@ -344,7 +317,7 @@ func (s section) content(name string) (data []byte, file string, err error) {
 	return data, file, nil
 }
 
-// file reads a path, which must lead to a file that can be opened.
+// file reads a path, which must lead to a regular file that can be read.
 func (s section) file(name string) (string, error) {
 	path, err := s.text(name)
 	if err != nil || path == "" {
@@ -353,11 +326,10 @@ func (s section) file(name string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(s.dir, path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", s.fault(s.values[name], name, err.Error())
+	if _, err := readFile(path); err != nil {
+		return "", s.fault(s.values[name], name, path+": "+err.Error())
 	}
-	return path, f.Close()
+	return path, nil
 }
 
 func (s section) text(name string) (string, error) {

@@ -46,6 +46,11 @@ func (l *ladder) climb(first []*credential, files []File, known *cluster) (fresh
 	l.faults = nil
 	for _, f := range files {
 		c := l.find(f.Name, f.Digest)
+		if c != nil {
+			if _, changed := c.config.replaced(); changed {
+				c = nil // with other CAs it is as good as another file
+			}
+		}
 		if c == nil {
 			var err error
 			if c, err = l.credential(f, known); err != nil {

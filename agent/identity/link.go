@@ -17,6 +17,9 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
+// maxHeader, in bytes, bounds the header of an answer, also of a server that nothing verifies yet.
+const maxHeader = 64 << 10
+
 // link is one way to speak to one API server as somebody, over connections of its own: no other link
 // has ever used them, so that what an answer says of these credentials is true.
 type link struct {
@@ -44,7 +47,7 @@ func newLink(c config) (*link, error) {
 	}
 	// SetTransportDefaults adds the HTTP/2 health check, without which a dead connection lingers.
 	l.base = utilnet.SetTransportDefaults(&http.Transport{Proxy: proxy, TLSHandshakeTimeout: 10 * time.Second, TLSClientConfig: secure,
-		DialContext: l.tracking.DialContext, DisableCompression: c.transport.DisableCompression})
+		DialContext: l.tracking.DialContext, DisableCompression: c.transport.DisableCompression, MaxResponseHeaderBytes: maxHeader})
 	if l.rt, err = transport.HTTPWrappersForConfig(&c.transport, l.base); err != nil {
 		return nil, fmt.Errorf("its credentials cannot be used: %v", err)
 	}

@@ -7,7 +7,10 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -183,10 +186,76 @@ func TestWithoutACANoServerIsVerified(t *testing.T) {
 	}
 }
 
+func TestClusterInfoIsReadAsKubeadmWritesIt(t *testing.T) {
+	one, two := testpki.NewCA("one"), testpki.NewCA("two")
+	text := base64.StdEncoding.EncodeToString
+	for sentence, c := range map[string]struct {
+		kubeconfig string
+		want       []byte
+	}{
+		"one cluster, as kubeadm": {"apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " + text(one) + "\n    server: https://x:6443\n  name: \"\"\n", one},
+		"two clusters":            {"clusters:\n- cluster:\n    certificate-authority-data: " + text(one) + "\n- cluster:\n    certificate-authority-data: " + text(two) + "\n", slices.Concat(one, two)},
+		"the first of the list":   {"clusters:\n- certificate-authority-data: " + text(one), one},
+		"in quotes":               {"  certificate-authority-data: \"" + text(one) + "\"\r\n", one},
+		"without any":             {"clusters: []\n", nil},
+		"what is no base64":       {"certificate-authority-data: [a, b]\ncertificate-authority-data: " + text(one), one},
+		"in a line of another":    {"x-certificate-authority-data: " + text(one), nil},
+	} {
+		answer, _ := json.Marshal(map[string]any{"data": map[string]any{"kubeconfig": c.kubeconfig}})
+		if got := authorities(clusterInfo(answer)); !slices.EqualFunc(got, authorities(c.want), (*x509.Certificate).Equal) {
+			t.Errorf("%s: %d CAs", sentence, len(got))
+		}
+	}
+}
+
+// bombs are answers by which a stranger would have the agent take memory.
+func bombs(size int) (out [][]byte) {
+	for _, part := range []string{"a,", "[", "{", "- ", "a: &a [*a,", "? ", "certificate-authority-data: aGk=\\n", "certificate-authority-data: ", "\\n", "&a a,"} {
+		text := strings.Repeat(part, size/len(part))
+		out = append(out, []byte(`{"data":{"kubeconfig":"{`+text+`"}}`), []byte(`{"data":{"kubeconfig":"[`+text+`"}}`), []byte(`{"data":{`+text))
+	}
+	return append(out, bytes.Repeat([]byte(`{"data":`), size/8), bytes.Repeat([]byte(`[`), size), bytes.Repeat([]byte(`{"a":[{},`), size/9))
+}
+
+// allocated is what f allocates, in bytes, freed or not.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// mostForClusterInfo, in bytes, is what an answer may cost: the agent has 128 MiB in all.
+const mostForClusterInfo = 4 << 20
+
+func TestAStrangersClusterInfoCostsLittle(t *testing.T) {
+	for _, answer := range bombs(1<<20 - 64) {
+		w := newWorld(t)
+		w.pins, w.files, w.raw = []string{pinOf(w.ca.Cert)}, []File{w.bare("10-token", "good")}, answer
+		c, err := parse(w.files[0].Content.Reveal(), "", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cost := allocated(func() { _, _ = w.keeper().api.look(t.Context(), c.cluster()) }); cost > mostForClusterInfo {
+			t.Errorf("%.40q: %d bytes", answer, cost)
+		}
+	}
+}
+
+// FuzzClusterInfo holds that whatever a stranger answers, it costs little, and gives certificates or nothing.
 func FuzzClusterInfo(f *testing.F) {
 	f.Add([]byte(`{"data":{"kubeconfig":"clusters: [{cluster: {certificate-authority-data: aGk=}}]"}}`))
 	f.Add([]byte(`{"data":{"kubeconfig":"clusters: &a [*a]"}}`))
-	f.Fuzz(func(_ *testing.T, data []byte) { authorities(clusterInfo(data)) })
+	for _, bomb := range bombs(1 << 10) {
+		f.Add(bomb)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = data[:min(len(data), maxClusterInfo)]
+		if cost := allocated(func() { authorities(clusterInfo(data)) }); cost > mostForClusterInfo {
+			t.Errorf("%d bytes cost %d", len(data), cost)
+		}
+	})
 }
 
 func TestTheServersCAIsReplacedBetweenRequestAndProof(t *testing.T) {

@@ -91,6 +91,7 @@ func (k *Keeper) commit(ctx context.Context, l *link) move {
 	}
 	k.fresh, k.denials, k.vanished = nil, 0, 0
 	k.tell(kind, message, k.certificate(k.current)...)
+	k.store.dropReset()
 	if err := k.forget(); err != nil {
 		k.pending = nil // the next start finds that its certificate is in use, and forgets it then
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"os"
 	"time"
 )
 
@@ -61,7 +60,7 @@ func (i *Identity) Certificate() []byte {
 	t := i.config.transport.TLS
 	data := t.CertData
 	if len(data) == 0 && t.CertFile != "" {
-		data, _ = os.ReadFile(t.CertFile) // what cannot be read is said by whoever connects
+		data, _ = readFile(t.CertFile) // what cannot be read is said by whoever connects
 	}
 	return bytes.Clone(data)
 }

@@ -27,7 +27,19 @@ const (
 	hintFile     = "cluster-hint.json"
 	// bad is appended to the name of a file that cannot be used and is set aside.
 	bad = ".bad"
+	// reset is appended by Reset.
+	reset = ".reset"
 )
+
+// allFiles are the names that Reset sets aside.
+var allFiles = []string{pendingFile, previousFile, currentFile, hintFile}
+
+// dropReset removes what Reset had set aside. What cannot be removed is tried again with the next identity.
+func (s store) dropReset() {
+	for _, name := range allFiles {
+		_ = s.dir.Remove(name + reset)
+	}
+}
 
 // store keeps generations and the pending key.
 type store struct {

@@ -46,6 +46,7 @@ type world struct {
 	clients  []*testpki.Authority // that issued client certificates, too
 	serving  tls.Certificate      // what the server presents
 	info     []byte               // the CAs in cluster-info, for anybody; nil: there is none
+	raw      []byte               // the answer for cluster-info itself
 	tokened  int                  // requests with a token
 	tokens   map[string]bool      // those that work
 	rolled   bool                 // no client certificate is known any more
@@ -162,6 +163,9 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	status, body := w.override(what), any(nil)
 	switch {
 	case status != 0:
+	case r.URL.Path == clusterInfoPath && w.raw != nil:
+		_, _ = rw.Write(w.raw)
+		return
 	case r.URL.Path == clusterInfoPath:
 		status, body = w.clusterInfo(r)
 	case who == "":
@@ -232,6 +236,9 @@ func (w *world) WriteFile(name string, data []byte) error {
 
 func (w *world) Rename(from, to string) error {
 	w.contact("rename " + from)
+	if _, ok := w.dir[from]; !ok {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
 	w.dir[to] = w.dir[from]
 	delete(w.dir, from)
 	return nil

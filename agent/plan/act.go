@@ -43,16 +43,27 @@ func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
 // NextStart is when the unit may be started once more. systemd lets a unit fail that is started more
 // often than its limit allows, and counts all starts: the administrator's and those after a crash too.
 // So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
-// remembered for that: Since is the last start, whoever asked for it.
+// remembered for that: Since is the last start, whoever asked for it. s is as of now: see AsOf.
 func (s UnitState) NextStart(now time.Time) time.Time {
 	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
 		return time.Time{}
 	}
-	last := s.Since
-	if last.After(now) { // the clock was set back
-		last = now
+	wait := s.Since.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack).Sub(now)
+	return now.Add(wait) // with a monotonic reading, so that setting the clock does not prolong it
+}
+
+// AsOf is s with a start that is no later than it can have been, given the clock and the uptime now. A clock
+// that was set back since would have it in the future, and after changes that came later; one that was set
+// forward has it in the past, where it is left: doubtful means earlier. Nothing follows from a start that is
+// yet to come and of which systemd does not say how long ago it was.
+func (s UnitState) AsOf(now time.Time, uptime time.Duration) UnitState {
+	if at := now.Add(s.SinceUptime - uptime); s.SinceUptime > 0 && at.Before(s.Since) {
+		s.Since = at
 	}
-	return last.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack)
+	if s.Since.After(now) {
+		s.Since = time.Time{}
+	}
+	return s
 }
 
 // Refuse says why the action may not be asked for, given the units that systemd would act on with it, or

@@ -35,13 +35,12 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 		since    time.Duration // before now
 		want     time.Duration // from now; 0 for at once
 	}{
-		"of five in ten seconds we take one in five":           {5, 10 * time.Second, 0, 5 * time.Second},
-		"a start some time ago counts for what is left":        {5, 10 * time.Second, 3 * time.Second, 2 * time.Second},
-		"a start long ago does not count":                      {5, 10 * time.Second, time.Hour, 0},
-		"one start in an interval is never near another":       {1, time.Minute, 0, time.Minute + clockSlack},
-		"without a limit nothing waits":                        {0, 0, 0, 0},
-		"a limit over no time is none":                         {5, 0, 0, 0},
-		"a start in the future, by the clock, is one just now": {5, 10 * time.Second, -time.Hour, 5 * time.Second},
+		"of five in ten seconds we take one in five":     {5, 10 * time.Second, 0, 5 * time.Second},
+		"a start some time ago counts for what is left":  {5, 10 * time.Second, 3 * time.Second, 2 * time.Second},
+		"a start long ago does not count":                {5, 10 * time.Second, time.Hour, 0},
+		"one start in an interval is never near another": {1, time.Minute, 0, time.Minute + clockSlack},
+		"without a limit nothing waits":                  {0, 0, 0, 0},
+		"a limit over no time is none":                   {5, 0, 0, 0},
 	} {
 		s := UnitState{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
 		if got := max(0, s.NextStart(now).Sub(now)); got != c.want {
@@ -50,6 +49,30 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 	}
 	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
 		t.Errorf("a unit that never started waits until %v", next)
+	}
+}
+
+func TestAStartIsNoLaterThanItCanHaveBeen(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for sentence, c := range map[string]struct {
+		since, ago time.Duration // by the clock then, and by the uptime
+		want       time.Duration // ago; -1 if nothing is known
+	}{
+		"a clock that nobody set tells the truth":  {-time.Minute, time.Minute, time.Minute},
+		"one set back has the start in the future": {time.Hour, time.Minute, time.Minute},
+		"or too late": {-time.Second, time.Minute, time.Minute},
+		"one set forward has it too early, and may":        {-time.Hour, time.Minute, time.Hour},
+		"without the uptime the clock has to do":           {-time.Minute, 0, time.Minute},
+		"without the uptime a start to come tells nothing": {time.Minute, 0, -1},
+	} {
+		s := UnitState{Since: now.Add(c.since)}
+		if c.ago > 0 {
+			s.SinceUptime = time.Hour - c.ago
+		}
+		got := s.AsOf(now, time.Hour).Since
+		if want := now.Add(-c.want); c.want < 0 && !got.IsZero() || c.want >= 0 && !got.Equal(want) {
+			t.Errorf("%s: started %v ago, want %v", sentence, now.Sub(got), c.want)
+		}
 	}
 }
 

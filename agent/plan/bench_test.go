@@ -26,7 +26,7 @@ func unchanged(history int) Input {
 		panic(err)
 	}
 	in := Input{Policy: policy, Desired: desired(e), Observed: disk(e), Known: known(e),
-		Memory: Memory{Owned: map[Key]Claim{}, Holds: map[HoldKey]Hold{}}, Now: Moment{Boot: "b", Uptime: time.Hour}}
+		Memory: Memory{Owned: map[string]Claim{}, Holds: map[HoldKey]Hold{}}, Now: Moment{Boot: "b", Uptime: time.Hour}}
 	in.Policy.Trust.Hold = time.Hour
 	for i := range 20 {
 		r, err := registries.Entry(fmt.Sprintf("registry-%d.example.org:5000", i), ca, time.Time{})
@@ -35,11 +35,11 @@ func unchanged(history int) Input {
 		}
 		path, _ := registries.Path(r.Name)
 		in.Desired.Entries, in.Observed[r.Key], in.Known[r.Digest] = append(in.Desired.Entries, r), file(r), pki.Content{Certs: r.Certs, Whole: true}
-		in.Memory.Owned[r.Key] = Claim{Path: path, Digests: []Digest{r.Digest}}
+		in.Memory.Owned[path] = Claim{Key: r.Key, Digests: []Digest{r.Digest}}
 	}
 	in.Desired.Listed[ImageRegistryBundleData] = true
 	for i := range history {
-		in.Memory.Holds[HoldKey{Key: Key{Row: RootCAData}, Cert: pki.Fingerprint(DigestOf([]byte{byte(i), byte(i >> 8)}))}] = Hold{Boot: "b"}
+		in.Memory.Holds[HoldKey{Path: "/old", Cert: pki.Fingerprint(DigestOf([]byte{byte(i), byte(i >> 8)}))}] = Hold{Boot: "b"}
 	}
 	return in
 }

@@ -28,7 +28,7 @@ func TestBesideOtherWriters(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		desired  Desired
 		observed Observed
-		owned    map[Key]Claim
+		owned    map[string]Claim
 		beside   string // what happens beside both
 		alone    string // and without them
 	}{

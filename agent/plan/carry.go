@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
 // Carry is d together with what before asked for and d no longer says anything usable about: single
@@ -16,26 +18,21 @@ import (
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
 // carried: that is how a registry is removed. The object of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
-	paths := make(map[string]bool, len(d.Entries))
-	rows := make(map[RowID]bool)
+	paths, rows := d.paths(p), make(map[RowID]bool)
 	for _, e := range d.Entries {
 		rows[e.Row] = true
-		if row, ok := p.Row(e.Row); ok {
-			path, _ := row.Path(e.Name)
-			paths[path] = true
-		}
 	}
-	refused := make(map[Key]bool, len(d.Refused))
+	refused := make(map[string]bool, len(d.Refused))
 	for _, r := range d.Refused {
-		refused[r.Key] = true
+		if path, ok := p.Path(r.Key); ok {
+			refused[path] = true
+		}
 	}
 	entries := slices.Clone(d.Entries)
 	for _, e := range before.Entries {
-		row, ok := p.Row(e.Row)
-		if !ok || row.Many() && d.Listed[e.Row] && !refused[e.Key] || !row.Many() && rows[e.Row] {
-			continue
-		}
-		if path, err := row.Path(e.Name); err != nil || paths[path] {
+		row, _ := p.Row(e.Row)
+		path, ok := p.Path(e.Key)
+		if !ok || paths[path] || row.Many() && d.Listed[e.Row] && !refused[path] || !row.Many() && rows[e.Row] {
 			continue
 		}
 		e.Carried = true
@@ -47,6 +44,33 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 		d.Object = before.Object
 	}
 	return d
+}
+
+// Bereft is d after entries were put in place: what is carried has lost for good what was revoked there, or it
+// would be back as soon as nobody revokes it any more.
+func (d Desired) Bereft(entries []Entry) Desired {
+	d.Entries = slices.Clone(d.Entries)
+	for i, e := range d.Entries {
+		at := slices.IndexFunc(entries, func(x Entry) bool { return x.Key == e.Key })
+		if !e.Carried || at < 0 || !entries[at].Carried {
+			continue
+		}
+		if _, lost := pki.Diff(e.Certs, entries[at].Certs); len(lost) > 0 {
+			d.Entries[i] = entries[at]
+		}
+	}
+	return d
+}
+
+// paths are where the entries go.
+func (d Desired) paths(p Policy) map[string]bool {
+	paths := make(map[string]bool, len(d.Entries))
+	for _, e := range d.Entries {
+		if path, ok := p.Path(e.Key); ok {
+			paths[path] = true
+		}
+	}
+	return paths
 }
 
 // With is d and what the second source asks for. The two feed different rows. What else the object

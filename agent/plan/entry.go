@@ -44,13 +44,14 @@ func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 }
 
 // Check is what the privileged half asks of bytes that the other half wants written: that they are what
-// Entry makes of them. An error is the reason for refusing them and does not repeat them.
-func (r Row) Check(data []byte) error {
+// Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and
+// does not repeat them.
+func (r Row) Check(data []byte) ([]pki.Cert, error) {
 	e, err := r.Entry("", data, time.Time{})
 	if err == nil && !bytes.Equal(e.Data, data) {
 		err = errors.New("is not in the form in which the row's files are written")
 	}
-	return err
+	return e.Certs, err
 }
 
 // with is e with more certificates at its end, as many as a bundle may hold. What does not fit is

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"maps"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
@@ -26,7 +27,7 @@ func (t Trust) Slow() bool { return t.Hold > 0 && !t.Mirror }
 
 // HoldKey names what is held: one certificate of a file, or with a zero fingerprint the whole file.
 type HoldKey struct {
-	Key
+	Path string
 	Cert pki.Fingerprint
 }
 
@@ -51,6 +52,30 @@ func (h Hold) now(m Moment) Hold {
 
 // age is for how long it had been missing when it was last seen so.
 func (h Hold) age() time.Duration { return h.Seen - h.Since }
+
+// Missing are the holds of m without those that d puts an end to: of certificates that it publishes, and of
+// files that it names, be it with content that is not fit. That does not depend on whether the file can be
+// read or written now.
+func (m Memory) Missing(d Desired, p Policy) map[HoldKey]Hold {
+	if !d.Verified || len(m.Holds) == 0 {
+		return m.Holds
+	}
+	named := make(map[HoldKey]bool)
+	for _, e := range d.Entries {
+		path, _ := p.Path(e.Key)
+		named[HoldKey{Path: path}] = true
+		for _, x := range e.Certs {
+			named[HoldKey{path, x.Fingerprint}] = true
+		}
+	}
+	for _, r := range d.Refused {
+		path, _ := p.Path(r.Key)
+		named[HoldKey{Path: path}] = true
+	}
+	left := maps.Clone(m.Holds)
+	maps.DeleteFunc(left, func(k HoldKey, _ Hold) bool { return named[k] })
+	return left
+}
 
 // Held is one removal of trust that waits.
 type Held struct {

@@ -8,17 +8,10 @@ import "slices"
 // are d's, lists that d names are d's as a whole, and everything else stays as base wants it. What
 // base merely remembers adds and takes nothing away, while the operator's own word counts as read.
 func (d Desired) Over(base Desired, p Policy) Desired {
-	paths := make(map[string]bool, len(d.Entries))
-	for _, e := range d.Entries {
-		if row, ok := p.Row(e.Row); ok {
-			path, _ := row.Path(e.Name)
-			paths[path] = true
-		}
-	}
+	paths := d.paths(p)
 	theirs := func(k Key) bool {
-		row, ok := p.Row(k.Row)
-		path, err := row.Path(k.Name)
-		return ok && err == nil && !d.Listed[k.Row] && !paths[path]
+		path, ok := p.Path(k)
+		return ok && !d.Listed[k.Row] && !paths[path]
 	}
 	out := d
 	out.Object, out.Verified, out.Paused, out.Revoked = base.Object, true, base.Paused, base.Revoked
@@ -37,7 +30,7 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 		}
 	}
 	for _, r := range base.Refused {
-		if !d.Listed[r.Row] && !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Key == r.Key }) {
+		if path, ok := p.Path(r.Key); !d.Listed[r.Row] && !(ok && paths[path]) {
 			out.Refused = append(out.Refused, r)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // Inputs are the files a unit reads, as one value and row by row.
 type Inputs struct {
-	// Digest is over all of them.
+	// Digest is over all of them; zero if there are none.
 	Digest Digest
 	// Rows are those that the unit reads and that the host was asked about. One without files is the zero RowInputs.
 	Rows map[RowID]RowInputs
@@ -23,7 +23,7 @@ type Inputs struct {
 
 // RowInputs are one row's share of what a unit reads.
 type RowInputs struct {
-	// Digest frames the key and the content digest of each file, so that no two sets collide.
+	// Digest frames the path and the content digest of each file, so that no two sets collide.
 	Digest Digest
 	// Changed is the latest change among the files.
 	Changed time.Time
@@ -87,50 +87,50 @@ const clockSlack = time.Second
 const coarse = 10 * time.Millisecond
 
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
-// that names the unit in onChange. Bundles count as sets of certificates, which are looked up in known:
-// a consumer that loaded the same certificates in another order owes nothing.
+// that names the unit in onChange. Files count by their paths, so that one which another row asks for now
+// is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
+// loaded the same certificates in another order owes nothing.
 func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) Inputs {
-	in, all := Inputs{Rows: make(map[RowID]RowInputs)}, sha256.New()
-	keys := slices.SortedFunc(maps.Keys(o), CompareKeys)
-	for len(keys) > 0 {
-		id, n := keys[0].Row, 1
-		for n < len(keys) && keys[n].Row == id {
-			n++
+	rows, all := make(map[RowID]map[string]File), make(map[string]File)
+	for k, f := range o {
+		row, ok := p.Row(k.Row)
+		if !ok || !slices.Contains(row.OnChange, unit) {
+			continue
 		}
-		if row, ok := p.Row(id); ok && slices.Contains(row.OnChange, unit) {
-			in.Rows[id] = rowInputs(keys[:n], o, known)
-			if d := in.Rows[id].Digest; d != (Digest{}) {
-				frame(all, []byte(id))
-				frame(all, d[:])
-			}
+		if rows[k.Row] == nil {
+			rows[k.Row] = make(map[string]File)
 		}
-		keys = keys[n:]
+		if path, err := row.Path(k.Name); err == nil && f.Kind != Absent {
+			rows[k.Row][path], all[path] = f, f
+		}
 	}
-	all.Sum(in.Digest[:0])
+	in := Inputs{Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest}
+	for id, files := range rows {
+		in.Rows[id] = inputs(files, known)
+	}
 	return in
 }
 
-func rowInputs(keys []Key, o Observed, known map[Digest]pki.Content) (r RowInputs) {
-	h, empty := sha256.New(), true
-	for _, k := range keys {
-		f := o[k]
-		if f.Kind == Absent {
-			continue
-		}
-		frame(h, []byte(k.String()))
+// inputs are some files by path.
+func inputs(files map[string]File, known map[Digest]pki.Content) (r RowInputs) {
+	if len(files) == 0 {
+		return RowInputs{}
+	}
+	h := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		f := files[path]
+		frame(h, []byte(path))
 		if c := known[f.Digest]; c.Whole {
 			set := pki.SetDigest(c.Certs)
 			frame(h, set[:])
 		} else {
 			frame(h, f.Digest[:])
 		}
-		if empty = false; f.Changed.After(r.Changed) {
+		if f.Changed.After(r.Changed) {
 			r.Changed = f.Changed
 		}
 	}
-	if !empty {
-		h.Sum(r.Digest[:0])
-	}
+	h.Sum(r.Digest[:0])
 	return r
 }
 
@@ -152,7 +152,7 @@ func frame(h hash.Hash, b []byte) {
 //
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
-// older state of what it makes.
+// older state of what it makes. A run that has not ended, or ended badly, is none.
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
@@ -160,7 +160,8 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	case !s.Active && u.Verb != Restart:
 		return Decision{Nothing, "not running: it reads its files when it starts"}
 	}
-	same := known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation && !s.Failed
+	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
+	same := whole && known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
 	switch {
 	case same && l.Inputs == in.Digest:
 		return Decision{Nothing, "has loaded what is on disk"}
@@ -169,7 +170,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 			return Decision{Adopt, "started after the files of its new rows last changed"}
 		}
 		return Decision{Act, "its files changed since it loaded them"}
-	case !s.Failed && startedAfter(s, in):
+	case whole && startedAfter(s, in):
 		return Decision{Adopt, "started after its files last changed"}
 	case known && l.Unknown:
 		return Decision{Act, "whether an earlier action reached it is unknown"}

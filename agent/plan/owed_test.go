@@ -4,6 +4,7 @@ package plan
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,6 +22,10 @@ func TestOwed(t *testing.T) {
 	failed := func(invocation string, since time.Duration) UnitState {
 		s := finished(invocation, since)
 		s.Failed = true
+		return s
+	}
+	busy := func(s UnitState) UnitState {
+		s.Active, s.Busy = true, true
 		return s
 	}
 	loaded := func(b byte, invocation string) Loaded {
@@ -64,6 +69,9 @@ func TestOwed(t *testing.T) {
 		"a oneshot that somebody ran before the change owes a run":            {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
 		"a oneshot whose run after the change failed owes another":            {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
 		"a oneshot adopted while it ran, which then failed, owes another":     {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
+		"a oneshot that still runs since the change is not adopted":           {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
+		"a dispatched oneshot that still runs is not adopted":                 {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
+		"a unit with a job that was started after the change is adopted":      {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Adopt},
 		"a oneshot owes a run in each boot":                                   {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
 		"a oneshot that runs through (exited) is as good as any":              {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
 		"a oneshot that was dispatched and not seen done owes a run":          {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
@@ -108,5 +116,25 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	late[a.Key] = f
 	if got := InputsOf("a.service", policy, late, nil).changed(); !got.Equal(f.Changed) {
 		t.Errorf("changed at %v", got)
+	}
+}
+
+func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
+	both := Policy{Rows: slices.Clone(policy.Rows)}
+	for i := range both.Rows {
+		both.Rows[i].OnChange = []string{"a.service"}
+	}
+	list, user := entry(ImageRegistryBundleData, "r", "r"), entry(ImageRegistryBundleUserData, "r", "r")
+	before := InputsOf("a.service", both, disk(kubelet("a"), list), nil)
+	for sentence, o := range map[string]Observed{
+		"it is asked for by the other list":           disk(kubelet("a"), user),
+		"and the claim still names the first of them": disk(kubelet("a"), list, user),
+	} {
+		if got := InputsOf("a.service", both, o, nil); got.Digest != before.Digest {
+			t.Errorf("%s: the inputs differ", sentence)
+		}
+	}
+	if InputsOf("a.service", both, disk(kubelet("a"), entry(ImageRegistryBundleData, "s", "r")), nil).Digest == before.Digest {
+		t.Error("another file with the same content gives the same inputs")
 	}
 }

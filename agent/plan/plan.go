@@ -30,7 +30,7 @@ type Plan struct {
 	Holds map[HoldKey]Hold
 	// Owned are all claims as they must be durable before the commit, or nil if ownership does not
 	// change.
-	Owned map[Key]Claim
+	Owned map[string]Claim
 }
 
 // Write publishes an entry.
@@ -92,7 +92,7 @@ func (p Plan) Shrinks() bool {
 // Unclaimed is p without the writes whose claim could not be made durable: they could never be
 // removed again. The others need none.
 func (p Plan) Unclaimed() Plan {
-	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool { _, claimed := p.Owned[w.Key]; return claimed })
+	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool { _, claimed := p.Owned[w.Path]; return claimed })
 	return p
 }
 
@@ -133,27 +133,23 @@ func (p Plan) ByRow() []Plan {
 }
 
 // Queries lists the files that a decision about d needs to know: every desired one and every one
-// that we own, as far as the host's table has a place for it: the administrator may have changed the
-// table since, and the writer refuses a request with a key that it does not know. known gives the digest
-// that each file is expected to have.
+// that we own, once and by the key that asks for it, as far as the host's table has a place for it: the
+// administrator may have changed the table since, and the writer refuses a request with a key that it
+// does not know. known gives the digest that each file is expected to have.
 func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
-	keys := make(map[Key]bool, len(d.Entries)+len(m.Owned))
-	for _, e := range d.Entries {
-		keys[e.Key] = true
-	}
-	for k := range m.Owned {
-		keys[k] = true
-	}
-	maps.DeleteFunc(keys, func(k Key, _ bool) bool {
-		row, ok := p.Row(k.Row)
-		if ok {
-			_, err := row.Path(k.Name)
-			ok = err == nil
+	at := make(map[string]Key, len(d.Entries)+len(m.Owned))
+	for _, cl := range m.Owned {
+		if path, ok := p.Path(cl.Key); ok {
+			at[path] = cl.Key
 		}
-		return !ok
-	})
-	out := make([]Query, 0, len(keys))
-	for _, k := range slices.SortedFunc(maps.Keys(keys), CompareKeys) {
+	}
+	for _, e := range d.Entries {
+		if path, ok := p.Path(e.Key); ok {
+			at[path] = e.Key
+		}
+	}
+	out := make([]Query, 0, len(at))
+	for _, k := range slices.SortedFunc(maps.Values(at), CompareKeys) {
 		out = append(out, Query{Key: k, Known: known[k]})
 	}
 	return out
@@ -170,20 +166,20 @@ func CompareKeys(a, b Key) int {
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
-	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Holds),
-		keys: make(map[Key]bool, len(in.Desired.Entries)), paths: make(map[string]bool, len(in.Desired.Entries))}
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Missing(in.Desired, in.Policy)),
+		paths: make(map[string]bool, len(in.Desired.Entries))}
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)
 	}
-	maps.DeleteFunc(c.holds, func(k HoldKey, _ Hold) bool { _, ok := in.Policy.Row(k.Row); return !ok })
 	c.plan.Object = in.Desired.Object
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
 		c.entry(e)
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(in.Memory.Owned), CompareKeys) {
-		c.owner(k, in.Memory.Owned[k])
+	for _, path := range slices.Sorted(maps.Keys(in.Memory.Owned)) {
+		c.owner(path, in.Memory.Owned[path])
 	}
+	maps.DeleteFunc(c.holds, func(k HoldKey, _ Hold) bool { return c.forgotten(k.Path) })
 	if !equalOwned(in.Memory.Owned, c.owned) {
 		c.plan.Owned = c.owned
 	}
@@ -196,9 +192,8 @@ func Compute(in Input) Plan {
 type computation struct {
 	in    Input
 	plan  Plan
-	keys  map[Key]bool    // desired
-	paths map[string]bool // desired by some entry: never removed on behalf of another
-	owned map[Key]Claim
+	paths map[string]bool // desired
+	owned map[string]Claim
 	holds map[HoldKey]Hold
 	many  *bool // see mass
 }
@@ -214,10 +209,7 @@ func (c *computation) entry(e Entry) {
 		c.refuse(e.Key, err.Error())
 		return
 	}
-	c.keys[e.Key], c.paths[path] = true, true
-	if e.Carried && !c.refused(e.Key) {
-		c.keep(e.Key, silence(e.Row)+"; the last good content stays")
-	}
+	c.asks(e, path)
 	f := c.in.Observed[e.Key]
 	if f.Kind == Irregular || f.Kind == Unreadable {
 		c.refuse(e.Key, f.Reason)
@@ -236,10 +228,10 @@ func (c *computation) entry(e Entry) {
 	w := Write{Entry: e, Path: path, Before: f.Digest}
 	if f.Digest == e.Digest && len(c.in.Desired.Revoked) == 0 {
 		if c.in.Desired.Verified && !e.Carried {
-			c.unhold(e.Key, nil)
+			c.unhold(path, nil)
 		}
 	} else {
-		e = c.retain(row, e, disk)
+		e = c.retain(row, path, e, disk)
 		w.Entry = e
 		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
 	}
@@ -261,6 +253,18 @@ func (c *computation) entry(e Entry) {
 		return
 	}
 	c.write(row, w, f)
+}
+
+// asks notes who asks for the file now, be it only in memory of what was asked for.
+func (c *computation) asks(e Entry, path string) {
+	c.paths[path] = true
+	if old, ok := c.owned[path]; ok && old.Key != e.Key {
+		old.Key = e.Key
+		c.owned[path] = old
+	}
+	if e.Carried && !c.refusedAt(path) {
+		c.keep(e.Key, silence(e.Row)+"; the last good content stays")
+	}
 }
 
 // silence is why nothing asks for a row.
@@ -295,52 +299,47 @@ func (c *computation) claim(row Row, w Write) {
 		return
 	}
 	digests := []Digest{w.Digest}
-	if old, ok := c.in.Memory.Owned[w.Key]; ok && old.Path == w.Path && w.Before != w.Digest && slices.Contains(old.Digests, w.Before) {
+	if old := c.in.Memory.Owned[w.Path]; w.Before != w.Digest && slices.Contains(old.Digests, w.Before) {
 		digests = append(digests, w.Before)
 	}
-	c.setOwned(w.Key, Claim{Path: w.Path, Digests: digests})
+	c.setOwned(w.Path, Claim{Key: w.Key, Digests: digests})
 }
 
 // confirm shortens the claim on a file that is as desired: a commit that was cut short left both
 // its old and its new digest claimed.
 func (c *computation) confirm(e Entry, path string) {
-	old, ok := c.in.Memory.Owned[e.Key]
-	if ok && old.Path == path && len(old.Digests) > 1 && slices.Contains(old.Digests, e.Digest) {
-		c.setOwned(e.Key, Claim{Path: path, Digests: []Digest{e.Digest}})
+	if old := c.in.Memory.Owned[path]; len(old.Digests) > 1 && slices.Contains(old.Digests, e.Digest) {
+		c.setOwned(path, Claim{Key: e.Key, Digests: []Digest{e.Digest}})
 	}
 }
 
-func (c *computation) setOwned(k Key, cl Claim) {
+func (c *computation) setOwned(path string, cl Claim) {
 	if c.owned == nil {
-		c.owned = make(map[Key]Claim)
+		c.owned = make(map[string]Claim)
 	}
-	c.owned[k] = cl
+	c.owned[path] = cl
 }
 
 // owner decides about one file that we wrote once: does anybody still ask for it?
-func (c *computation) owner(k Key, cl Claim) {
-	row, ok := c.in.Policy.Row(k.Row)
-	if !ok {
+func (c *computation) owner(path string, cl Claim) {
+	if c.paths[path] {
 		return
 	}
-	path, err := row.Path(k.Name)
-	if err != nil || path != cl.Path {
+	k := cl.Key
+	row, _ := c.in.Policy.Row(k.Row)
+	if now, ok := c.in.Policy.Path(k); !ok || now != path {
 		return // the administrator moved the row: what lies at the old place is his now
 	}
 	f := c.in.Observed[k]
 	switch {
-	case c.keys[k]:
-		delete(c.holds, HoldKey{Key: k})
-	case c.paths[path]:
-		c.disown(k) // the same file is another row's entry now
 	case f.Kind == Absent:
 		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
-			c.disown(k)
+			delete(c.owned, path)
 		}
-	case slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Key == k }):
-		c.keep(k, "what the object asks for in its place is refused")
 	case !c.in.Desired.Listed[k.Row]:
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
+	case c.refusedAt(path):
+		c.keep(k, "what the object asks for in its place is refused")
 	case !c.in.Desired.Verified:
 		c.keep(k, "a removal needs a verified read of the object since this host booted")
 	case len(row.Beside) > 0:
@@ -351,7 +350,7 @@ func (c *computation) owner(k Key, cl Claim) {
 	case !slices.Contains(cl.Digests, f.Digest):
 		c.keep(k, "somebody else changed it")
 	default:
-		if h, wait := c.waitFile(k, f); wait {
+		if h, wait := c.waitFile(k, path, f); wait {
 			c.plan.Held = append(c.plan.Held, h)
 			return
 		}
@@ -359,9 +358,14 @@ func (c *computation) owner(k Key, cl Claim) {
 	}
 }
 
-func (c *computation) disown(k Key) {
-	delete(c.owned, k)
-	delete(c.holds, HoldKey{Key: k})
+// refusedAt tells whether the object may ask for something at path that is not fit: what is wrong in a list
+// that cannot be read to its end may be any of its files.
+func (c *computation) refusedAt(path string) bool {
+	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool {
+		row, ok := c.in.Policy.Row(r.Row)
+		at, named := c.in.Policy.Path(r.Key)
+		return ok && (named && at == path || row.Many() && !c.in.Desired.Listed[r.Row] && row.has(path))
+	})
 }
 
 // content gives the certificates in a file on disk; ok is false if its bytes have not been seen.
@@ -375,11 +379,6 @@ func (c *computation) content(f File) (found pki.Content, ok bool) {
 	return pki.Read(f.Data), DigestOf(f.Data) == f.Digest
 }
 
-// refused tells whether the object asks for something in the entry's place that is not fit.
-func (c *computation) refused(k Key) bool {
-	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool { return r.Row == k.Row && (r.Name == k.Name || r.Name == "") })
-}
-
 func (c *computation) refuse(k Key, reason string) {
 	c.plan.Refused = append(c.plan.Refused, Refusal{Key: k, Reason: reason})
 }
@@ -388,6 +387,6 @@ func (c *computation) keep(k Key, reason string) {
 	c.plan.Kept = append(c.plan.Kept, Refusal{Key: k, Reason: reason})
 }
 
-func equalOwned(a, b map[Key]Claim) bool {
-	return maps.EqualFunc(a, b, func(x, y Claim) bool { return x.Path == y.Path && slices.Equal(x.Digests, y.Digests) })
+func equalOwned(a, b map[string]Claim) bool {
+	return maps.EqualFunc(a, b, func(x, y Claim) bool { return x.Key == y.Key && slices.Equal(x.Digests, y.Digests) })
 }

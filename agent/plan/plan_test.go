@@ -61,8 +61,8 @@ func known(entries ...Entry) map[Digest]pki.Content {
 	return k
 }
 
-func owned(path string, e Entry) map[Key]Claim {
-	return map[Key]Claim{e.Key: {Path: path, Digests: []Digest{e.Digest}}}
+func owned(path string, e Entry) map[string]Claim {
+	return map[string]Claim{path: {Key: e.Key, Digests: []Digest{e.Digest}}}
 }
 
 // brief is a plan as one readable line.
@@ -152,8 +152,8 @@ func TestCompute(t *testing.T) {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
 		"a registry that moved to the other list is not removed": {
-			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), regKey: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
-			"[own 0]"},
+			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
+			"[own 1]"},
 		"a registry that is gone already is forgotten": {
 			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[own 0]"},
 		"a row that the administrator moved leaves the old file alone": {
@@ -202,18 +202,18 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	const path = "/etc/docker/certs.d/r:5000/ca.crt"
 	before, after := entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleData, "r:5000", "s")
 	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Known: known(before), Memory: Memory{Owned: owned(path, before)}})
-	if got := p.Owned[after.Key].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
+	if got := p.Owned[path].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
 		t.Fatalf("claimed %v before the commit", got)
 	}
 	p = Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: p.Owned}})
-	if got := p.Owned[after.Key].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() {
+	if got := p.Owned[path].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() {
 		t.Errorf("claimed %v after the commit, plan %s", got, brief(p))
 	}
 }
 
 func TestQueriesAskForDesiredAndOwnedFilesOnce(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
-	q := Queries(desired(b), Memory{Owned: map[Key]Claim{a.Key: {}, b.Key: {}, {RootCAData, ""}: {}, {KubeAPIServerServingCAData, "x"}: {}}}, policy, map[Key]Digest{b.Key: b.Digest})
+	q := Queries(desired(b), Memory{Owned: map[string]Claim{"a": {Key: a.Key}, "b": {Key: Key{ImageRegistryBundleUserData, "b"}}, "c": {Key: Key{RootCAData, ""}}, "d": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
 	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)
@@ -229,11 +229,11 @@ func FuzzComputeSettles(f *testing.F) {
 		d := desired(entriesOf(want)...)
 		d.Verified = verified
 		o := disk(entriesOf(have)...)
-		m := Memory{Owned: map[Key]Claim{}}
+		m := Memory{Owned: map[string]Claim{}}
 		for _, e := range entriesOf(own) {
 			if row, _ := policy.Row(e.Row); row.Many() {
 				path, _ := row.Path(e.Name)
-				m.Owned[e.Key] = Claim{Path: path, Digests: []Digest{e.Digest}}
+				m.Owned[path] = Claim{Key: e.Key, Digests: []Digest{e.Digest}}
 			}
 		}
 		k := known(append(entriesOf(have), entriesOf(want)...)...)
@@ -276,7 +276,7 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 		o[w.Key] = file(w.Entry)
 	}
 	for _, r := range p.Removes {
-		if cl, ok := m.Owned[r.Key]; !ok || !slices.Contains(cl.Digests, o[r.Key].Digest) {
+		if cl, ok := m.Owned[r.Path]; !ok || !slices.Contains(cl.Digests, o[r.Key].Digest) {
 			t.Fatalf("planned to remove %q, which is not ours", r.Path)
 		}
 		delete(o, r.Key)

@@ -13,7 +13,7 @@ import (
 // retain gives what the file shall have now: what the object asks for, and after it the certificates
 // on disk that the object does not publish and that may not go yet. Bundles grow at once and shrink
 // slowly: whoever is at the other end of a connection may be slower than we.
-func (c *computation) retain(row Row, e Entry, disk pki.Content) Entry {
+func (c *computation) retain(row Row, path string, e Entry, disk pki.Content) Entry {
 	if row.byFingerprint() || len(e.Certs) == 0 {
 		return e // the file goes or stays as a whole; or it is no bundle
 	}
@@ -32,20 +32,20 @@ func (c *computation) retain(row Row, e Entry, disk pki.Content) Entry {
 		}
 	}
 	_, extra := pki.Diff(disk.Certs, e.Certs)
-	return e.with(c.hold(row, e, extra))
+	return e.with(c.hold(row, path, e, extra))
 }
 
 // hold tells which of the extra certificates stay for now.
-func (c *computation) hold(row Row, e Entry, extra []pki.Cert) (stay []pki.Cert) {
+func (c *computation) hold(row Row, path string, e Entry, extra []pki.Cert) (stay []pki.Cert) {
 	held := make(map[pki.Fingerprint]bool)
 	var waiting []Held
 	for _, x := range extra {
-		if h, wait := c.wait(row, e.Key, x); wait {
+		if h, wait := c.wait(row, path, e.Key, x); wait {
 			stay, waiting = append(stay, x), append(waiting, h)
 		}
 		held[x.Fingerprint] = true
 	}
-	c.unhold(e.Key, held)
+	c.unhold(path, held)
 	if len(stay) < len(extra) {
 		if reason := c.needed(row, e.Key, slices.Concat(e.Certs, stay), slices.Concat(e.Certs, extra)); reason != "" {
 			stay, waiting = extra, nil
@@ -59,16 +59,29 @@ func (c *computation) hold(row Row, e Entry, extra []pki.Cert) (stay []pki.Cert)
 }
 
 // unhold forgets the holds of what came back, or is gone.
-func (c *computation) unhold(k Key, but map[pki.Fingerprint]bool) {
+func (c *computation) unhold(path string, but map[pki.Fingerprint]bool) {
 	for h := range c.holds {
-		if h.Key == k && h.Cert != (pki.Fingerprint{}) && !but[h.Cert] {
+		if h.Path == path && h.Cert != (pki.Fingerprint{}) && !but[h.Cert] {
 			delete(c.holds, h)
 		}
 	}
 }
 
+// forgotten tells whether nothing can be held at path any more: no row has it, or the lists were read and do
+// not name it, and it is not ours.
+func (c *computation) forgotten(path string) bool {
+	listed, possible := false, false
+	for _, r := range c.in.Policy.Rows {
+		if r.has(path) {
+			listed, possible = listed || c.in.Desired.Listed[r.ID], true
+		}
+	}
+	_, ours := c.owned[path]
+	return !possible || listed && c.in.Desired.Verified && !c.paths[path] && !ours
+}
+
 // wait decides whether one certificate that the object does not publish has to stay.
-func (c *computation) wait(row Row, k Key, x pki.Cert) (Held, bool) {
+func (c *computation) wait(row Row, path string, k Key, x pki.Cert) (Held, bool) {
 	h := Held{Key: k, Cert: &x}
 	if c.in.Desired.Paused == "" {
 		// A strict row's writer would refuse the file with what strictness refuses.
@@ -77,12 +90,12 @@ func (c *computation) wait(row Row, k Key, x pki.Cert) (Held, bool) {
 			return h, false
 		}
 	}
-	h.Left, h.Reason = c.left(HoldKey{k, x.Fingerprint})
+	h.Left, h.Reason = c.left(HoldKey{path, x.Fingerprint})
 	return h, h.Reason != ""
 }
 
 // waitFile decides the same for a whole file that the object's list no longer names.
-func (c *computation) waitFile(k Key, f File) (Held, bool) {
+func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 	h := Held{Key: k}
 	t := c.in.Policy.Trust
 	if c.in.Desired.Paused == "" {
@@ -95,7 +108,7 @@ func (c *computation) waitFile(k Key, f File) (Held, bool) {
 	if t.Hold == 0 && c.in.Desired.Paused == "" {
 		return h, false
 	}
-	h.Left, h.Reason = c.left(HoldKey{Key: k})
+	h.Left, h.Reason = c.left(HoldKey{Path: path})
 	if c.mass() && !c.in.Desired.Now && c.in.Desired.Paused == "" {
 		h.Left, h.Reason = 0, massRemoval
 	}
@@ -107,11 +120,11 @@ func (c *computation) waitFile(k Key, f File) (Held, bool) {
 func (c *computation) mass() bool {
 	if c.many == nil {
 		present, missing := 0, 0
-		for k, cl := range c.owned {
+		for path, cl := range c.owned {
 			switch {
-			case c.keys[k] || c.paths[cl.Path]:
+			case c.paths[path]:
 				present++
-			case c.in.Observed[k].Kind == Regular:
+			case c.in.Observed[cl.Key].Kind == Regular:
 				missing++
 			}
 		}

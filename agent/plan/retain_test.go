@@ -71,7 +71,7 @@ type machine struct {
 func newMachine(t *testing.T, hold time.Duration) *machine {
 	p := policy
 	p.Trust = Trust{Hold: hold}
-	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[Key]Claim{}}, now: Moment{Boot: "boot1", Uptime: time.Hour}}
+	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[string]Claim{}}, now: Moment{Boot: "boot1", Uptime: time.Hour}}
 }
 
 // pass plans, carries out and checks that planning again would do nothing.
@@ -435,7 +435,7 @@ func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	if m.later(time.Hour).pass(d); len(m.memory.Holds) != 0 || len(m.memory.Owned) != 2 || len(m.disk) != 3 {
 		t.Errorf("left are %d holds, %d claims, %d files", len(m.memory.Holds), len(m.memory.Owned), len(m.disk))
 	}
-	m.memory.Holds = map[HoldKey]Hold{{Key: Key{Row: RootCAData}}: {}}
+	m.memory.Holds = map[HoldKey]Hold{{Path: "/old"}: {}}
 	if m.pass(d); len(m.memory.Holds) != 0 {
 		t.Error("a hold of a row that this host does not have is remembered")
 	}
@@ -464,5 +464,42 @@ func TestBesideAnotherWriterTheKubeconfigsStillWaitForProof(t *testing.T) {
 	m.pass(of("b"))
 	if got := names(m.disk[Key{Row: KubeletKubeconfigCAData}]); got != "b" {
 		t.Errorf("with proof it has %q", got)
+	}
+}
+
+func TestAHoldBeginsAnewWhenTheCertificateReturnedToAFileThatCouldNotBeRead(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	m.pass(desired(ca("ab"))).pass(desired(ca("b"))).later(50 * time.Minute)
+	unreadable := Observed{ca("a").Key: {Kind: Unreadable, Reason: "input/output error"}}
+	p := Compute(Input{Policy: m.policy, Desired: desired(ca("ab")), Observed: unreadable, Memory: m.memory, Now: m.now})
+	if p.Holds != nil {
+		m.memory.Holds = p.Holds
+	}
+	m.later(20*time.Minute).pass(desired(ca("b"))).has("ba", "1h0m0s "+waits)
+}
+
+func TestAFileThatIsNamedAgainIsNotMissingEvenIfItIsRefused(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	r, s := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "a")
+	m.pass(desired(r, s)).pass(desired(s)).later(50 * time.Minute)
+	again := desired(s)
+	again.Refused = []Refusal{{Key: r.Key, Reason: "is cut off"}}
+	m.pass(again).later(20 * time.Minute).pass(desired(s))
+	if _, there := m.disk[r.Key]; !there || len(m.plan.Held) != 1 || m.plan.Held[0].Left != time.Hour {
+		t.Errorf("there: %v, held: %v", there, m.plan.Held)
+	}
+}
+
+func TestNoHoldIsRememberedOfAFileThatNobodyNamesOrOwns(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	theirs, s := bundle(ImageRegistryBundleData, "r", "ab"), bundle(ImageRegistryBundleData, "s", "a")
+	m.disk[theirs.Key] = theirs.Data
+	m.pass(desired(bundle(ImageRegistryBundleData, "r", "a"), s))
+	if len(m.plan.Held) != 1 || len(m.memory.Holds) != 1 {
+		t.Fatalf("held: %v, remembered: %v", m.plan.Held, m.memory.Holds)
+	}
+	m.pass(desired(s))
+	if string(m.disk[theirs.Key]) != string(theirs.Data) || len(m.memory.Holds) != 0 {
+		t.Errorf("on disk: %q, remembered: %v", names(m.disk[theirs.Key]), m.memory.Holds)
 	}
 }

@@ -173,6 +173,19 @@ func (r Row) Path(name string) (string, error) {
 	return r.File, nil
 }
 
+// has reports whether path is one of the row's files.
+func (r Row) has(path string) bool {
+	for _, placeholder := range []string{NamePlaceholder, FingerprintPlaceholder} {
+		if before, after, many := strings.Cut(r.File, placeholder); many {
+			name, fits := strings.CutPrefix(path, before)
+			name, ends := strings.CutSuffix(name, after)
+			_, err := r.Path(name)
+			return fits && ends && err == nil
+		}
+	}
+	return path == r.File
+}
+
 // PrivateKeys names the files that would hold the private key of a bundle called base, in the ways of
 // kubeadm (ca.crt, ca.key) and cfssl (ca.pem, ca-key.pem). A row never writes beside one: what lies
 // there is no bundle but a CA's own certificate, with which somebody signs.

@@ -200,6 +200,9 @@ type UnitState struct {
 	// Since is when this run left the inactive state (InactiveExitTimestamp), before it read any
 	// file.
 	Since time.Time
+	// SinceUptime is the same moment by a clock that nobody sets (InactiveExitTimestampMonotonic), zero if
+	// systemd does not say. It leaves out what the host slept before, so it is the uptime then or less.
+	SinceUptime time.Duration
 	// StartBurst is how often systemd starts the unit within StartInterval before it lets it fail:
 	// StartLimitBurst= of systemd.unit(5). Zero means that there is no limit.
 	StartBurst    int
@@ -228,13 +231,15 @@ type Loaded struct {
 // Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one
 // between the durable intent and the commit.
 type Claim struct {
-	Path    string   `json:"path"`
+	// Key is who asked for the file last.
+	Key
 	Digests []Digest `json:"digests"`
 }
 
-// Memory is what survives a restart of the agent. Losing it costs reloads, never trust.
+// Memory is what survives a restart of the agent. Losing it costs reloads, never trust. Of files it speaks
+// by path, because two rows may name the same one and a file may pass from one to the other.
 type Memory struct {
-	Owned map[Key]Claim
+	Owned map[string]Claim
 	Units map[string]Loaded
 	Holds map[HoldKey]Hold
 }
@@ -254,4 +259,14 @@ func (p Policy) Row(id RowID) (Row, bool) {
 		}
 	}
 	return Row{}, false
+}
+
+// Path is where the file of k is on this host; ok is false if the table has no place for it.
+func (p Policy) Path(k Key) (path string, ok bool) {
+	row, ok := p.Row(k.Row)
+	if !ok {
+		return "", false
+	}
+	path, err := row.Path(k.Name)
+	return path, err == nil
 }

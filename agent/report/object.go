@@ -60,26 +60,43 @@ func (o *Object) Publish(s Status) {
 }
 
 // Run writes until ctx ends. Each status is sent once; a failure is retried with what is newest then,
-// after a pause that doubles up to the heartbeat.
+// after a pause that doubles up to five minutes. A status of another state or identity ends the pause:
+// the watch has returned, or the server believes us again, and until the cluster hears of it, it takes a
+// node for dead that is not.
 func (o *Object) Run(ctx context.Context) {
 	var last Status
 	var sent []byte
 	var complaint string
-	failures := 0
+	var tried time.Time
+	var pause <-chan time.Time
+	failures, due := 0, false
 	heartbeat := o.opt.After(o.pace())
-	due := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case last = <-o.newest:
+		case s := <-o.newest:
+			if failures > 0 && differs(s, last) {
+				failures, pause = 0, o.opt.After(o.opt.Least-o.opt.Now().Sub(tried))
+			}
+			last = s
 		case <-heartbeat:
 			due, heartbeat = true, o.opt.After(o.pace())
+		case <-pause:
+			pause = nil
+		}
+		if pause != nil {
+			continue
+		}
+		select { // what came while the pause ended
+		case last = <-o.newest:
+		default:
 		}
 		body := body(last, o.opt.Node, time.Time{})
 		if last.State == "" || !due && bytes.Equal(body, sent) {
 			continue
 		}
+		tried = o.opt.Now()
 		if err := o.apply(ctx, last); err == nil {
 			sent, due, complaint, failures = body, false, "", 0
 		} else {
@@ -87,27 +104,29 @@ func (o *Object) Run(ctx context.Context) {
 				complaint = text
 				o.opt.Trouble(err)
 			}
-			o.retry(last)
 			failures++
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-o.opt.After(min(o.opt.Least<<min(failures, 20), o.opt.Heartbeat)):
-		}
+		pause = o.opt.After(min(o.opt.Least<<min(failures, 20), max(o.opt.Least, longestPause)))
 	}
+}
+
+// longestPause is how long a failed write may wait, so that a live node is heard of soon after its server
+// is back.
+const longestPause = 5 * time.Minute
+
+// differs tells whether two statuses differ in what decides whether the server takes a write.
+func differs(a, b Status) bool {
+	as := func(i *Identity) string {
+		if i == nil {
+			return ""
+		}
+		return i.State + " " + i.Serial
+	}
+	return a.State != b.State || as(a.Identity) != as(b.Identity)
 }
 
 // pace is the time to the next heartbeat: a fleet shall not write at once.
 func (o *Object) pace() time.Duration { return o.opt.Heartbeat*9/10 + rand.N(o.opt.Heartbeat/5+1) }
-
-// retry brings a status that could not be sent back, unless there is a newer one.
-func (o *Object) retry(s Status) {
-	select {
-	case o.newest <- s:
-	default:
-	}
-}
 
 // nobody is the name of no node.
 const nobody = "node-cert-agent.invalid"

@@ -178,3 +178,59 @@ func TestWithoutTheRightToWriteThatIsWhatIsTold(t *testing.T) {
 		t.Errorf("told %v", err)
 	}
 }
+
+// outage is what a node that cannot reach its server goes through: n writes fail.
+func (b *board) outage(n int) {
+	b.t.Helper()
+	b.object.Publish(report.Status{State: "unreachable"})
+	for i := range n {
+		b.wants("unreachable", 503)
+		if i == 0 {
+			<-b.trouble // told once
+		}
+		b.clock.AwaitTimers(2)
+		if i < n-1 {
+			b.clock.Move(5 * time.Minute)
+		}
+	}
+}
+
+func TestHoweverLongTheServerIsAwayTheStateObjectIsTriedEveryFiveMinutes(t *testing.T) {
+	b := newBoard(t)
+	b.outage(15)
+}
+
+func TestWhenTheWatchReturnsTheStateObjectIsWrittenAtOnce(t *testing.T) {
+	b := newBoard(t)
+	b.outage(8)
+	b.clock.Move(10 * time.Second)
+	b.quiet()
+	b.object.Publish(report.Status{State: "following"})
+	b.wants("following", 200)
+}
+
+func TestWhenTheIdentityIsSwappedTheStateObjectIsWrittenAtOnce(t *testing.T) {
+	b := newBoard(t)
+	b.outage(8)
+	b.clock.Move(10 * time.Second)
+	b.object.Publish(report.Status{State: "unreachable", Trouble: "x"})
+	b.quiet() // that alone says nothing of the server
+	b.object.Publish(report.Status{State: "unreachable", Trouble: "x", Identity: &report.Identity{Serial: "0a", State: "active"}})
+	b.wants("unreachable", 200)
+	b.pass(10 * time.Second)
+	b.clock.AwaitTimers(1)
+	b.quiet() // one write held both
+}
+
+func TestAStateThatFlapsWhileTheServerIsAwayIsWrittenNoMoreOftenThanOtherwise(t *testing.T) {
+	b := newBoard(t)
+	b.outage(8)
+	asked := b.clock.Asked()
+	b.object.Publish(report.Status{State: "following"})
+	b.clock.AwaitAsked(asked + 1)
+	b.object.Publish(report.Status{State: "unreachable"})
+	b.clock.AwaitTimers(2)
+	b.quiet()
+	b.clock.Move(10 * time.Second)
+	b.wants("unreachable", 503)
+}

@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -42,7 +43,7 @@ const (
 	file    = "state.json"
 	aside   = "state.json.bad"
 	blobs   = "blobs"
-	version = 1
+	version = 2
 )
 
 // NoFile is what Load says of a first start.
@@ -102,13 +103,13 @@ type body struct {
 
 // hold is one entry of plan.Memory.Holds; without a certificate it is about the whole file.
 type hold struct {
-	plan.Key
+	Path string      `json:"path"`
 	Cert plan.Digest `json:"cert,omitzero"`
 	plan.Hold
 }
 
 type owned struct {
-	plan.Key
+	Path string `json:"path"`
 	plan.Claim
 }
 
@@ -156,15 +157,15 @@ func decode(data []byte) (State, error) {
 	if err := json.Unmarshal(d.Body, &b); err != nil {
 		return State{}, errors.New("body is not what we wrote")
 	}
-	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[plan.Key]plan.Claim, len(b.Owned)), Units: b.Units}}
+	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned)), Units: b.Units}}
 	for _, o := range b.Owned {
-		st.Owned[o.Key] = o.Claim
+		st.Owned[o.Path] = o.Claim
 	}
 	for _, h := range b.Holds {
 		if st.Holds == nil {
 			st.Holds = make(map[plan.HoldKey]plan.Hold, len(b.Holds))
 		}
-		st.Holds[plan.HoldKey{Key: h.Key, Cert: pki.Fingerprint(h.Cert)}] = h.Hold
+		st.Holds[plan.HoldKey{Path: h.Path, Cert: pki.Fingerprint(h.Cert)}] = h.Hold
 	}
 	return st, nil
 }
@@ -195,12 +196,12 @@ func encode(st State) ([]byte, error) {
 	for k, c := range st.Owned {
 		b.Owned = append(b.Owned, owned{k, c})
 	}
-	slices.SortFunc(b.Owned, func(x, y owned) int { return plan.CompareKeys(x.Key, y.Key) })
+	slices.SortFunc(b.Owned, func(x, y owned) int { return strings.Compare(x.Path, y.Path) })
 	for k, h := range st.Holds {
-		b.Holds = append(b.Holds, hold{k.Key, plan.Digest(k.Cert), h})
+		b.Holds = append(b.Holds, hold{k.Path, plan.Digest(k.Cert), h})
 	}
 	slices.SortFunc(b.Holds, func(x, y hold) int {
-		return cmp.Or(plan.CompareKeys(x.Key, y.Key), bytes.Compare(x.Cert[:], y.Cert[:]))
+		return cmp.Or(strings.Compare(x.Path, y.Path), bytes.Compare(x.Cert[:], y.Cert[:]))
 	})
 	raw, err := json.Marshal(b)
 	if err != nil {
@@ -238,7 +239,7 @@ func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error 
 	if err := s.Save(*st); err != nil {
 		return err
 	}
-	for name := range maps.Keys(have) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if !named[name] {
 			if err := s.dir.Remove(blobs + "/" + name); err != nil {
 				return fmt.Errorf("removing an old blob: %v", err)

@@ -20,7 +20,7 @@ func entry(name, data string) plan.Entry {
 func full() state.State {
 	e := entry("r:5000", "x")
 	return state.State{Memory: plan.Memory{
-		Owned: map[plan.Key]plan.Claim{e.Key: {Path: "/etc/docker/certs.d/r:5000/ca.crt", Digests: []plan.Digest{e.Digest, {1}}}},
+		Owned: map[string]plan.Claim{"/etc/docker/certs.d/r:5000/ca.crt": {Key: e.Key, Digests: []plan.Digest{e.Digest, {1}}}},
 		Units: map[string]plan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"}, "b.service": {Unknown: true}},
 	}, Object: plan.Object{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}}}
 }
@@ -47,7 +47,8 @@ func TestStateThatCannotBeTrustedIsSetAsideAndNothingIsRemembered(t *testing.T) 
 		"an empty file":      "",
 		"a torn file":        string(good[:len(good)/2]),
 		"an altered digest":  strings.Replace(string(good), "r:5000", "r:5001", 1),
-		"a newer version":    strings.Replace(string(good), `"version":1`, `"version":2`, 1),
+		"a newer version":    strings.Replace(string(good), `"version":2`, `"version":3`, 1),
+		"an older version":   strings.Replace(string(good), `"version":2`, `"version":1`, 1),
 		"no checksum":        `{"version":1,"body":{}}`,
 		"something else":     `[]`,
 		"a body of its own":  `{"version":1,"sha256":"` + plan.DigestOf([]byte(`[]`)).String() + `","body":[]}`,

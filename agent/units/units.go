@@ -290,6 +290,9 @@ func (c *Conn) state(props map[string]dbus.Variant) plan.UnitState {
 	if usec, ok := props["InactiveExitTimestamp"].Value().(uint64); ok && usec > 0 {
 		s.Since = time.UnixMicro(int64(usec))
 	}
+	if usec, ok := props["InactiveExitTimestampMonotonic"].Value().(uint64); ok && usec < maxUsec {
+		s.SinceUptime = time.Duration(usec) * time.Microsecond
+	}
 	if job, ok := props["Job"].Value().([]any); ok && len(job) == 2 {
 		s.Busy = job[0] != uint32(0)
 	}

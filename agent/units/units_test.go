@@ -71,6 +71,8 @@ func TestStateSaysWhetherAUnitRuns(t *testing.T) {
 		"a unit with a job is busy": {fakeUnit{active: "active", more: map[string]any{"Job": job{7, jobPath(7)}}},
 			with(func(s *plan.UnitState) { s.Active, s.Busy = true, true })},
 		"a unit without a job is not": {fakeUnit{active: "active", more: map[string]any{"Job": job{0, "/"}}}, running},
+		"a start is known by a clock that nobody sets, too": {fakeUnit{active: "active", more: map[string]any{"InactiveExitTimestampMonotonic": uint64(90e6)}},
+			with(func(s *plan.UnitState) { s.Active, s.SinceUptime = true, 90*time.Second })},
 		"a unit has a start limit": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}},
 			with(func(s *plan.UnitState) { s.Active, s.StartBurst, s.StartInterval = true, 5, 10*time.Second })},
 		"a limit over no time is none":            {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(0)}}, running},

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,9 @@ type session struct {
 	opened  time.Time     // when it answered 200
 	heard   atomic.Int64  // when the last byte came, Unix nanoseconds
 	grace   <-chan time.Time
-	spoken  bool // the watch has told about the object
+	spoken  bool   // the watch has told about the object
+	behind  string // the older version that it showed instead
+	settled bool   // a list has said which version is the newest
 }
 
 // signal is what the goroutines of a session have to say: that the server answered, what happened to
@@ -103,6 +106,10 @@ func (s *session) take(sig signal) {
 		s.now.ServerDate, s.now.SeenAt = sig.date, s.opened
 		return
 	}
+	if sig.object != nil && s.now.Object != nil && older(sig.object.ResourceVersion, s.now.Object.ResourceVersion) {
+		s.doubt(sig.object.ResourceVersion)
+		return
+	}
 	s.grace, s.spoken = nil, true
 	if sig.object == nil {
 		s.publish(NoObject, s.opt.Name+" was deleted")
@@ -111,22 +118,51 @@ func (s *session) take(sig signal) {
 	s.found(sig.object)
 }
 
+// atOnce is a timer that has fired.
+var atOnce = func() <-chan time.Time { c := make(chan time.Time); close(c); return c }()
+
+// doubt handles an older version than the one that was read. A watch begins with what the server that answers
+// has in its cache, and one that is cut off from etcd is behind for as long as it is up: to take that would
+// bring back what is no longer trusted. Or etcd was restored from a backup. A list is read from etcd and so
+// knows; it is asked once, because a server that catches up shows every version on its way.
+func (s *session) doubt(version string) {
+	if !s.settled && s.behind == "" {
+		s.behind, s.grace = version, atOnce
+	}
+}
+
+// older compares versions, which are numbers since they are revisions of etcd. Anything else is not compared.
+func older(a, b string) bool {
+	if !number(a) || !number(b) {
+		return false
+	}
+	return len(a) < len(b) || len(a) == len(b) && a < b
+}
+
+func number(s string) bool {
+	return s != "" && s[0] != '0' && strings.Trim(s, "0123456789") == ""
+}
+
 // takeList handles the answer of the list, which says nothing new once the watch has spoken.
 func (s *session) takeList(sig signal) {
 	switch {
 	case s.spoken:
+	case sig.end != nil && s.behind != "":
+		s.publish(Connecting, fmt.Sprintf("the server shows version %.64s where %.64s was read before, and a list failed: %s", s.behind, s.now.Object.ResourceVersion, sig.end.reason))
+		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
 	case sig.end != nil:
 		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
 		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
 	case sig.object == nil:
 		s.publish(NoObject, fmt.Sprintf("there is no %s named %s", s.kind(), s.opt.Name))
 	default:
+		s.settled = true
 		s.found(sig.object)
 	}
 }
 
 // stream sends the watch request and passes on what comes. It asks for no resourceVersion: the first
-// event is then the object as it is.
+// event is then the object as it is, or as it was when the server was last up to date (see doubt).
 func (s *session) stream(ctx context.Context, last map[plan.RowID]Field) {
 	send := func(sig signal) {
 		select {

@@ -340,3 +340,99 @@ func TestASlowConsumerGetsTheNewest(t *testing.T) {
 	}
 	b.quiet()
 }
+
+// list answers with the one object.
+func (q *request) list(object []byte) {
+	q.send([]byte(`{"items":[`), object, []byte(`]}`))
+	q.close()
+}
+
+// back brings a watcher that has read version 200 to a server that shows version 100, and returns that watch
+// and the list that asks whether this is so.
+func back(t *testing.T) (b *bench, watch, list *request) {
+	t.Helper()
+	b = start(t)
+	b.follow(version(t, "200", fields{"rootCAData": []byte("new")}))
+	b.reopen <- struct{}{}
+	watch = b.next(t).open(line("ADDED", version(t, "100", fields{"rootCAData": []byte("old")})))
+	list = b.next(t) // at once: the clock stands still
+	if got, want := list.URL.RawQuery, "fieldSelector=metadata.name%3Dmachine-config-controller"; got != want {
+		t.Errorf("query %s, want %s", got, want)
+	}
+	b.quiet()
+	return b, watch, list
+}
+
+func TestAServerThatIsBehindTakesNothingBack(t *testing.T) {
+	b, watch, list := back(t)
+	list.list(version(t, "200", fields{"rootCAData": []byte("new")}))
+	watch.send(line("MODIFIED", version(t, "150", fields{"rootCAData": []byte("between")})), line("MODIFIED", version(t, "200", fields{"rootCAData": []byte("new")})),
+		line("MODIFIED", version(t, "1000", fields{"rootCAData": []byte("newest")})))
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "1000" {
+		t.Errorf("read version %s", r.Object.ResourceVersion)
+	}
+	select {
+	case q := <-b.requests:
+		t.Errorf("asked once more: %s", q.URL)
+	default:
+	}
+}
+
+func TestAnOlderVersionIsBelievedFromAList(t *testing.T) { // etcd was restored from a backup
+	b, watch, list := back(t)
+	list.list(version(t, "100", fields{"rootCAData": []byte("old")}))
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "100" || string(r.Object.Fields[plan.RootCAData].Data) != "old" {
+		t.Errorf("read %+v", r.Object)
+	}
+	watch.send(line("MODIFIED", version(t, "101", nil)))
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "101" {
+		t.Errorf("read version %s", r.Object.ResourceVersion)
+	}
+}
+
+func TestAServerThatIsBehindAndCannotListIsSaidToBe(t *testing.T) {
+	b, _, list := back(t)
+	list.refuse(500, "etcdserver: request timed out")
+	r := b.reads(Connecting, "the server shows version 100 where 200 was read before, and a list failed: the server answered 500 Internal Server Error: etcdserver: request timed out")
+	if r.Object.ResourceVersion != "200" {
+		t.Errorf("read version %s", r.Object.ResourceVersion)
+	}
+	b.again(maxDelay).list(version(t, "200", fields{"rootCAData": []byte("new")}))
+	b.reads(Following, "")
+}
+
+func TestAnObjectThatWasMadeAnewIsTakenUnlessItIsOlder(t *testing.T) {
+	other := func(rv string) []byte {
+		return bytes.Replace(version(t, rv, nil), []byte(`"uid":"`), []byte(`"uid":"other-`), 1)
+	}
+	b := start(t)
+	q := b.follow(version(t, "200", nil))
+	q.send(line("DELETED", version(t, "200", nil)), line("ADDED", other("201")))
+	for r := receive(t, b.w.Readings(), "reading"); r.Object.ResourceVersion != "201"; r = receive(t, b.w.Readings(), "reading") {
+		if r.State != NoObject {
+			t.Fatalf("%s, version %s", r.State, r.Object.ResourceVersion)
+		}
+	}
+	b.reopen <- struct{}{}
+	q = b.next(t).open(line("ADDED", version(t, "200", nil)))
+	b.next(t).list(other("201"))
+	b.quiet()
+	q.send(line("MODIFIED", other("202")))
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "202" {
+		t.Errorf("read version %s", r.Object.ResourceVersion)
+	}
+}
+
+func TestVersionsAreComparedAsNumbers(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"9", "10", true}, {"10", "9", false}, {"10", "10", false}, {"100", "99", false}, {"99999999999999999999", "100000000000000000000", true},
+		{"", "1", false}, {"1", "", false}, {"a", "b", false}, {"1", "b", false}, {"-1", "1", false}, {"01", "1", false},
+	} {
+		if got := older(c.a, c.b); got != c.want {
+			t.Errorf("%q before %q: %v", c.a, c.b, got)
+		}
+	}
+}

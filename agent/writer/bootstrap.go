@@ -63,7 +63,9 @@ func (l *Local) WithKubelet(yes bool) *Local {
 }
 
 // Bootstrap gives the bootstrap credentials by file name, without those that are consumed.
-func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) {
+func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) { return l.bootstrap(ctx, nil) }
+
+func (l *Local) bootstrap(ctx context.Context, r *records) ([]Credential, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
@@ -92,6 +94,11 @@ func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) {
 	if l.kubelet {
 		out = append(out, l.asKubelet()...)
 	}
+	for _, c := range out {
+		if c.Refused == "" {
+			r.say(credentialLine("hands out", c))
+		}
+	}
 	return out, nil
 }
 
@@ -112,6 +119,10 @@ func (l *Local) asKubelet() (one []Credential) {
 // Consume takes the credential with this digest out of use, and says what was done; nothing if there
 // is no such credential, or if credentials are kept.
 func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, err error) {
+	return l.consumed(ctx, digest, nil)
+}
+
+func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (done string, err error) {
 	all, err := l.Bootstrap(ctx)
 	if err != nil {
 		return "", err
@@ -119,6 +130,9 @@ func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, e
 	for _, c := range all {
 		if c.Refused != "" || c.Digest != digest || c.Name == KubeletName {
 			continue
+		}
+		if l.consume != Keep {
+			r.say(fmt.Sprintf("%s how=%q", credentialLine("consumes", c), l.consume))
 		}
 		target := disk.Target{Path: path.Join(bootstrapDir, c.Name), Mode: 0o600, UID: -1, GID: -1}
 		switch l.consume {
@@ -131,6 +145,7 @@ func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, e
 			done = c.Name + " buried"
 		}
 		if err != nil {
+			r.say(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
 			return "", failure(err)
 		}
 	}

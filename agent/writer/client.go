@@ -3,34 +3,27 @@
 package writer
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
-// Client speaks to a writer over its socket. It keeps one connection open and makes a new one when
-// that has ended. Its methods may be called concurrently; requests are sent one at a time.
+// Client speaks to a writer over its socket, as frame.Client does. Its methods may be called
+// concurrently; requests are sent one at a time.
 //
 // A request whose kept connection turns out to be dead is sent once more. That is safe for all of them:
 // a commit that was done already writes the same bytes, and finds its removals done.
-type Client struct {
-	socket string
-	turn   chan struct{}
-	conn   net.Conn
-	read   *bufio.Reader
-}
+type Client struct{ peer *frame.Client }
 
 // Dial returns a client of the writer that listens at the path socket. It connects at the first
 // request, so that it cannot fail.
 func Dial(socket string) *Client {
-	return &Client{socket: socket, turn: make(chan struct{}, 1)}
+	return &Client{frame.Dial(socket, requests, replies)}
 }
 
 // Observe is Local.Observe on the other side.
@@ -38,6 +31,7 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 	files := make([]plan.File, 0, len(queries))
 	for len(files) < len(queries) {
 		rest := queries[len(files):]
+		rest = rest[:min(len(rest), batch)]
 		r, err := c.ask(ctx, request{Observe: rest})
 		if err != nil {
 			return nil, err
@@ -50,10 +44,37 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 	return files, nil
 }
 
-// Commit is Local.Commit on the other side.
+// Commit is Local.Commit on the other side. What is too large for one request is sent in several, in
+// order, and the first that fails ends it: each is staged as a whole before its first rename.
 func (c *Client) Commit(ctx context.Context, commit plan.Commit) error {
-	_, err := c.ask(ctx, request{Commit: &commit})
-	return err
+	for _, part := range parts(commit) {
+		if _, err := c.ask(ctx, request{Commit: &part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts cuts a commit into the fewest that fit a request each; there is at least one.
+func parts(c plan.Commit) (all []plan.Commit) {
+	var part plan.Commit
+	n, size := 0, 0
+	next := func(content int) {
+		if n == batch || n > 0 && size+content > maxContent {
+			all = append(all, part)
+			part, n, size = plan.Commit{}, 0, 0
+		}
+		n, size = n+1, size+content
+	}
+	for _, w := range c.Writes {
+		next(len(w.Data))
+		part.Writes = append(part.Writes, w)
+	}
+	for _, r := range c.Removals {
+		next(0)
+		part.Removals = append(part.Removals, r)
+	}
+	return append(all, part)
 }
 
 // Sweep is Local.Sweep on the other side.
@@ -79,77 +100,32 @@ func (c *Client) Consume(ctx context.Context, digest plan.Digest) (done string, 
 }
 
 // Close ends the connection. The client may still be used and connects again.
-func (c *Client) Close() error {
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
-	c.hangUp()
-	return nil
-}
-
-func (c *Client) hangUp() {
-	if c.conn != nil {
-		_ = c.conn.Close()
-	}
-	c.conn, c.read = nil, nil
-}
+func (c *Client) Close() error { return c.peer.Close() }
 
 // ask returns the writer's answer. The context's own error is returned as such, wrapped.
 func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return r, fmt.Errorf("ask writer: %w", ctx.Err())
-	}
-	kept := c.conn != nil
-	r, err = c.exchange(ctx, q)
-	if err != nil && kept && ctx.Err() == nil && !errors.Is(err, errFrame) {
-		r, err = c.exchange(ctx, q)
-	}
+	bare, contents := q.detach()
+	err = c.peer.Ask(ctx, bare, contents, func(text, content []byte) error {
+		err := frame.Decode(text, &r, replies)
+		if err == nil {
+			err = r.attach(content)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: malformed reply: %v", frame.ErrFrame, err)
+		}
+		return nil
+	})
 	switch {
 	case err == nil && r.Error != nil:
 		return r, r.Error
 	case err == nil:
 		return r, nil
 	case ctx.Err() != nil:
-		return r, fmt.Errorf("ask writer: %w", ctx.Err())
-	case errors.Is(err, errFrame):
-		return r, &Error{Refused, err.Error()}
+		return reply{}, fmt.Errorf("ask writer: %w", ctx.Err())
+	case errors.Is(err, frame.ErrFrame):
+		return reply{}, &Error{Refused, err.Error()}
 	case errors.Is(err, io.EOF):
-		return r, &Error{Unavailable, "it closed the connection without an answer"}
+		return reply{}, &Error{Unavailable, "it closed the connection without an answer"}
 	}
-	return r, &Error{Unavailable, err.Error()}
-}
-
-// exchange sends one request and reads its reply. After an error the connection is gone.
-func (c *Client) exchange(ctx context.Context, q request) (r reply, err error) {
-	if c.conn == nil {
-		if c.conn, err = new(net.Dialer).DialContext(ctx, "unix", c.socket); err != nil {
-			c.conn = nil
-			return r, err
-		}
-		c.read = bufio.NewReader(c.conn)
-	}
-	conn := c.conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer func() {
-		if !stop() || err != nil {
-			c.hangUp()
-		}
-	}()
-	q, contents := q.detach()
-	if err := writeFrame(conn, q, contents); err != nil {
-		return r, err
-	}
-	text, content, err := readFrame(conn, c.read, 0)
-	if err != nil {
-		return r, err
-	}
-	if err = decode(text, &r); err == nil {
-		err = r.attach(content)
-	}
-	if err != nil {
-		return reply{}, fmt.Errorf("%w: malformed reply: %v", errFrame, err)
-	}
-	return r, nil
+	return reply{}, &Error{Unavailable, err.Error()}
 }

@@ -4,13 +4,16 @@ package writer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -59,19 +62,66 @@ func TestClientWaitsNoLongerThanItsContext(t *testing.T) {
 	}
 }
 
-func TestClientSendsNothingTooLarge(t *testing.T) {
-	local, _ := newLocal(t)
+func TestWhatIsTooLargeForOneRequestIsSentInSeveral(t *testing.T) {
+	local, dir := newLocal(t)
 	c := Dial(serve(t, local).socket)
 	var large plan.Commit
-	for range 9 {
-		large.Writes = append(large.Writes, plan.CommitWrite{
-			Key: key(plan.RootCAData, ""), Data: []byte(strings.Repeat("x", disk.MaxSize))})
+	for i := range 9 {
+		large.Writes = append(large.Writes, plan.CommitWrite{Key: key(plan.ImageRegistryBundleData, fmt.Sprint("r", i)),
+			Data: []byte("valid" + strings.Repeat("x", disk.MaxSize-5))})
 	}
-	if err := c.Commit(context.Background(), large); kind(err) != Refused {
-		t.Errorf("got %v, want a refusal", err)
+	for i := range 2*batch + 1 {
+		large.Writes = append(large.Writes, writes(plan.ImageRegistryBundleData, longest(i), "valid").Writes...)
 	}
-	if _, err := c.Sweep(context.Background()); err != nil {
-		t.Errorf("the next request: %v", err)
+	large.Removals = []plan.CommitRemoval{
+		{Key: key(plan.ImageRegistryBundleData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}
+	if err := c.Commit(context.Background(), large); err != nil {
+		t.Fatal(err)
+	}
+	var queries []plan.Query
+	for _, w := range large.Writes {
+		queries = append(queries, plan.Query{Key: w.Key, Known: plan.DigestOf(w.Data)})
+	}
+	files, err := c.Observe(context.Background(), queries)
+	if err != nil || len(files) != len(queries) {
+		t.Fatalf("%d answers to %d queries, %v", len(files), len(queries), err)
+	}
+	for i, f := range files {
+		if f.Digest != queries[i].Known {
+			t.Errorf("%s is %v", queries[i].Key, f.Kind)
+		}
+	}
+	if _, there := tell(t, dir)["etc/docker/certs.d/gone/ca.crt"]; there {
+		t.Error("the removal was not done")
+	}
+}
+
+// longest is the i-th registry name of the greatest length.
+func longest(i int) string {
+	label := strings.Repeat("x", 60)
+	return fmt.Sprintf("%05d.%s.%s.%s.%s:65535", i, label, label, label, label)
+}
+
+func TestTheLargestRequestsOfAClientFitTheirFrames(t *testing.T) {
+	var queries []plan.Query
+	var commit plan.Commit
+	for i := range batch {
+		name := longest(i)
+		if err := plan.CheckRegistryName(name); err != nil || len(name) != 255 {
+			t.Fatalf("%q: %v", name, err)
+		}
+		k := key(plan.ImageRegistryBundleUserData, name)
+		queries = append(queries, plan.Query{Key: k, Known: plan.DigestOf(nil)})
+		commit.Removals = append(commit.Removals, plan.CommitRemoval{Key: k, Digest: plan.DigestOf(nil)})
+	}
+	for name, q := range map[string]request{"observe": {Observe: queries}, "commit": {Commit: &commit}} {
+		text, err := json.Marshal(q)
+		if err != nil || len(text) > maxText {
+			t.Errorf("%s: %d bytes, %v", name, len(text), err)
+		}
+		if err := frame.Decode(text, new(request), requests); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -94,8 +144,8 @@ func scripted(t *testing.T, answers ...[]byte) *Client {
 }
 
 func TestClientAsksForWhatIsMissing(t *testing.T) {
-	c := scripted(t, frame(`{"files":[{"uid":1},{"uid":2}],"sizes":[0,3]}`, "two"),
-		frame(`{"files":[{"uid":3}],"sizes":[0]}`))
+	c := scripted(t, framed(`{"files":[{"uid":1},{"uid":2}],"sizes":[0,3]}`, "two"),
+		framed(`{"files":[{"uid":3}],"sizes":[0]}`))
 	files, err := c.Observe(context.Background(), make([]plan.Query, 3))
 	if err != nil || len(files) != 3 || files[0].UID != 1 || string(files[1].Data) != "two" || files[2].UID != 3 {
 		t.Errorf("got %v, %v; want three in order", files, err)
@@ -105,11 +155,11 @@ func TestClientAsksForWhatIsMissing(t *testing.T) {
 func TestClientDoubtsStrangeAnswers(t *testing.T) {
 	for sentence, answer := range map[string][]byte{
 		"no frame":          []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
-		"an unknown field":  frame(`{"paths":[]}`),
-		"too few answers":   frame(`{"files":[]}`),
-		"too many answers":  frame(`{"files":[{},{}],"sizes":[0,0]}`),
-		"half an answer":    frame(`{"files":[{}],"sizes":[0]}`)[:12],
-		"missing sizes":     frame(`{"files":[{}]}`),
+		"an unknown field":  framed(`{"paths":[]}`),
+		"too few answers":   framed(`{"files":[]}`),
+		"too many answers":  framed(`{"files":[{},{}],"sizes":[0,0]}`),
+		"half an answer":    framed(`{"files":[{}],"sizes":[0]}`)[:12],
+		"missing sizes":     framed(`{"files":[{}]}`),
 		"no answer, an end": nil,
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -15,11 +15,10 @@
 //
 // # Protocol
 //
-// A stream of frames, a request and its reply in turn. A frame is one byte with the protocol's
-// version (1), the length of its JSON and that of its contents (four bytes each, big-endian, together
-// at most 16 MiB), the JSON, and the contents of all files, one after another. Unknown fields are
-// errors. The reply to an observation may answer only the first part of the queries, at least one;
-// the client asks for the others anew.
+// Requests and replies travel as package frame says: at most 256 KiB of JSON, in which no more than 4096
+// files can be named, and 8 MiB of contents. The client sends what is larger in several requests. The
+// reply to an observation may answer only the first part of the queries, at least one; the client asks
+// for the others anew.
 //
-// Sources: unix(7) for SO_PEERCRED, sd_listen_fds(3), sd-daemon(3) for the priority prefixes.
+// Sources: sd-daemon(3) for the priority prefixes.
 package writer

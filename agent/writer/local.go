@@ -9,6 +9,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/kubeconfig"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -18,14 +19,14 @@ type Local struct {
 	rows     map[plan.RowID]plan.Row
 	table    []plan.Row
 	tree     *disk.Tree
-	validate func(plan.Row, []byte) error
+	validate func(plan.Row, []byte) ([]pki.Cert, error)
 	consume  Consume
 	kubelet  bool
 }
 
 // New serves these rows in this tree. What validate returns an error for is not staged; the error
-// must not quote the content.
-func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) error) *Local {
+// must not quote the content. Otherwise it returns the certificates, for the records.
+func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) ([]pki.Cert, error)) *Local {
 	l := &Local{rows: make(map[plan.RowID]plan.Row, len(rows)), table: rows, tree: tree, validate: validate, consume: Keep}
 	for _, r := range rows {
 		l.rows[r.ID] = r
@@ -71,64 +72,91 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) (
 
 // Commit checks everything, and then carries it out as disk.Tree.Commit does. Once begun it is not
 // cut short by the context.
-func (l *Local) Commit(ctx context.Context, c plan.Commit) error {
+func (l *Local) Commit(ctx context.Context, c plan.Commit) error { return l.commit(ctx, c, nil) }
+
+func (l *Local) commit(ctx context.Context, c plan.Commit, r *records) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	taken := map[string]bool{}
-	claim := func(k plan.Key) (disk.Target, error) {
-		target, err := l.target(k)
-		if err == nil && taken[target.Path] {
-			err = refuse("%s: its file is in this commit twice", k)
-		}
-		taken[target.Path] = true
-		return target, err
+	j, err := l.job(c)
+	if err != nil {
+		return err
 	}
-	changes := make([]disk.Change, len(c.Writes))
-	for i, w := range c.Writes {
-		target, err := claim(w.Key)
-		if err != nil {
-			return err
-		}
-		if err := l.check(w); err != nil {
-			return err
-		}
-		changes[i] = disk.Change{Target: target, Data: w.Data}
+	if err := l.announce(j.effects, j.targets, r); err != nil {
+		return err
 	}
-	removals := make([]disk.Removal, len(c.Removals))
-	for i, r := range c.Removals {
-		target, err := claim(r.Key)
-		if err != nil {
-			return err
-		}
-		if row := l.rows[r.Row]; !row.Many() {
-			return refuse("%s: has one file, which is replaced and never removed", r.Key)
-		}
-		removals[i] = disk.Removal{Target: target, Digest: r.Digest}
-	}
-	if err := l.tree.Commit(changes, removals); err != nil {
+	if err := l.tree.Commit(j.changes, j.removals); err != nil {
+		r.say(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
 		return failure(err)
 	}
 	return nil
 }
 
+// job is a commit that was checked: what to do, and what there is to say of it, file by file.
+type job struct {
+	changes  []disk.Change
+	removals []disk.Removal
+	effects  []effect
+	targets  []disk.Target // of the effects
+}
+
+func (l *Local) job(c plan.Commit) (j job, err error) {
+	taken := make(map[string]bool, len(c.Writes)+len(c.Removals))
+	add := func(e effect) (disk.Target, error) {
+		target, err := l.target(e.key)
+		if err == nil && taken[target.Path] {
+			err = refuse("%s: its file is in this commit twice", e.key)
+		}
+		taken[target.Path], e.path = true, target.Path
+		j.effects, j.targets = append(j.effects, e), append(j.targets, target)
+		return target, err
+	}
+	for _, w := range c.Writes {
+		target, err := add(effect{key: w.Key, after: plan.DigestOf(w.Data), size: len(w.Data)})
+		if err != nil {
+			return job{}, err
+		}
+		if j.effects[len(j.effects)-1].certs, err = l.check(w); err != nil {
+			return job{}, err
+		}
+		j.changes = append(j.changes, disk.Change{Target: target, Data: w.Data})
+	}
+	for _, r := range c.Removals {
+		target, err := add(effect{key: r.Key, remove: true})
+		if err != nil {
+			return job{}, err
+		}
+		if row := l.rows[r.Row]; !row.Many() {
+			return job{}, refuse("%s: has one file, which is replaced and never removed", r.Key)
+		}
+		j.removals = append(j.removals, disk.Removal{Target: target, Digest: r.Digest})
+	}
+	return j, nil
+}
+
 // check validates the bytes of one write: nothing is emptied, nothing invalid is staged.
-func (l *Local) check(w plan.CommitWrite) error {
+func (l *Local) check(w plan.CommitWrite) ([]pki.Cert, error) {
 	if len(w.Data) == 0 || len(w.Data) > disk.MaxSize {
-		return refuse("%s: %d bytes, want 1 to %d", w.Key, len(w.Data), disk.MaxSize)
+		return nil, refuse("%s: %d bytes, want 1 to %d", w.Key, len(w.Data), disk.MaxSize)
 	}
-	if err := l.validate(l.rows[w.Row], w.Data); err != nil {
-		return refuse("%s: %v", w.Key, err)
+	certs, err := l.validate(l.rows[w.Row], w.Data)
+	if err != nil {
+		return nil, refuse("%s: %v", w.Key, err)
 	}
-	return nil
+	return certs, nil
 }
 
 // Sweep removes the leftovers of killed commits and returns their paths.
-func (l *Local) Sweep(ctx context.Context) ([]string, error) {
+func (l *Local) Sweep(ctx context.Context) ([]string, error) { return l.sweep(ctx, nil) }
+
+func (l *Local) sweep(ctx context.Context, r *records) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	removed, err := l.tree.Sweep(l.table)
+	for _, p := range removed {
+		r.say(fmt.Sprintf("<5>writer swept: path=%q", p))
+	}
 	if err != nil {
 		return removed, failure(err)
 	}

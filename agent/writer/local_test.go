@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -39,11 +40,11 @@ func rows() []plan.Row {
 	}
 }
 
-func valid(_ plan.Row, data []byte) error {
+func valid(_ plan.Row, data []byte) ([]pki.Cert, error) {
 	if !strings.HasPrefix(string(data), "valid") {
-		return errors.New("not valid")
+		return nil, errors.New("not valid")
 	}
-	return nil
+	return nil, nil
 }
 
 // newLocal makes the host anew and a Local for it.
@@ -204,7 +205,7 @@ func confined(t *testing.T, got map[string]string) {
 		if name != "etc/kubernetes/ca.crt" && (!own || !ca || plan.CheckRegistryName(entry) != nil) {
 			t.Errorf("wrote %q", name)
 		}
-		if valid(plan.Row{}, []byte(content)) != nil {
+		if _, err := valid(plan.Row{}, []byte(content)); err != nil {
 			t.Errorf("%q holds %q", name, content)
 		}
 	}

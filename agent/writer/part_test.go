@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -43,7 +44,7 @@ func secretive(t *testing.T, kubeconfig, pull string) (*Client, string) {
 		{ID: plan.KubeconfigCAData, File: "/kubeconfig"},
 		{ID: plan.KubeletKubeconfigCAData, File: "/d/kubeconfig"},
 		{ID: plan.InternalRegistryPullSecret, File: "/pull.json", Mode: 0o600, UID: -1, GID: -1},
-	}, tree, func(plan.Row, []byte) error { return nil })
+	}, tree, func(plan.Row, []byte) ([]pki.Cert, error) { return nil, nil })
 	return Dial(serve(t, local).socket), dir
 }
 

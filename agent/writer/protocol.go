@@ -3,34 +3,39 @@
 package writer
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"slices"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 const (
-	version  = 1
-	headSize = 1 + 4 + 4
-	maxFrame = 16 << 20
-	// enough content for one reply: with one more file of disk.MaxSize, it still fits a frame.
-	enough = 8 << 20
+	// enough content for one reply, in bytes.
+	enough = 1 << 20
 	// overhead of one answer beside its content, generously.
 	overhead = 1 << 10
-	// patience with a peer that began a frame, and with one that does not read its reply.
-	patience = 10 * time.Second
+	// batch is how many keys a client sends in one request, so that their JSON stays within requests:
+	// the longest, with a registry's name of 255 bytes and a digest, takes less than 450 bytes.
+	batch = 512
 
-	// The compiler checks the sum above: a constant of this type cannot be negative.
-	_ = uint(maxFrame - enough - disk.MaxSize - 64*overhead)
+	// The compiler checks: a constant of this type cannot be negative.
+	_ = uint(maxText - batch*450 - maxReason)
+	_ = uint(maxReplyContent - enough - disk.MaxSize)
+	_ = uint(maxContent - disk.MaxSize)
+)
+
+// What a frame may be. Each value of the JSON takes a comma or a bracket, and a query at least two:
+// one request asks for no more than 4096 files.
+const (
+	maxText         = 256 << 10
+	maxContent      = 8 << 20
+	maxReplyContent = 8 << 20
+)
+
+var (
+	requests = frame.Limits{Text: maxText, Content: maxContent, Values: 8192}
+	replies  = frame.Limits{Text: 4 << 20, Content: maxReplyContent, Values: 1 << 17}
 )
 
 // request holds exactly one of its first five fields.
@@ -56,6 +61,17 @@ func (q request) parts() (n int) {
 	return n
 }
 
+// lines is about how many a request adds to the log.
+func (q request) lines() int {
+	switch {
+	case q.Commit != nil:
+		return 1 + len(q.Commit.Writes) + len(q.Commit.Removals)
+	case q.Bootstrap || q.Consume != plan.Digest{}:
+		return 2
+	}
+	return 0
+}
+
 // detach parts a request from its contents.
 func (q request) detach() (request, [][]byte) {
 	if q.Commit == nil {
@@ -67,7 +83,7 @@ func (q request) detach() (request, [][]byte) {
 		contents = append(contents, bare.Writes[i].Data)
 		bare.Writes[i].Data = nil
 	}
-	q.Commit, q.Sizes = &bare, sizes(contents)
+	q.Commit, q.Sizes = &bare, frame.Sizes(contents)
 	return q, contents
 }
 
@@ -79,7 +95,7 @@ func (q *request) attach(content []byte) error {
 			into = append(into, &q.Commit.Writes[i].Data)
 		}
 	}
-	return attach(into, q.Sizes, content)
+	return frame.Attach(into, q.Sizes, content)
 }
 
 type reply struct {
@@ -91,6 +107,8 @@ type reply struct {
 	Error       *Error       `json:"error,omitempty"`
 	// Sizes of the contents of Files, as in request.
 	Sizes []int `json:"sizes,omitempty"`
+
+	tooOften bool // nothing was done, because the allowance is used up
 }
 
 // credential is a Credential on its way. The content is not a secret.Bytes: those do not travel.
@@ -112,7 +130,7 @@ func (r reply) detach() (reply, [][]byte) {
 		contents = append(contents, r.Credentials[i].Content)
 		r.Credentials[i].Content = nil
 	}
-	r.Sizes = sizes(contents)
+	r.Sizes = frame.Sizes(contents)
 	return r, contents
 }
 
@@ -124,104 +142,5 @@ func (r *reply) attach(content []byte) error {
 	for i := range r.Credentials {
 		into = append(into, &r.Credentials[i].Content)
 	}
-	return attach(into, r.Sizes, content)
-}
-
-func sizes(contents [][]byte) (n []int) {
-	for _, c := range contents {
-		n = append(n, len(c))
-	}
-	return n
-}
-
-// attach cuts content into pieces of the given sizes, nil where a size is 0. All must fit exactly.
-func attach(into []*[]byte, sizes []int, content []byte) error {
-	if len(into) != len(sizes) {
-		return fmt.Errorf("%d sizes for %d contents", len(sizes), len(into))
-	}
-	for i, n := range sizes {
-		if n < 0 || n > len(content) || *into[i] != nil {
-			return errors.New("contents do not fit their sizes")
-		}
-		if n > 0 {
-			*into[i], content = content[:n:n], content[n:]
-		}
-	}
-	if len(content) > 0 {
-		return fmt.Errorf("%d bytes that belong to nothing", len(content))
-	}
-	return nil
-}
-
-// errFrame is what is wrong with a frame itself: after it the stream has no meaning.
-var errFrame = errors.New("not a frame of this protocol")
-
-// errCut is a frame that began and did not end.
-var errCut = errors.New("a frame was cut short")
-
-// readFrame returns the JSON and the contents of the next frame. It waits for its first byte as long
-// as it takes, and for the others no longer than limit (0: as the caller has set). Errors are
-// errFrame, errCut, and those of the connection; io.EOF is an end between frames.
-func readFrame(conn net.Conn, r *bufio.Reader, limit time.Duration) (text, content []byte, err error) {
-	if _, err := r.Peek(1); err != nil {
-		return nil, nil, err
-	}
-	if limit > 0 {
-		_ = conn.SetReadDeadline(time.Now().Add(limit))
-		defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
-	}
-	var head [headSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, nil, errCut
-	}
-	if head[0] != version {
-		return nil, nil, fmt.Errorf("%w: version %d, want %d", errFrame, head[0], version)
-	}
-	n, m := binary.BigEndian.Uint32(head[1:]), binary.BigEndian.Uint32(head[5:])
-	if uint64(n)+uint64(m) > maxFrame {
-		return nil, nil, fmt.Errorf("%w: %d bytes, more than %d", errFrame, uint64(n)+uint64(m), maxFrame)
-	}
-	// Memory follows what has arrived, not what was announced.
-	var body bytes.Buffer
-	body.Grow(min(int(n+m), 1<<20) + bytes.MinRead)
-	if _, err := io.CopyN(&body, r, int64(n+m)); err != nil {
-		return nil, nil, errCut
-	}
-	return body.Bytes()[:n], body.Bytes()[n:], nil
-}
-
-// writeFrame sends v and what belongs to it. What is too large is errFrame, and nothing was sent.
-func writeFrame(w io.Writer, v any, contents [][]byte) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	m := 0
-	for _, c := range contents {
-		m += len(c)
-	}
-	if len(text)+m > maxFrame {
-		return fmt.Errorf("%w: %d bytes, more than %d", errFrame, len(text)+m, maxFrame)
-	}
-	frame := make([]byte, 0, headSize+len(text))
-	frame = append(frame, version)
-	frame = binary.BigEndian.AppendUint32(frame, uint32(len(text)))
-	frame = binary.BigEndian.AppendUint32(frame, uint32(m))
-	frame = append(frame, text...)
-	buffers := append(net.Buffers{frame}, contents...)
-	_, err = buffers.WriteTo(w)
-	return err
-}
-
-// decode reads exactly one JSON value without unknown fields.
-func decode(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("more than one JSON value")
-	}
-	return nil
+	return frame.Attach(into, r.Sizes, content)
 }

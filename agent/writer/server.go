@@ -3,28 +3,26 @@
 package writer
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"runtime"
-	"runtime/debug"
-	"strconv"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 )
 
+// maxReason bounds an error in a reply, in bytes.
+const maxReason = 4 << 10
+
+// What peers may have done in total, counted in lines of our log: the largest host is written anew
+// several times at once, and after that a file each half second. Without it the log would be the means to
+// push out of the journal what it tells.
 const (
-	maxConnections = 4
-	// quiet is how long no request may have come before memory is returned to the system. Small ones
-	// count as well: many leave as much garbage as a large one.
-	quiet = time.Second
-	// maxText bounds an error in a reply, in bytes.
-	maxText = 4 << 10
+	burst = 8192
+	every = 500 * time.Millisecond
 )
 
 // Serve answers peers on ln until ctx ends (then it returns nil) or until the process should be
@@ -41,182 +39,74 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	if err != nil {
 		return fmt.Errorf("load rows: %w", err)
 	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	s := &server{ln: ln, load: load, allowed: allowed, log: log, end: end, local: local,
-		slots: make(chan struct{}, maxConnections), free: time.AfterFunc(quiet, giveBack)}
-	defer s.free.Stop()
-	defer context.AfterFunc(ctx, s.deafen)()
-	s.fail(s.accept(ctx))
-	s.talks.Wait()
-	return s.fatal
+	log = frame.Patient("writer", log)
+	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
+	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log}
+	return s.Serve(ctx, ln)
 }
 
+// server is the frame.Handler.
 type server struct {
-	ln      *net.UnixListener
-	load    func() (*Local, error)
-	allowed func(uid uint32) bool
-	log     io.Writer
-	end     context.CancelFunc
-	slots   chan struct{}
-	talks   sync.WaitGroup
-	free    *time.Timer // returns memory to the system
+	load func() (*Local, error)
+	log  io.Writer
+
+	allowance frame.Allowance // of lines
+	commits   sync.Mutex      // what was looked at stays so until it is written over
 
 	mu        sync.Mutex
 	local     *Local // the last good one
 	complaint string // why it is not the present one
-	fatal     error  // why the process should be replaced
 }
 
-// giveBack returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
-// what it holds at the second collection only.
-func giveBack() {
-	runtime.GC()
-	debug.FreeOSMemory()
-}
+func (s *server) Refuse(reason string) any { return reply{Error: &Error{Refused, reason}} }
 
-// fail ends everything, because of err if that is not nil.
-func (s *server) fail(err error) {
-	s.mu.Lock()
-	if s.fatal == nil {
-		s.fatal = err
-	}
-	s.mu.Unlock()
-	s.end()
-}
-
-// deafen ends accept; connections that come now wait for the next process.
-func (s *server) deafen() { _ = s.ln.SetDeadline(time.Unix(1, 0)) }
-
-func (s *server) accept(ctx context.Context) error {
-	for {
-		conn, err := s.ln.AcceptUnix()
-		if ctx.Err() != nil {
-			if err == nil {
-				_ = conn.Close()
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept: %w", err)
-		}
-		who, err := peer(conn)
-		if err != nil || !s.allowed(who.Uid) {
-			s.record("refused a peer", who, "its user may not speak to the writer")
-			_ = conn.Close()
-			continue
-		}
-		select {
-		case s.slots <- struct{}{}:
-		default:
-			s.record("refused a connection", who, strconv.Itoa(maxConnections)+" are open")
-			_ = conn.Close()
-			continue
-		}
-		s.talks.Go(func() {
-			s.talk(ctx, conn, who)
-			<-s.slots
-		})
-	}
-}
-
-// peer tells who connected: the kernel took note at connect(2).
-func peer(conn *net.UnixConn) (who unix.Ucred, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return who, err
-	}
-	var c *unix.Ucred
-	if failure := raw.Control(func(fd uintptr) {
-		c, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); failure != nil {
-		return who, failure
-	}
-	if err != nil {
-		return who, err
-	}
-	return *c, nil
-}
-
-func (s *server) record(event string, who unix.Ucred, reason string) {
-	if len(reason) > 256 {
-		reason = reason[:256]
-	}
-	fmt.Fprintf(s.log, "<4>writer %s: uid=%d pid=%d reason=%q\n", event, who.Uid, who.Pid, reason)
-}
-
-// talk serves one connection.
-func (s *server) talk(ctx context.Context, conn *net.UnixConn, who unix.Ucred) {
-	defer conn.Close()
-	// Ends the wait for a request, and no reply.
-	defer context.AfterFunc(ctx, func() { _ = conn.CloseRead() })()
-	r := bufio.NewReader(conn)
-	for {
-		text, content, err := readFrame(conn, r, patience)
-		var answer reply
+func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
+	r := s.answer(ctx, &records{s.log, who}, text, content)
+	if e := r.Error; e != nil {
+		e.Text = e.Text[:min(len(e.Text), maxReason)]
 		switch {
-		case err == nil:
-			answer = s.answer(ctx, text, content)
-		case errors.Is(err, errFrame) || errors.Is(err, errCut):
-			answer.Error = &Error{Refused, err.Error()}
-		default:
-			return
-		}
-		if answer.Error != nil {
-			s.mind(answer.Error, who)
-		}
-		_ = conn.SetWriteDeadline(time.Now().Add(patience))
-		answer, contents := answer.detach()
-		failure := writeFrame(conn, answer, contents)
-		s.free.Reset(quiet)
-		if err != nil || failure != nil || ctx.Err() != nil {
-			return
+		case e.Kind == Refused || r.tooOften:
+			a.Refused = e.Text
+		case e.Kind == ReadOnly:
+			a.Fatal = e
 		}
 	}
+	a.Value, a.Contents = r.detach()
+	return a
 }
 
-// mind does what an error asks for beside the reply.
-func (s *server) mind(e *Error, who unix.Ucred) {
-	e.Text = e.Text[:min(len(e.Text), maxText)]
-	switch e.Kind {
-	case Refused:
-		s.record("refused a request", who, e.Text)
-	case ReadOnly:
-		// Deaf before the reply, so that a caller that asks again at once meets the next process.
-		s.deafen()
-		s.fail(e)
-	}
-}
-
-func (s *server) answer(ctx context.Context, text, content []byte) (r reply) {
+func (s *server) answer(ctx context.Context, say *records, text, content []byte) (r reply) {
 	var q request
-	err := decode(text, &q)
+	err := frame.Decode(text, &q, requests)
 	if err == nil {
 		err = q.attach(content)
 	}
 	if err != nil {
 		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
 	}
+	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
+		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
+	}
 	local := s.current()
-	// What has begun is finished: a caller that hears nothing knows nothing.
-	ctx = context.WithoutCancel(ctx)
 	switch {
 	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")
 	case q.Observe != nil:
 		r.Files, err = local.observe(ctx, q.Observe, enough)
 	case q.Commit != nil:
-		err = local.Commit(ctx, *q.Commit)
+		s.commits.Lock()
+		err = local.commit(ctx, *q.Commit, say)
+		s.commits.Unlock()
 	case q.Sweep:
-		r.Removed, err = local.Sweep(ctx)
+		r.Removed, err = local.sweep(ctx, say)
 	case q.Bootstrap:
 		var all []Credential
-		all, err = local.Bootstrap(ctx)
+		all, err = local.bootstrap(ctx, say)
 		for _, c := range all {
 			r.Credentials = append(r.Credentials, credential{c.Name, c.Digest, c.Refused, c.Content.Reveal()})
 		}
 	default:
-		r.Done, err = local.Consume(ctx, q.Consume)
+		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Failed, err.Error()}

@@ -18,18 +18,23 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // lines is a log that tests read while the server writes.
 type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	before func() // called before something is written, if set
 }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.before != nil {
+		l.before()
+	}
 	return l.text.Write(b)
 }
 
@@ -38,6 +43,12 @@ func (l *lines) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+// What the frames of these tests say, and how many connections a server takes.
+const (
+	version        = 1
+	maxConnections = 4
+)
 
 // serving is a running server.
 type serving struct {
@@ -92,8 +103,8 @@ func say(t testing.TB, socket string, b []byte) []byte {
 	return answer
 }
 
-// frame is one with that JSON, and perhaps contents.
-func frame(text string, contents ...string) []byte {
+// framed is a frame with that JSON, and perhaps contents.
+func framed(text string, contents ...string) []byte {
 	content := strings.Join(contents, "")
 	b := binary.BigEndian.AppendUint32([]byte{version}, uint32(len(text)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
@@ -157,35 +168,37 @@ func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 	write := `{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},`
 	query := `{"row":"kubeAPIServerServingCAData"}`
 	for sentence, b := range map[string][]byte{
-		"no JSON":                    frame(`hello`),
-		"an unknown field":           frame(`{"sweep":true,"exec":"sh"}`),
-		"an unknown field within":    frame(`{"observe":[{"row":"rootCAData","path":"/etc/shadow"}]}`),
-		"two values":                 frame(`{"sweep":true}{"sweep":true}`),
-		"nothing asked":              frame(`{}`),
-		"two things asked":           frame(`{"sweep":true,"observe":[` + query + `]}`),
-		"a wrong type":               frame(`{"observe":{}}`),
-		"an unknown row":             frame(`{"observe":[{"row":"etcd"}]}`),
-		"a path in place of a row":   frame(`{"observe":[{"row":"/etc/shadow"}]}`),
-		"a path in place of a name":  frame(`{"observe":[{"row":"imageRegistryBundleData","name":"../../etc"}]}`),
-		"a digest that is none":      frame(`{"observe":[{"row":"rootCAData","known":"abc"}]}`),
-		"an empty frame":             frame(""),
-		"contents and no JSON":       frame("", "valid"),
-		"a frame that is too large":  {version, 1, 0, 0, 0, 0, 0, 0, 1},
+		"no JSON":                    framed(`hello`),
+		"an unknown field":           framed(`{"sweep":true,"exec":"sh"}`),
+		"an unknown field within":    framed(`{"observe":[{"row":"rootCAData","path":"/etc/shadow"}]}`),
+		"two values":                 framed(`{"sweep":true}{"sweep":true}`),
+		"nothing asked":              framed(`{}`),
+		"two things asked":           framed(`{"sweep":true,"observe":[` + query + `]}`),
+		"a wrong type":               framed(`{"observe":{}}`),
+		"an unknown row":             framed(`{"observe":[{"row":"etcd"}]}`),
+		"a path in place of a row":   framed(`{"observe":[{"row":"/etc/shadow"}]}`),
+		"a path in place of a name":  framed(`{"observe":[{"row":"imageRegistryBundleData","name":"../../etc"}]}`),
+		"a digest that is none":      framed(`{"observe":[{"row":"rootCAData","known":"abc"}]}`),
+		"an empty frame":             framed(""),
+		"contents and no JSON":       framed("", "valid"),
+		"JSON that is too large":     {version, 0, 4, 0, 1, 0, 0, 0, 0},
+		"contents too large":         {version, 0, 0, 0, 2, 0, 128, 0, 1},
+		"too many queries":           framed(`{"observe":[` + strings.Repeat(`{},`, 4096) + `{}]}`),
 		"a sum that overflows":       {version, 255, 255, 255, 255, 0, 0, 0, 16, '{'},
-		"another version":            append([]byte{9}, frame("{}")[1:]...),
+		"another version":            append([]byte{9}, framed("{}")[1:]...),
 		"HTTP":                       []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
 		"half a head":                {version, 0},
-		"half a frame":               frame(`{"sweep":true}`)[:12],
-		"a good one, then a bad one": append(frame(`{"sweep":true}`), frame(`{"sweep":1}`)...),
-		"content that is not valid":  frame(write+`"sizes":[5]}`, "hello"),
-		"content without its size":   frame(write+`"sizes":[]}`, "valid"),
-		"content that is too short":  frame(write+`"sizes":[6]}`, "valid"),
-		"content that is too long":   frame(write+`"sizes":[5]}`, "valid!"),
-		"content of negative size":   frame(write+`"sizes":[-1]}`, "valid"),
-		"content in the JSON":        frame(strings.Replace(write, `"}`, `","data":"dmFsaWQ="}`, 1) + `"sizes":[0]}`),
-		"content of nothing":         frame(`{"sweep":true}`, "valid"),
-		"sizes of nothing":           frame(`{"sweep":true,"sizes":[1]}`, "v"),
-		"deep nesting":               frame(strings.Repeat("[", 1<<16)),
+		"half a frame":               framed(`{"sweep":true}`)[:12],
+		"a good one, then a bad one": append(framed(`{"sweep":true}`), framed(`{"sweep":1}`)...),
+		"content that is not valid":  framed(write+`"sizes":[5]}`, "hello"),
+		"content without its size":   framed(write+`"sizes":[]}`, "valid"),
+		"content that is too short":  framed(write+`"sizes":[6]}`, "valid"),
+		"content that is too long":   framed(write+`"sizes":[5]}`, "valid!"),
+		"content of negative size":   framed(write+`"sizes":[-1]}`, "valid"),
+		"content in the JSON":        framed(strings.Replace(write, `"}`, `","data":"dmFsaWQ="}`, 1) + `"sizes":[0]}`),
+		"content of nothing":         framed(`{"sweep":true}`, "valid"),
+		"sizes of nothing":           framed(`{"sweep":true,"sizes":[1]}`, "v"),
+		"deep nesting":               framed(strings.Repeat("[", 1<<16)),
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			before := strings.Count(s.log.String(), "<4>writer refused a request: uid="+fmt.Sprint(os.Geteuid())+" pid=")
@@ -201,7 +214,7 @@ func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 			}
 		})
 	}
-	if answer := say(t, s.socket, frame(`{"observe":[`+query+`]}`)); !bytes.Contains(answer, []byte(`"regular"`)) {
+	if answer := say(t, s.socket, framed(`{"observe":[`+query+`]}`)); !bytes.Contains(answer, []byte(`"regular"`)) {
 		t.Errorf("after all that a good request is answered %q", answer)
 	}
 }
@@ -214,7 +227,7 @@ func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
 		asked = append(asked, uid)
 		return len(asked) > 1
 	})
-	if answer := say(t, s.socket, frame(`{"sweep":true}`)); len(answer) != 0 {
+	if answer := say(t, s.socket, framed(`{"sweep":true}`)); len(answer) != 0 {
 		t.Errorf("answered %q", answer)
 	}
 	// The second peer is served, so that what was recorded of the first is there to be read.
@@ -310,10 +323,10 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 func TestRequestUnderWayIsFinished(t *testing.T) {
 	local, dir := newLocal(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	local.validate = func(plan.Row, []byte) error {
+	local.validate = func(plan.Row, []byte) ([]pki.Cert, error) {
 		close(begun)
 		<-goOn
-		return nil
+		return nil, nil
 	}
 	s := serve(t, local)
 	result := make(chan error)
@@ -335,12 +348,12 @@ func TestRequestUnderWayIsFinished(t *testing.T) {
 }
 
 func FuzzServer(f *testing.F) {
-	f.Add(frame(`{"sweep":true}`))
-	f.Add(frame(`{"observe":[{"row":"imageRegistryBundleData","name":"gone","known":""}]}`))
-	f.Add(frame(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
-	f.Add(frame(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
-	f.Add(frame(`{"commit":{"removals":[{"row":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
-	f.Add(append(frame(`{"sweep":true}`), frame(`{"sweep":false}`)...))
+	f.Add(framed(`{"sweep":true}`))
+	f.Add(framed(`{"observe":[{"row":"imageRegistryBundleData","name":"gone","known":""}]}`))
+	f.Add(framed(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
+	f.Add(framed(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
+	f.Add(framed(`{"commit":{"removals":[{"row":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
+	f.Add(append(framed(`{"sweep":true}`), framed(`{"sweep":false}`)...))
 	f.Add([]byte{version, 255, 255, 255, 255, 255, 255, 255, 255})
 	f.Add([]byte{version, 0, 0, 0, 2})
 	local, dir := newLocal(f)

@@ -251,10 +251,14 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	if err != nil {
 		return err
 	}
-	for _, h := range st.Held {
-		fmt.Fprintf(stdout, "hold    %s: %s\n", h.Key.String(), h.Reason)
-	}
+	printHeld(stdout, st.Held)
 	return applied(stdout, st, plan.Desired{})
+}
+
+func printHeld(w io.Writer, held []report.Held) {
+	for _, h := range held {
+		fmt.Fprintf(w, "hold    %s: %s\n", h.Key.String(), h.Reason)
+	}
 }
 
 // release takes back what was applied. A service that runs notices.

@@ -38,7 +38,7 @@ func (p *survey) host() {
 	p.facts.SELinux = err == nil && !p.facts.Plain
 	var unknown user.UnknownUserError
 	_, err = user.Lookup(serviceUser)
-	p.facts.NoUser = errors.As(err, &unknown)
+	p.facts.NoUser = !p.facts.Plain && errors.As(err, &unknown)
 }
 
 // directories looks at those that the rows name.

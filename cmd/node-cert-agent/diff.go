@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -38,9 +38,19 @@ if changes are pending, and with 4 if there is no identity.`,
 				o := applyOptions{input: input, dryRun: true, timeout: timeout}
 				return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
+			var given *identity.Identity
+			if kubeconfig != "" {
+				// Read before we give up being root: what it names may be root's alone.
+				if given, err = identity.Snapshot(string(kubeconfig)); err != nil {
+					return exit{exitNoID, err}
+				}
+			}
+			if err := f.becomeServiceUser(); err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			return diff(ctx, f, s, string(kubeconfig), c.OutOrStdout(), c.ErrOrStderr())
+			return diff(ctx, f, s, given, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	input.flags(cmd)
@@ -49,20 +59,20 @@ if changes are pending, and with 4 if there is no identity.`,
 	return cmd
 }
 
-func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, stdout, stderr io.Writer) error {
+// diff prints the plan. given speaks to the API server; if it is nil, the service's own identity does.
+func diff(ctx context.Context, f *flags, s config.Settings, given *identity.Identity, stdout, stderr io.Writer) error {
 	w, err := wire(f, stderr)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	src := newSource(w, s, kubeconfig)
-	follow := src.run
-	if kubeconfig == "" {
-		if follow, err = src.stored(); err != nil {
+	src := newSource(w, s, "")
+	if given == nil {
+		if given, err = src.stored(); err != nil {
 			return err
 		}
 	}
-	desired, err := await(ctx, src, follow)
+	desired, err := await(ctx, src, func(ctx context.Context) { src.follow(ctx, given, nil, nil) })
 	if err != nil {
 		return err
 	}
@@ -82,7 +92,6 @@ func diff(ctx context.Context, f *flags, s config.Settings, kubeconfig string, s
 }
 
 // await runs the source until it has read the object, and the ConfigMap or why that cannot be read.
-// Without an identity it does not wait for one.
 func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -97,9 +106,6 @@ func await(ctx context.Context, src *source, follow func(context.Context)) (plan
 			}
 			if desired != nil && last.State == string(watch.Following) && src.settled(last.ConfigMap) {
 				return *desired, nil
-			}
-			if last.State == stateNoIdentity {
-				return plan.Desired{}, exit{exitNoID, errors.New(last.Reason)}
 			}
 		case <-ctx.Done():
 			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)

@@ -97,10 +97,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 type flags struct {
 	root       string
 	configDirs []string
+	// become replaces becomeServiceUser in tests.
+	become func() error
 }
 
-func root() *cobra.Command {
-	f := &flags{}
+func root() *cobra.Command { return commands(&flags{}) }
+
+func commands(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node-cert-agent",
 		Short: "Keep the certificates of a Kubernetes node as the cluster's controllerconfig wants them",

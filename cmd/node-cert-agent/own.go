@@ -78,8 +78,8 @@ func (s *source) pass(p *part, r watch.Reading, last agent.Reading) agent.Readin
 
 var errNoIdentity = errors.New("this host has no identity yet")
 
-// stored follows the object with the identity that the service keeps, without changing anything.
-func (s *source) stored() (follow func(context.Context), err error) {
+// stored is the identity that the service keeps, to look with and not to be changed.
+func (s *source) stored() (*identity.Identity, error) {
 	own, err := s.wiring.tree.Directory(stateDir)
 	var id *identity.Identity
 	if err == nil {
@@ -92,7 +92,7 @@ func (s *source) stored() (follow func(context.Context), err error) {
 	if err != nil {
 		return nil, exit{exitNoID, err}
 	}
-	return func(ctx context.Context) { s.follow(ctx, id, nil, nil) }, nil
+	return id, nil
 }
 
 // shown is a status as it is published. What it quotes of others is escaped and cut.

@@ -15,8 +15,8 @@ func resetCommand(f *flags) *cobra.Command {
 		Use:   "reset",
 		Short: "Set the identity of this host aside",
 		Long: `reset sets the agent's certificates and keys aside, so that the next start of the service asks for new
-ones with a bootstrap credential. The managed files are not touched. It works only while the service is
-stopped.`,
+ones with a bootstrap credential. What is set aside is removed once another identity is proven. The managed
+files are not touched. It works only while the service is stopped.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			own, err := f.ownState()

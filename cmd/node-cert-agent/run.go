@@ -31,6 +31,9 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			if err != nil {
 				return err
 			}
+			if err := f.becomeServiceUser(); err != nil {
+				return err
+			}
 			return follow(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
 		},
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -278,7 +279,7 @@ func (w *wiring) node(s config.Settings) string {
 }
 
 // validate is how the writer judges bytes, whatever the agent says of them.
-func validate(r plan.Row, data []byte) error { return r.Check(data) }
+func validate(r plan.Row, data []byte) ([]pki.Cert, error) { return r.Check(data) }
 
 // rememberer validates kept bytes again, with the row as it is configured now.
 func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {

@@ -123,10 +123,10 @@ func (h *onHost) sync(ctx context.Context) error {
 
 func (h *onHost) status() string { return "node-cert-agent status" }
 
-func (h *onHost) records() string { return "journalctl -t " + audit.Identifier + " -o cat" }
+func (h *onHost) records() string { return "journalctl _SYSTEMD_UNIT=node-cert-agent.service -o cat" }
 
 func (h *onHost) record(k audit.Kind, detailed bool) string {
-	command := fmt.Sprintf("journalctl -t %s MESSAGE_ID=%s -n 1 -q ", audit.Identifier, k.ID)
+	command := fmt.Sprintf("journalctl _SYSTEMD_UNIT=node-cert-agent.service MESSAGE_ID=%s -n 1 -q ", k.ID)
 	if detailed {
 		return command + "-o verbose | grep -E 'MESSAGE|NODECERT|_UID' | sort"
 	}
@@ -143,6 +143,6 @@ func (h *onHost) visit() string {
 What to look at there:
 
     node-cert-agent status
-    journalctl -f -t node-cert-agent
+    journalctl -f -u node-cert-agent -u node-cert-agent-writer
     systemctl status node-cert-agent node-cert-agent-writer`, pid)
 }

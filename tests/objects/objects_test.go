@@ -172,12 +172,12 @@ func TestTheStoredCorpusIsTheGeneratedOne(t *testing.T) {
 
 // followed is a host that has just done all that d asks for.
 func followed(d plan.Desired, policy plan.Policy) (plan.Observed, plan.Memory) {
-	on, owned := plan.Observed{}, map[plan.Key]plan.Claim{}
+	on, owned := plan.Observed{}, map[string]plan.Claim{}
 	for _, w := range plan.Compute(plan.Input{Desired: d, Policy: policy}).Writes {
 		row, _ := policy.Row(w.Row)
 		on[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest, Mode: row.Mode, Data: w.Data}
 		if row.Many() {
-			owned[w.Key] = plan.Claim{Path: w.Path, Digests: []plan.Digest{w.Digest}}
+			owned[w.Path] = plan.Claim{Key: w.Key, Digests: []plan.Digest{w.Digest}}
 		}
 	}
 	return on, plan.Memory{Owned: owned}
@@ -240,8 +240,9 @@ func TestFromEveryObjectToEveryOtherNothingIsEmptied(t *testing.T) {
 func TestFromEveryObjectToEveryOtherTheWriterTakesWhatIsPlanned(t *testing.T) {
 	steps(t, func(s step) {
 		for _, w := range s.plan.Writes {
-			if row, _ := s.policy.Row(w.Row); row.Check(w.Data) != nil {
-				t.Errorf("%s: %s: %v", s.name, w.Path, row.Check(w.Data))
+			row, _ := s.policy.Row(w.Row)
+			if _, err := row.Check(w.Data); err != nil {
+				t.Errorf("%s: %s: %v", s.name, w.Path, err)
 			}
 		}
 	})

@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
@@ -56,7 +57,7 @@ func run(dir string, how []string) error {
 	case slices.Contains(how, "rotate"):
 		rows, c = rotation(dir, rows[2])
 	}
-	w := writer.New(rows, tree, func(plan.Row, []byte) error { return nil })
+	w := writer.New(rows, tree, func(plan.Row, []byte) ([]pki.Cert, error) { return nil, nil })
 	if slices.Contains(how, "sweep") {
 		if _, err := w.Sweep(context.Background()); err != nil {
 			return err

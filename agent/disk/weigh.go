@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"path"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Weigh tells how many entries a row with a placeholder has, whoever made them, and how many bytes
+// their files have together. What cannot be looked at counts nothing.
+func (t *Tree) Weigh(row plan.Row) (entries int, size int64) {
+	v := t.visit()
+	defer v.close()
+	top, err := v.open(row.Directory())
+	if err != nil {
+		return 0, 0
+	}
+	pattern, file, _ := strings.Cut(strings.TrimPrefix(row.File, row.Directory()+"/"), "/")
+	for _, name := range top.names() {
+		between, ok := cut(pattern, name)
+		if !ok || !fits(row, between) {
+			continue
+		}
+		entries++
+		if info, err := top.root.Lstat(path.Join(name, file)); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+	}
+	return entries, size
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// Client speaks to a Server over its socket. It keeps one connection open and makes a new one when
+// that has ended. Its methods may be called concurrently; requests are sent one at a time.
+//
+// A request whose kept connection turns out to be dead is sent once more: a server that was idle has
+// ended, and systemd starts the next one. So a request that a server began and did not answer is
+// carried out twice. Where that matters, call Close first: a request on a new connection is sent once.
+type Client struct {
+	socket            string
+	requests, replies Limits
+	turn              chan struct{}
+	conn              net.Conn
+	read              *bufio.Reader
+}
+
+// Dial returns a client of the server that listens at the path socket, with that server's limits. It
+// connects at the first request, so that it cannot fail.
+func Dial(socket string, requests, replies Limits) *Client {
+	return &Client{socket: socket, requests: requests, replies: replies, turn: make(chan struct{}, 1)}
+}
+
+// Close ends the connection. The client may still be used and connects again.
+func (c *Client) Close() error {
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
+	c.hangUp()
+	return nil
+}
+
+func (c *Client) hangUp() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+	}
+	c.conn, c.read = nil, nil
+}
+
+// Ask sends v and contents, and hands the JSON and the contents of the reply to take. Errors are the
+// context's own, ErrFrame (a request or a reply that is too large or none), ErrCut, take's, those of
+// the connection, and io.EOF where the server hung up without an answer.
+func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(text, content []byte) error) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	kept := c.conn != nil
+	text, content, err := c.exchange(ctx, v, contents)
+	if err != nil && kept && ctx.Err() == nil && !errors.Is(err, ErrFrame) {
+		text, content, err = c.exchange(ctx, v, contents)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	}
+	if err := take(text, content); err != nil {
+		c.hangUp()
+		return err
+	}
+	return nil
+}
+
+// exchange sends one request and reads its reply. After an error the connection is gone.
+func (c *Client) exchange(ctx context.Context, v any, contents [][]byte) (text, content []byte, err error) {
+	if c.conn == nil {
+		if c.conn, err = new(net.Dialer).DialContext(ctx, "unix", c.socket); err != nil {
+			c.conn = nil
+			return nil, nil, err
+		}
+		c.read = bufio.NewReader(c.conn)
+	}
+	conn := c.conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() || err != nil {
+			c.hangUp()
+		}
+	}()
+	if err := write(conn, v, contents, c.requests); err != nil {
+		return nil, nil, err
+	}
+	return read(c.read, c.replies)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frame
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stuck takes nothing until it is let go.
+type stuck struct {
+	lines
+	goOn chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	<-s.goOn
+	return s.lines.Write(b)
+}
+
+func TestALogThatIsStuckHoldsNobodyUpTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stuck{goOn: make(chan struct{})}
+		log := Patient("tester", s)
+		begun := time.Now()
+		if _, err := log.Write([]byte("1\n")); err == nil || time.Since(begun) != logPatience {
+			t.Errorf("%v after %v, want an error after %v", err, time.Since(begun), logPatience)
+		}
+		if _, err := log.Write([]byte("2\n3\n")); err == nil || time.Since(begun) != logPatience {
+			t.Errorf("then %v after %v, want an error at once", err, time.Since(begun))
+		}
+		close(s.goOn)
+		synctest.Wait()
+		if _, err := log.Write([]byte("4\n")); err != nil {
+			t.Error(err)
+		}
+		if want := "1\n<3>tester lost lines of this log: 2 went to nobody\n4\n"; s.String() != want {
+			t.Errorf("the log holds %q, want %q", s.String(), want)
+		}
+	})
+}
+
+// slow takes a while for each write.
+type slow struct{ lines }
+
+func (s *slow) Write(b []byte) (int, error) {
+	time.Sleep(logPatience / 10)
+	return s.lines.Write(b)
+}
+
+func TestASlowLogLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(slow)
+		log := Patient("tester", s)
+		for range 8 {
+			go func() {
+				if _, err := log.Write([]byte("line\n")); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		time.Sleep(logPatience)
+		if got := s.String(); got != strings.Repeat("line\n", 8) {
+			t.Errorf("the log holds %q", got)
+		}
+	})
+}
+
+func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Allowance{Burst: 3, Every: time.Second}
+		for _, step := range []struct {
+			wait time.Duration
+			n    int
+			want bool
+		}{{0, 2, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, {time.Second, 1, true}, {0, 1, false}, {1500 * time.Millisecond, 1, true},
+			{500 * time.Millisecond, 1, true}, {0, 1, false}, {time.Hour, 4, false}, {0, 3, true}, {0, 1, false}} {
+			time.Sleep(step.wait)
+			if got := a.Take(step.n); got != step.want {
+				t.Errorf("after %v more, %d: %v, want %v", step.wait, step.n, got, step.want)
+			}
+		}
+	})
+}
+
+func TestAFloodOfRefusalsIsCountedAndNotRecordedOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(lines)
+		r := &run{Server: &Server{Name: "tester", Log: log}, refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
+		for range refusalBurst + 1000 {
+			r.record("refused a request", Peer{}, "why")
+		}
+		if n := strings.Count(log.String(), "\n"); n != refusalBurst {
+			t.Errorf("%d lines, want %d", n, refusalBurst)
+		}
+		time.Sleep(refusalEvery)
+		r.record("refused a request", Peer{}, "why")
+		if want := fmt.Sprintf("reason=%q unrecorded=1000\n", "why"); !strings.HasSuffix(log.String(), want) {
+			t.Errorf("the last line is %q, want the end %q", log.String()[len(log.String())-80:], want)
+		}
+	})
+}

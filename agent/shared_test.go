@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// Both registry lists name the same files, in every profile: whatever is decided about a file must not
+// depend on which of them asks for it.
+
+// sharing is a host on which both lists have a file for r, and a unit reads what they name.
+func sharing(t *testing.T, hold time.Duration) *host {
+	h := newHost(t)
+	h.policy.Trust.Hold = hold
+	other := h.policy.Rows[1]
+	other.ID = plan.ImageRegistryBundleUserData
+	h.policy.Rows = append(h.policy.Rows, other)
+	for i := range h.policy.Rows {
+		h.policy.Rows[i].OnChange = []string{"reader.service"}
+	}
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	return h
+}
+
+func user(name, data string) plan.Entry {
+	e := registry(name, data)
+	e.Row = plan.ImageRegistryBundleUserData
+	return e
+}
+
+const sharedFile = certsD + "r/ca.crt"
+
+func TestWhatTheOtherListPublishesIsNotMissing(t *testing.T) {
+	h := sharing(t, time.Hour)
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA+caB), user("s", caA))
+	h.publish(registry("r", caB), user("s", caA)) // A is held
+	h.publish(user("r", caA), registry("s", caA))
+	h.elapse(5 * time.Hour)
+	h.publish(registry("r", caB), user("s", caA))
+	h.wantFile(sharedFile, caB+caA)
+	h.elapse(59 * time.Minute)
+	h.publish(registry("r", caB), user("s", caA))
+	h.wantFile(sharedFile, caB+caA)
+	h.elapse(time.Minute)
+	h.wantFile(sharedFile, caB)
+}
+
+func TestAHoldEndsWithItsFile(t *testing.T) {
+	h := sharing(t, time.Hour)
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA+caB), registry("s", caA))
+	h.publish(registry("r", caB), registry("s", caA)) // A is held
+	h.publish(registry("s", caA))                     // and so is the file
+	h.elapse(time.Hour)
+	h.wantFile(sharedFile, "")
+	h.elapse(time.Hour)
+	h.disk.Put(sharedFile, caA+caB) // by hand
+	h.publish(registry("r", caB), registry("s", caA))
+	h.wantFile(sharedFile, caB+caA)
+}
+
+func TestARegistryThatMovedToTheOtherListIsStillOurs(t *testing.T) {
+	h := sharing(t, 0)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(registry("r", caA), user("s", caA))
+	h.elapse(time.Minute)
+	commits, jobs := h.disk.Commits, h.systemd.Done()
+	h.publish(registry("s", caA), user("r", caA))
+	h.elapse(time.Minute)
+	if h.disk.Commits != commits {
+		t.Errorf("%d commits for files that are as they were", h.disk.Commits-commits)
+	}
+	h.wantJobs(jobs...)
+	h.kill()
+	h.start()
+	h.publish(registry("s", caA), user("t", caA))
+	h.wantFile(sharedFile, "")
+}
+
+func TestARegistryThatMovedAndIsRefusedKeepsItsFile(t *testing.T) {
+	h := sharing(t, 0)
+	h.start()
+	defer h.kill()
+	h.publish(user("r", caA), user("s", caA), registry("t", caA))
+	h.ask(plan.Desired{Entries: []plan.Entry{user("s", caA), registry("t", caA)},
+		Refused: []plan.Refusal{{Key: registry("r", caA).Key, Reason: "is cut off"}}})
+	h.wantFile(sharedFile, caA)
+	h.disk.Delete(sharedFile)
+	h.turn()
+	h.wantFile(sharedFile, caA)
+	h.publish(user("s", caA), registry("t", caA))
+	h.wantFile(sharedFile, "")
+}
+
+func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
+	h := sharing(t, 0)
+	h.start()
+	defer h.kill()
+	h.publish(user("r", caA), user("s", caA), registry("t", caA))
+	h.ask(plan.Desired{Entries: []plan.Entry{user("s", caA)},
+		Refused: []plan.Refusal{{Key: plan.Key{Row: plan.ImageRegistryBundleData}, Reason: "entry 1 has no name"}}})
+	h.wantFile(sharedFile, caA)
+	h.publish(user("s", caA), registry("t", caA))
+	h.wantFile(sharedFile, "")
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// linePrints is how many fingerprints stand in one line. A file with more of them has several lines,
+// because journald cuts a line at 48 KiB (LineMax= in journald.conf(5)).
+const linePrints = 128
+
+// records says what is done for a peer, on the log of the process that does it: whoever asked cannot
+// change or leave out these lines. In plain mode it is nil and says nothing; there the agent's own
+// records do.
+type records struct {
+	log  io.Writer
+	peer frame.Peer
+}
+
+// say writes lines that belong together, at once. That the log does not take them is no reason not
+// to do what they say: stale trust kills a node, a missing line does not.
+func (r *records) say(lines ...string) {
+	if r == nil || len(lines) == 0 {
+		return
+	}
+	var b bytes.Buffer
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%s uid=%d pid=%d\n", l, r.peer.UID, r.peer.PID)
+	}
+	_, _ = r.log.Write(b.Bytes())
+}
+
+// effect is one file that a commit will change.
+type effect struct {
+	key    plan.Key
+	path   string
+	remove bool
+	before plan.File
+	after  plan.Digest
+	size   int        // of what comes, in bytes
+	certs  []pki.Cert // of what comes
+}
+
+// lines describe e. Of a secret nothing is shown but digests.
+func (e effect) lines() (all []string) {
+	var added, removed []string
+	if e.key.Row.Content() != plan.PullSecret {
+		added, removed = compare(e.before.Data, e.certs)
+	}
+	verb := "writes"
+	if e.remove {
+		verb = "removes"
+	}
+	start := fmt.Sprintf("<5>writer %s: row=%q entry=%q path=%q before=%s after=%s", verb, e.key.Row, e.key.Name, e.path,
+		orNone(e.before.Digest.String()), orNone(e.after.String()))
+	for {
+		a := added[:min(len(added), linePrints)]
+		r := removed[:min(len(removed), linePrints-len(a))]
+		added, removed = added[len(a):], removed[len(r):]
+		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start, orNone(strings.Join(a, ",")), orNone(strings.Join(r, ","))))
+		if len(added)+len(removed) == 0 {
+			return all
+		}
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// compare gives the fingerprints of the certificates that are only in certs, and of those that are
+// only in the file before. There a block counts whether or not it can be parsed.
+func compare(before []byte, certs []pki.Cert) (added, removed []string) {
+	now, then := map[pki.Fingerprint]bool{}, map[pki.Fingerprint]bool{}
+	for _, c := range certs {
+		now[c.Fingerprint] = true
+	}
+	for block, rest := pem.Decode(before); block != nil; block, rest = pem.Decode(rest) {
+		fp := pki.Fingerprint(sha256.Sum256(block.Bytes))
+		if block.Type == "CERTIFICATE" && !now[fp] && !then[fp] {
+			removed = append(removed, fp.String())
+		}
+		then[fp] = true
+	}
+	for _, c := range certs {
+		if !then[c.Fingerprint] {
+			added = append(added, c.Fingerprint.String())
+		}
+	}
+	return added, removed
+}
+
+// announce says what a commit will do, each file with what is there now. A file of which that cannot
+// be said is an error, by which the commit is not begun; and so is one for which there is no room.
+func (l *Local) announce(effects []effect, targets []disk.Target, r *records) error {
+	if r == nil {
+		return nil
+	}
+	looks := make([]disk.Look, len(targets))
+	for i, t := range targets {
+		looks[i].Target = t
+	}
+	lines := make([]string, 0, len(effects))
+	growth := map[string]need{}
+	i := 0
+	for f := range l.tree.Observe(looks) {
+		e := effects[i]
+		i++
+		if f.Kind != plan.Regular && f.Kind != plan.Absent {
+			return &Error{Failed, fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason)}
+		}
+		e.before = f
+		lines = append(lines, e.lines()...)
+		if row := l.rows[e.key.Row]; row.Many() && !e.remove {
+			growth[row.File] = growth[row.File].with(row, f, e.size)
+		}
+	}
+	for _, n := range growth {
+		if err := n.fits(l.tree); err != nil {
+			return err
+		}
+	}
+	r.say(lines...)
+	return nil
+}
+
+// credentialLine names a credential, and never its content.
+func credentialLine(verb string, c Credential) string {
+	return fmt.Sprintf("<5>writer %s: credential=%q digest=%s", verb, plan.Printable(c.Name), c.Digest)
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// What a row with a file for each entry may have on a host, whoever made it. An object lists at most
+// 1000 entries in each of two lists, which may share a directory. Without these bounds whoever speaks to
+// us could fill the file system with valid bundles, and root's reserve in it, too.
+const (
+	maxEntries = 4096
+	maxBytes   = 256 << 20
+)
+
+// need is what a commit adds to the files of one path.
+type need struct {
+	row     plan.Row
+	entries int
+	size    int64
+}
+
+// with is n and one file more, of which before is there now.
+func (n need) with(row plan.Row, before plan.File, size int) need {
+	n.row = row
+	if before.Kind == plan.Absent {
+		n.entries++
+	}
+	n.size += int64(max(0, size-len(before.Data)))
+	return n
+}
+
+// fits refuses what is beyond the bounds. Who adds nothing is not asked to remove anything.
+func (n need) fits(tree *disk.Tree) error {
+	if n.entries == 0 && n.size == 0 {
+		return nil
+	}
+	entries, size := tree.Weigh(n.row)
+	switch {
+	case n.entries > 0 && entries+n.entries > maxEntries:
+		return refuse("row %s: %d entries and %d more, more than %d", n.row.ID, entries, n.entries, maxEntries)
+	case n.size > 0 && size+n.size > maxBytes:
+		return refuse("row %s: files of %d bytes and %d more, more than %d", n.row.ID, size, n.size, maxBytes)
+	}
+	return nil
+}
