@@ -77,7 +77,7 @@ func decide(u plan.Unit, s Seen, r rate, now time.Time) *Error {
 		return no(Refused, "%s", why)
 	}
 	if s.State.Busy {
-		// The job mode "replace" would cancel a job of somebody else that conflicts with ours.
+		// It may be one that we have lost sight of.
 		return later(now.Add(busyDelay), "systemd has a job for it")
 	}
 	if next := nextStart(u, s, now); next.After(now) {

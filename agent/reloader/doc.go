@@ -6,7 +6,7 @@
 // would act on along with them), Act (one unit: the configured verb, awaited to its end) and Version (of
 // systemd).
 //
-// A request names units and nothing else. Verb, job mode, and what may be affected come from the
+// A request names units and nothing else. Verb and what may be affected come from the
 // configuration; package decide.go says whether an action is allowed now: the unit is on the allowlist
 // under its own name, the administrator has accepted each unit that systemd would act on with it, none of
 // them comes near its start limit, systemd has no job for it, and it was not acted on too often.

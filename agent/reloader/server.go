@@ -32,9 +32,9 @@ type Systemd interface {
 	// Look tells what a decision about the unit needs. It does not fill in Verb. A unit that is masked
 	// or does not exist is the zero Seen.
 	Look(context.Context, plan.Unit) (Seen, error)
-	// Act has the unit's verb carried out in job mode "replace", waits for the end of the job, and gives
-	// the state after it. It fails unless the job is done and the unit active, or a oneshot that finished
-	// well.
+	// Act has the unit's verb carried out without touching any other job, waits for the end of the job, and
+	// gives the state after it. It fails unless the job is done and the unit active, or a oneshot that
+	// finished well. The reason Later is that a job of somebody else is in the way.
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
 	// Version is what systemd says of itself, such as "252.39-1~deb12u1".
 	Version(context.Context) (string, error)
@@ -185,8 +185,12 @@ func (h *handler) act(ctx context.Context, who frame.Peer, list []plan.Unit, nam
 	after, err := h.systemd.Act(ctx, u)
 	if err != nil {
 		e := &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: err.Error()}
-		if errors.As(err, &e); e.Reason == Unfinished {
+		errors.As(err, &e)
+		switch e.Reason {
+		case Unfinished:
 			e.Reason, e.Detail = Unreachable, "the reloader has to end before the job does, which goes on"
+		case Later:
+			e.Again = time.Now().Add(busyDelay)
 		}
 		h.record("<4>", "failed", u, seen, who, fmt.Sprintf(" reason=%s detail=%q", e.Reason, e.Detail))
 		return nil, e

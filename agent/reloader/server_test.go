@@ -181,6 +181,16 @@ func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 	}
 }
 
+func TestAJobOfSomebodyElseInTheWayPutsTheActionOff(t *testing.T) {
+	s := started(t, ourselves)
+	s.systemd.begun, s.systemd.ending = make(chan string, 1), make(chan error, 1)
+	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: Later, Detail: "destructive"}
+	_, err := s.Act(t.Context(), allowed[0])
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() || e.Unreachable() {
+		t.Errorf("have %+v", err)
+	}
+}
+
 func TestWhatIsRefusedReachesSystemdInNoWayAndIsRecorded(t *testing.T) {
 	for sentence, tt := range map[string]struct {
 		ask    func(*Client) error

@@ -23,6 +23,9 @@ var reasons = map[string]reloader.Reason{
 	"org.freedesktop.systemd1.UnitMasked":     reloader.NoSuchUnit,
 	"org.freedesktop.systemd1.BadUnitSetting": reloader.NoSuchUnit,
 
+	// A job of somebody else is in the way.
+	"org.freedesktop.systemd1.TransactionIsDestructive": reloader.Later,
+
 	"org.freedesktop.systemd1.JobTypeNotApplicable": reloader.NotApplicable,
 	"org.freedesktop.systemd1.OnlyByDependency":     reloader.NotApplicable,
 

@@ -290,7 +290,7 @@ func (c *fakeClient) job(m *dbus.Message, method, name, mode string) {
 	b.mu.Unlock()
 	b.started <- method + " " + name
 	switch {
-	case mode != "replace":
+	case mode != "fail":
 		c.fail(m, "org.freedesktop.DBus.Error.InvalidArgs", "mode "+mode)
 		return
 	case u == nil:

@@ -39,6 +39,10 @@ var methods = map[plan.Verb]string{
 	plan.Restart:    managerIface + ".RestartUnit",
 }
 
+// jobMode never touches a job of somebody else. With "replace", a restart that pulls in a unit which an
+// administrator is stopping turns that stop into a start (seen with 252 and 257).
+const jobMode = "fail"
+
 const (
 	// jobPatience is how often a job whose end was not announced is looked for: a signal can be lost, while
 	// systemd executes itself anew for instance.
@@ -179,7 +183,7 @@ func (c *Conn) run(ctx context.Context, bus *dbus.Conn, method, name string) (st
 func (c *Conn) queue(ctx context.Context, bus *dbus.Conn, method, name string) (job dbus.ObjectPath, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
-	err = bus.Object(systemd, managerPath).CallWithContext(ctx, method, 0, name, "replace").Store(&job)
+	err = bus.Object(systemd, managerPath).CallWithContext(ctx, method, 0, name, jobMode).Store(&job)
 	return job, err
 }
 

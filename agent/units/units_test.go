@@ -150,6 +150,8 @@ func TestActFails(t *testing.T) {
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.UnitMasked: Permission denied"},
 		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, plan.Reload,
 			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not applicable for unit a.service."},
+		"when a job of somebody else is in the way": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, plan.TryRestart,
+			"try-restart a.service: later: org.freedesktop.systemd1.TransactionIsDestructive: Permission denied"},
 		"when systemd is not on the bus": {&fakeUnit{deny: "org.freedesktop.DBus.Error.ServiceUnknown"}, plan.Reload,
 			"reload a.service: unreachable: org.freedesktop.DBus.Error.ServiceUnknown: Permission denied"},
 		"when the answer is new to us": {&fakeUnit{deny: "org.freedesktop.systemd1.News"}, plan.Reload,
