@@ -82,6 +82,7 @@ type Keeper struct {
 	looks             int       // at a request that nobody has decided about
 	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
+	barred            time.Time // a renewal that fails gives way to a move until then
 	doubt             time.Time // since when the server has refused the identity
 	renew, probe      time.Time
 	prove             time.Time // until when an unknown new certificate is given time
@@ -176,13 +177,26 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		return k.enter(move{k.state, "", 0})
 	}
 	k.look(ctx)
-	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
-		// What works comes first; the move begins again after it.
-		k.moving, k.state, k.penalty = false, Active, time.Time{}
-	}
+	k.giveWay(ctx)
 	act := map[State]func(context.Context) move{NoCredential: k.noCredential, Requesting: k.requesting, Pending: k.waiting,
 		Proving: k.proving, Active: k.active, Suspect: k.suspect}
 	return k.enter(act[k.state](ctx))
+}
+
+// giveWay decides between a renewal that is due and a move. What works comes first, and the move begins again
+// after it. But a renewal that fails may have no chance where we are, and what leads elsewhere is there to end
+// that: it has the time until barred, and then the renewal is tried again.
+func (k *Keeper) giveWay(ctx context.Context) {
+	now := k.opt.Clock.Now()
+	barred := now.Before(k.barred)
+	switch {
+	case k.moving && !barred && !now.Before(k.renew):
+		k.moving, k.state, k.penalty = false, Active, time.Time{}
+	case k.renewing && barred && asking(k.state):
+		if c := k.elsewhere(); c != nil && (!c.announced || k.welcome(ctx, c)) {
+			k.renewing, k.moving, k.state, k.penalty = false, true, Requesting, time.Time{}
+		}
+	}
 }
 
 // enter makes the move and publishes what can be seen of it.

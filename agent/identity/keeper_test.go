@@ -799,3 +799,100 @@ func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
 		t.Errorf("it asks again after %v", wait)
 	}
 }
+
+// whileRenewing brings a renewal of the world's identity to a stop, with a file that leads to where it would
+// succeed.
+func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) File) (w *world, k *Keeper) {
+	t.Helper()
+	w, k = active(t)
+	stop(w)
+	w.until(k, Renewing, w.life)
+	w.pass(k, time.Minute)
+	w.files = []File{file(w)}
+	return w, k
+}
+
+// at is a file for this server with that CA.
+func at(server string, ca []byte, token string) File {
+	return File{Name: "20-file", Digest: "20 " + token, Content: secret.New(kubeconfigs.Token(server, ca, token))}
+}
+
+func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		var moved *world
+		next := testpki.New("next", testpki.ECDSA)
+		for sentence, c := range map[string]struct {
+			stop func(w *world)
+			file func(w *world) File
+		}{
+			"with another CA of the server": {func(w *world) { w.reissued(next); w.server.CloseClientConnections() },
+				func(w *world) File { return at(w.server.URL, next.PEM(), "good") }},
+			"for another cluster": {func(w *world) { w.server.Close() }, func(w *world) File {
+				moved = newWorld(t)
+				moved.tokens, moved.now = map[string]bool{"there": true}, w.now
+				return at(moved.server.URL, moved.ca.PEM(), "there")
+			}},
+		} {
+			t.Run(fmt.Sprintf("%s, restarted: %v", sentence, restart), func(t *testing.T) {
+				w, k := whileRenewing(t, c.stop, c.file)
+				if restart {
+					k = w.keeper()
+					w.pass(k, time.Second)
+				}
+				for end := w.now.Add(time.Hour); k.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
+					w.pass(k, time.Second)
+					if moved != nil {
+						moved.now = w.now
+					}
+				}
+				w.until(k, Active, time.Minute)
+				w.pass(k, time.Minute)
+				if got := w.whoGoesThrough(k); got != us || len(w.files) > 0 {
+					t.Errorf("known as %q, %d files left", got, len(w.files))
+				}
+			})
+		}
+	}
+}
+
+func TestAMoveThatHangsDoesNotKeepADueRenewalFromAnotherTry(t *testing.T) {
+	moved := newWorld(t)
+	moved.tokens, moved.approve = map[string]bool{"there": true}, nil
+	w, k := whileRenewing(t, func(w *world) { w.override = func(string) int { return http.StatusServiceUnavailable } },
+		func(w *world) File { moved.now = w.now; return at(moved.server.URL, moved.ca.PEM(), "there") })
+	w.pass(k, time.Hour)
+	if moved.made == 0 {
+		t.Error("nobody asked at the other cluster")
+	}
+	w.override = func(string) int { return 0 }
+	w.pass(k, 30*time.Minute)
+	if w.records(audit.IdentityRenewed) != 1 || k.current.Cluster.Server != w.server.URL {
+		t.Errorf("%d renewals, the server is %s", w.records(audit.IdentityRenewed), k.current.Cluster.Server)
+	}
+}
+
+// The server dies between the issue of a certificate and its proof.
+func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	other.tokens, other.now = map[string]bool{"there": true}, w.now
+	w.approve = func(r *twin) {
+		w.sign(r)
+		w.override = func(what string) int {
+			if strings.HasPrefix(what, "POST") {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+	}
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Proving, time.Minute)
+	w.files = append(w.files, at(other.server.URL, other.ca.PEM(), "there"))
+	for end := w.now.Add(time.Hour); w.now.Before(end) && k.state != Active; {
+		w.pass(k, time.Second)
+		other.now = w.now
+	}
+	if k.current == nil || k.current.Cluster.Server != other.server.URL || w.whoGoesThrough(k) != us {
+		t.Errorf("state %s: %s", k.state, k.reason)
+	}
+}

@@ -60,6 +60,9 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 			a.reason = fmt.Sprintf("known as %.128q and not allowed to ask for a certificate, a fault of RBAC: %s", who.user, a.reason)
 		}
 	}
+	if k.renewing && (a.untrusted || k.failures >= manyFailures) {
+		k.barred = k.opt.Clock.Now().Add(k.opt.Times.Refused)
+	}
 	if a.untrusted && len(k.pins) > 0 {
 		if k.renewing {
 			k.probe = k.opt.Clock.Now()

@@ -25,3 +25,16 @@ func Set(t time.Time, by time.Duration) time.Time {
 	*wall += uint64(int64(by/time.Second)) << secondsAt
 	return t
 }
+
+// Stamp is a time that reads as wall, and whose monotonic part is mono, which is not negative: as time.Now gives
+// it on a host that has been up for so long. Times in a bubble of testing/synctest have no monotonic part.
+func Stamp(wall time.Time, mono time.Duration) time.Time {
+	type layout struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	}
+	const monotonic, to1885 = 1 << 63, 2682288000 // the seconds from 1885 to 1970
+	t := layout{monotonic | uint64(wall.Unix()+to1885)<<30 | uint64(wall.Nanosecond()), int64(mono) + 1, time.UTC}
+	return *(*time.Time)(unsafe.Pointer(&t))
+}

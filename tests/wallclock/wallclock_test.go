@@ -28,3 +28,14 @@ func TestTheWallClockIsSetAndNoTimePasses(t *testing.T) {
 		t.Errorf("a time from a file becomes %v", got)
 	}
 }
+
+func TestAStampHasBothReadings(t *testing.T) {
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 1, time.UTC)
+	a, b := wallclock.Stamp(noon, time.Hour), wallclock.Stamp(noon.Add(-24*time.Hour), time.Hour+time.Second)
+	if got := b.Sub(a); got != time.Second {
+		t.Errorf("%v have passed, want 1s", got)
+	}
+	if !a.Round(0).Equal(noon) || !b.Round(0).Equal(noon.Add(-24*time.Hour)) {
+		t.Errorf("they read %v and %v", a, b)
+	}
+}

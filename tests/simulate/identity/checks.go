@@ -119,7 +119,8 @@ func (w *world) converge() {
 		w.pass(w.setting.Life / 20)
 		w.settled("later")
 	}
-	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Name == "90-last" }) {
+	served := generationIn(w.dir[currentFile])
+	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest == served.credential }) {
 		w.violate("leftover", "the file that served is still there: %s", w.process.status.Reason)
 	}
 }

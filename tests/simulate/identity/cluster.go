@@ -110,7 +110,7 @@ func newCluster(w *world, name string) *cluster {
 			if c.impostor {
 				present = w.impostor
 			}
-			return &tls.Config{Certificates: []tls.Certificate{present}, ClientAuth: tls.RequestClientCert}, nil
+			return &tls.Config{Certificates: []tls.Certificate{present}, ClientAuth: tls.RequestClientCert, CurvePreferences: []tls.CurveID{tls.X25519}}, nil
 		}}}
 	go func() { _ = c.server.ServeTLS(c.listener, "", "") }()
 	return c
@@ -131,9 +131,21 @@ func (c *cluster) issueWith(a *testpki.Authority) {
 
 // knows reports whether the cluster takes a certificate for us now.
 func (c *cluster) knows(cert *x509.Certificate) bool {
-	issued := func(a *testpki.Authority) bool { return cert.CheckSignatureFrom(a.Cert) == nil }
 	now := time.Now()
-	return slices.ContainsFunc(c.trusted, issued) && !c.revoked[cert.SerialNumber.Text(16)] && !now.After(cert.NotAfter) && !now.Before(cert.NotBefore)
+	return slices.Contains(c.trusted, c.w.issuerOf(cert)) && !c.revoked[cert.SerialNumber.Text(16)] && !now.After(cert.NotAfter) && !now.Before(cert.NotBefore)
+}
+
+// issuerOf is the authority that issued a certificate. What was found once is not computed again.
+func (w *world) issuerOf(cert *x509.Certificate) *testpki.Authority {
+	if a, known := w.issuers[string(cert.Raw)]; known {
+		return a
+	}
+	for _, a := range w.authorities {
+		if cert.CheckSignatureFrom(a.Cert) == nil {
+			w.issuers[string(cert.Raw)] = a
+		}
+	}
+	return w.issuers[string(cert.Raw)]
 }
 
 // who is the user behind an HTTP request, "" if the server knows none.
@@ -177,7 +189,7 @@ const clusterInfo = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 func (c *cluster) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	status, body := c.reply(r)
 	if status == 1 {
-		<-r.Context().Done() // until the client gives up
+		time.Sleep(time.Minute) // the client has given up by then
 	}
 	if status <= 1 {
 		panic(http.ErrAbortHandler)
@@ -227,6 +239,9 @@ func (c *cluster) answer(what string, r *http.Request) (status int, body any) {
 	case who == "":
 		return http.StatusUnauthorized, nil
 	case what == "whoami":
+		for _, cert := range r.TLS.PeerCertificates {
+			c.w.proven[cert.SerialNumber.Text(16)] = true
+		}
 		return http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
 	case what == "mayask":
 		return http.StatusCreated, map[string]any{"status": map[string]any{"allowed": !c.forbids}}

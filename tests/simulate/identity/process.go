@@ -195,7 +195,7 @@ func (p *process) Record(r audit.Record) {
 func (p *process) Now() time.Time {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	return wallclock.Set(time.Now(), p.w.offset)
+	return wallclock.Stamp(time.Now().Add(p.w.offset), time.Since(p.w.began))
 }
 
 // After implements identity.Clock.

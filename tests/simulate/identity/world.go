@@ -45,6 +45,10 @@ type world struct {
 	impostor tls.Certificate
 	pins     []string
 
+	proven      map[string]bool // serial numbers that a server has known us by
+	authorities []*testpki.Authority
+	issuers     map[string]*testpki.Authority // of certificates, by their content
+
 	dir    map[string][]byte
 	full   bool // the state directory takes nothing
 	files  []file
@@ -88,7 +92,7 @@ func (c *Counts) Add(o Counts) {
 }
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
-	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}}
+	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}, proven: map[string]bool{}}
 	for _, name := range []string{"a", "b"} {
 		c := newCluster(w, name)
 		w.clusters[name] = c
@@ -102,7 +106,9 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 // authority is a CA that outlives the walk.
 func (w *world) authority(name string) *testpki.Authority {
 	now := time.Now()
-	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-decade), NotAfter: now.Add(decade)}, testpki.ECDSA)
+	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-decade), NotAfter: now.Add(decade)}, testpki.ECDSA)
+	w.authorities = append(w.authorities, a)
+	return a
 }
 
 func pinOf(c *x509.Certificate) string {
@@ -163,9 +169,10 @@ func (w *world) asked(q *request) {
 
 // generation is what identity.pem says.
 type generation struct {
-	cert   *x509.Certificate
-	server string
-	known  string // the CAs by which the server is verified, in PEM
+	cert       *x509.Certificate
+	server     string
+	known      string // the CAs by which the server is verified, in PEM
+	credential string // the digest of the file that is still to be consumed
 }
 
 // generationIn reads an identity; nil if it is none.
@@ -181,8 +188,10 @@ func generationIn(data []byte) *generation {
 					Server                                string
 					CertificateAuthority, PinnedAuthority []byte
 				}
+				Credential string
 			}
 			_ = json.Unmarshal(block.Bytes, &notes)
+			g.credential = notes.Credential
 			g.server, g.known = notes.Cluster.Server, string(notes.Cluster.CertificateAuthority)+string(notes.Cluster.PinnedAuthority)
 		}
 	}
@@ -248,8 +257,8 @@ func (w *world) consume(digest string) (string, error) {
 	if i < 0 || w.setting.Keep {
 		return "", nil
 	}
-	if g := generationIn(w.dir[currentFile]); !w.works(g) {
-		w.violate("consumed", "%s was consumed, and there is no identity that works", w.files[i].Name)
+	if g := generationIn(w.dir[currentFile]); g == nil || !w.proven[g.cert.SerialNumber.Text(16)] {
+		w.violate("consumed", "%s was consumed, and no identity that was got with it is kept and proven", w.files[i].Name)
 	}
 	w.say("consumed %s", w.files[i].Name)
 	w.files = slices.Delete(w.files, i, i+1)
