@@ -50,7 +50,8 @@ type Source interface {
 type Writer interface {
 	// Observe tells what is at the files asked for, in the same order.
 	Observe(context.Context, []plan.Query) ([]plan.File, error)
-	// Commit publishes and removes files. After an error the disk has to be observed again.
+	// Commit publishes and removes files. After an error the disk has to be observed again, unless it has a
+	// method NothingChanged() bool that answers true.
 	Commit(context.Context, plan.Commit) error
 	// Sweep removes what an interrupted commit left beside managed files.
 	Sweep(context.Context) ([]string, error)

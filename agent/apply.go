@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,14 +63,14 @@ func (l *loop) keep(p plan.Plan) error {
 
 // claim makes the plan's claims durable before anything is written.
 func (l *loop) claim(p plan.Plan) error {
+	l.former = l.memory.Owned
 	if p.Owned == nil {
 		return nil
 	}
-	before := l.memory.Owned
 	l.memory.Owned = p.Owned
 	err := l.Store.Save(l.memory)
 	if err != nil {
-		l.memory.Owned = before
+		l.memory.Owned = l.former
 	}
 	return err
 }
@@ -99,10 +100,10 @@ func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 	return cmp.Or(failed, unseen)
 }
 
-// certain tells the parts of which no file is in doubt from the others.
+// certain tells the parts of which the last commit did not fail from the others.
 func (l *loop) certain(parts []plan.Plan) (good, bad []plan.Plan) {
 	for _, p := range parts {
-		if slices.ContainsFunc(p.Writes, func(w plan.Write) bool { return l.unsynced[w.Key] }) {
+		if slices.ContainsFunc(p.Rows(), func(id plan.RowID) bool { return l.failing[id] }) {
 			bad = append(bad, p)
 		} else {
 			good = append(good, p)
@@ -127,8 +128,16 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	after := l.disturb(p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	if err := l.Writer.Commit(ctx, p.Commit()); err != nil {
-		l.distrust(p)
+	err := l.Writer.Commit(ctx, p.Commit())
+	for _, id := range p.Rows() {
+		l.failing[id] = err != nil
+	}
+	if err != nil {
+		if nothingChanged(err) {
+			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
+		} else {
+			l.distrust(p)
+		}
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
@@ -143,7 +152,11 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.writes++
 		l.replace(w)
 	}
+	l.memory.Owned = p.Done(l.memory.Owned)
 	for _, r := range p.Removes {
+		if r.Digest == (plan.Digest{}) {
+			continue
+		}
 		l.Trail.Record(about(p.Object, audit.Removed, "removed "+r.Path).
 			With(audit.Row, string(r.Row)).With(audit.Entry, r.Name).With(audit.Path, r.Path).With(audit.Before, r.Digest.String()))
 	}
@@ -159,6 +172,11 @@ func (l *loop) distrust(p plan.Plan) {
 	for _, w := range p.Writes {
 		l.unsynced[w.Key] = true
 	}
+}
+
+func nothingChanged(err error) bool {
+	var known interface{ NothingChanged() bool }
+	return errors.As(err, &known) && known.NothingChanged()
 }
 
 // look observes the host again after a commit, because units are judged by what is on disk now.

@@ -27,7 +27,9 @@ type loop struct {
 	known    *known
 	observed plan.Observed
 	unsynced map[plan.Key]bool
-	entries  []plan.Entry // what the files have, by the last plan
+	failing  map[plan.RowID]bool   // rows of which the last commit failed
+	former   map[string]plan.Claim // claims before those of the present plan
+	entries  []plan.Entry          // what the files have, by the last plan
 	reading  Reading
 	since    time.Time // of reading.State
 	synced   time.Time
@@ -75,7 +77,7 @@ func (a *Agent) loop() *loop {
 	if a.Operator == nil {
 		a.Operator = silent{}
 	}
-	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), proofs: make(chan proof, 1),
+	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
 		uses: make(map[use]*usage), sightings: make(chan sighting), replaced: make(map[plan.RowID]replaced)}
 }
 

@@ -114,6 +114,11 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	return out, nil
 }
 
+// untouched is an error of a commit that changed nothing.
+type untouched struct{ error }
+
+func (untouched) NothingChanged() bool { return true }
+
 // Commit implements agent.Writer: all is staged before anything is renamed.
 func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	d.mu.Lock()
@@ -121,7 +126,7 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	for _, w := range c.Writes {
 		_, p, err := d.path(w.Key)
 		if err = errors.Join(err, d.Fail("stage", p)); err != nil {
-			return err
+			return untouched{err}
 		}
 		if kind := d.odd[p]; kind != "" {
 			return fmt.Errorf("%s is %s", p, kind)

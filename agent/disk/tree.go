@@ -23,6 +23,9 @@ const MaxSize = 2 << 20
 // service's back: only a new process sees the new directory writable.
 var ErrReadOnly error = syscall.EROFS
 
+// ErrUntouched means that a commit failed before it changed anything that can be seen.
+var ErrUntouched = errors.New("nothing was changed")
+
 // ErrReplaced means that a directory was moved or made anew while a commit was under way: what was
 // written may stand in the old one.
 var ErrReplaced = errors.New("the directory was replaced meanwhile")

@@ -236,12 +236,15 @@ type Loaded struct {
 	Tried time.Time `json:"tried,omitzero"`
 }
 
-// Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one
-// between the durable intent and the commit.
+// Claim says that we wrote a file: only what is claimed may be removed.
 type Claim struct {
 	// Key is who asked for the file last.
 	Key
+	// Digests are the bytes that may be ours: one, or more until a commit is known to be done.
 	Digests []Digest `json:"digests"`
+	// Pending is durable before the commit and gone after it. An agent that was killed in between cannot
+	// tell whose equal bytes are, and writes them again.
+	Pending bool `json:"pending,omitempty"`
 }
 
 // Memory is what survives a restart of the agent. Losing it costs reloads, never trust. Of files it speaks

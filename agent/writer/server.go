@@ -58,7 +58,7 @@ type server struct {
 	complaint string // why it is not the present one
 }
 
-func (s *server) Refuse(reason string) any { return reply{Error: &Error{Refused, reason}} }
+func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: Refused, Text: reason}} }
 
 func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
 	r := s.answer(ctx, &records{s.log, who}, text, content)
@@ -82,10 +82,10 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		err = q.attach(content)
 	}
 	if err != nil {
-		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
+		return reply{Error: &Error{Kind: Refused, Text: "malformed request: " + err.Error()}}
 	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
-		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
+		return reply{tooOften: true, Error: &Error{Kind: Failed, Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
 	}
 	local := s.current()
 	switch {
@@ -109,7 +109,7 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
-		r.Error = &Error{Failed, err.Error()}
+		r.Error = &Error{Kind: Failed, Text: err.Error()}
 	}
 	return r
 }

@@ -22,7 +22,7 @@ func (m *model) acting(w *world, u *unit) {
 	}
 	m.fit(w, u)
 	m.tired(w, u)
-	if u.excuse == "" && !m.needed(w, u) {
+	if u.excuse == "" && !m.needed(w, u) && !m.unclaimed(w, u) {
 		w.violate("needless", "%s %s, which has loaded what is on disk; the agent says: %s", u.verb, u.name, w.agent.trail)
 	}
 }
@@ -38,11 +38,22 @@ func (m *model) needed(w *world, u *unit) bool {
 	return len(w.policy.Makers(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
 }
 
+// unclaimed tells whether a unit reads a file of a row with many that we wrote, and that a lost memory has us know
+// nothing of any more: whether it counts is a matter of whether it is asked for just now.
+func (m *model) unclaimed(w *world, u *unit) bool {
+	for p, f := range w.disk.files {
+		if f.ours && !w.single(p) && m.concerns(w, u.name, p) && !w.claimed(p) {
+			return true
+		}
+	}
+	return false
+}
+
 // near tells whether the content of a unit's files changed so near to its start that nobody can tell what it
 // read.
 func (m *model) near(w *world, u *unit) bool {
 	for p, f := range w.disk.files {
-		if m.concerns(w, u.name, p) && f.lived > u.started-1200*time.Millisecond {
+		if m.concerns(w, u.name, p) && f.lived > u.started-nearby {
 			return true
 		}
 	}
@@ -115,7 +126,7 @@ func (w *world) atRest() {
 // settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
 // loaded may be less than what is asked for.
 func (m *model) settle(w *world, u *unit) {
-	if m.read && u.excuse != "" {
+	if m.read && u.excuse != "" && w.agent.status.Trouble == "" {
 		w.say("  %s is as it shall be", u.name)
 		u.excuse = ""
 	}
@@ -130,7 +141,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		f := w.disk.files[p]
 		_, asked := m.object.asked.files[p]
 		many := !w.single(p)
-		if many && !asked && (f == nil || !f.ours || !m.read) {
+		if many && !asked && (f == nil || !f.ours || !m.read || !w.claimed(p)) {
 			continue
 		}
 		var has *file

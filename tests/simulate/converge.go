@@ -27,7 +27,7 @@ func (w *world) converge() {
 			w.pass(5 * time.Second)
 			w.tick(r)
 		}
-		if w.setting.Spread == 0 {
+		if w.setting.Spread == 0 && !w.systemd.failing() {
 			w.settled("among events that mean nothing")
 		}
 	}
@@ -40,7 +40,7 @@ func (w *world) converge() {
 // repair ends what the steps began.
 func (w *world) repair() {
 	w.faults.rate, w.faults.killIn, w.faults.scribbleIn = nil, 0, 0
-	clear(w.disk.odd)
+	w.disk.even()
 	w.systemd.fails, w.systemd.pace = 0, quick
 	for _, j := range w.systemd.jobs {
 		j.start, j.read, j.end = min(j.start, w.clock.mono), min(j.read, w.clock.mono+time.Second), min(j.end, w.clock.mono+2*time.Second)
@@ -120,7 +120,7 @@ func (w *world) holdsWhatIsAsked() {
 		if asked && (len(extra) > 0 || !f.whole) {
 			w.violate("stays", "in the end %s shall hold %s, and is %s, and nothing says why", p, letters(x.holds), f)
 		}
-		if !asked && f.ours && m.object.asked.dropped(p) && w.claims()[p] != nil && !m.reconfigured {
+		if !asked && f.ours && m.object.asked.dropped(p) && w.claimed(p) && !m.reconfigured {
 			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v", p, s.Kept, s.Refused, s.Held)
 		}
 	}

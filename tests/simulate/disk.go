@@ -74,6 +74,27 @@ func (d *disk) set(p string, f *file, synced bool) {
 	d.systemd.touched(p)
 }
 
+// even makes every file one that can be read again.
+func (d *disk) even() {
+	for _, p := range slices.Sorted(maps.Keys(d.odd)) {
+		d.turned(p)
+	}
+	clear(d.odd)
+}
+
+// turned is for a path that became odd or is not any more. Of one that nobody asks for the agent cannot tell that
+// from a change.
+func (d *disk) turned(p string) {
+	if _, asked := d.model.object.asked.files[p]; asked && d.agent.running {
+		return
+	}
+	for _, name := range unitNames {
+		if d.model.concerns(d.world, name, p) {
+			d.model.excuse(d.systemd.units[name], "a file that nobody asks for became odd, or is not any more")
+		}
+	}
+}
+
 // cutPower loses some of what was not synced.
 func (d *disk) cutPower(lose func() bool) {
 	for _, p := range slices.Sorted(maps.Keys(d.volatile)) {

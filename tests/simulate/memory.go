@@ -17,6 +17,9 @@ type memory struct {
 	w     *world
 	files map[string][]byte
 	store *state.Store
+
+	decoded string // the state that claimed was read from
+	claimed map[string]claim
 }
 
 // open is what a new process does.

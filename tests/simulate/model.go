@@ -172,6 +172,9 @@ func (m *model) weigh(w *world) {
 		for p, x := range a.files {
 			m.ever[p] = true
 			m.owner[p] = x.row
+			for _, i := range x.holds {
+				delete(m.gone[p], i)
+			}
 		}
 	}
 	m.object.drop(w)
@@ -184,7 +187,7 @@ func (m *model) meets(w *world, before map[string]want) {
 	now := m.object.asked.files
 	for p := range w.disk.files {
 		_, was := before[p]
-		if _, is := now[p]; was == is || len(w.claims()[p]) > 0 {
+		if _, is := now[p]; was == is || w.claimed(p) {
 			continue
 		}
 		for _, name := range unitNames {
@@ -219,8 +222,10 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	}
 	a.dropped = func(p string) bool {
 		_, asked := a.files[p]
-		row, ok := w.policy.Row(w.model.owner[p])
-		return ok && !asked && !refused[p] && row.Many() && d.Listed[row.ID] && matches(row, p)
+		return !asked && !refused[p] && slices.ContainsFunc([]plan.RowID{w.model.owner[p], w.claims()[p].Row}, func(id plan.RowID) bool {
+			row, ok := w.policy.Row(id)
+			return ok && row.Many() && d.Listed[id] && matches(row, p)
+		})
 	}
 	return a
 }
@@ -313,11 +318,6 @@ func (m *model) published(w *world) {
 		m.object.come(w)
 		m.word.come(w)
 		m.returns = false
-		for p, x := range m.object.asked.files {
-			for _, i := range x.holds {
-				delete(m.gone[p], i)
-			}
-		}
 	}
 	if m.now.open && len(w.agent.status.Held) == 0 && w.agent.status.Trouble == "" {
 		m.now.open = false

@@ -284,9 +284,7 @@ func (w *world) stop() {
 	if !w.agent.running {
 		return
 	}
-	for _, u := range w.systemd.units {
-		u.tries = nil // whoever stops the agent may have repaired what failed
-	}
+	w.systemd.forgive() // whoever stops the agent may have repaired what failed
 	w.agent.end("the agent is stopped")
 }
 
@@ -329,6 +327,12 @@ func (reporter) Alive() error { return nil }
 
 // Publish implements agent.Reporter.
 func (r reporter) Publish(s report.Status) error {
+	if r.faults.dead {
+		return errKilled
+	}
+	if r.agent.status.Paused != "" && s.Paused == "" {
+		r.systemd.forgive() // whoever paused the agent may have repaired what failed
+	}
 	r.agent.status = s
 	r.model.published(r.world)
 	return nil

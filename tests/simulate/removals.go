@@ -161,7 +161,7 @@ func (m *model) removing(w *world, k plan.Key, p string, f *file) {
 	switch {
 	case !f.ours:
 		w.violate("I3", "%s goes, and its bytes are somebody else's", p)
-	case !slices.Contains(claims[p], f.digest):
+	case !slices.Contains(claims[p].Digests, f.digest):
 		w.violate("I3", "%s goes, and is not durably claimed", p)
 	case !m.read && m.heard.Applied == nil:
 		w.violate("I3", "%s goes before the object was read in this life", p)
@@ -209,7 +209,7 @@ func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
 }
 
 // mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
-func (m *model) mass(w *world, claims map[string][]plan.Digest) {
+func (m *model) mass(w *world, claims map[string]claim) {
 	if m.commit == w.counts.Commits || w.setting.Hold == 0 || m.now.said || m.reconfigured {
 		return
 	}
@@ -218,7 +218,7 @@ func (m *model) mass(w *world, claims map[string][]plan.Digest) {
 	for p := range claims {
 		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) {
 			present++
-		} else if w.disk.files[p] != nil {
+		} else if w.disk.files[p] != nil && w.disk.odd[p] == "" {
 			missing++
 		}
 	}
@@ -228,14 +228,30 @@ func (m *model) mass(w *world, claims map[string][]plan.Digest) {
 }
 
 // claims are those that are durable, by path.
-func (w *world) claims() map[string][]plan.Digest {
-	st, _, err := state.Open(byHand{&w.memory}).Peek()
+func (w *world) claims() map[string]claim {
+	const name = "state.json"
+	m := &w.memory
+	now := string(m.files[name])
+	if now == m.decoded {
+		return m.claimed
+	}
+	m.decoded = now
+	m.claimed = readClaims(byHand{m})
+	return m.claimed
+}
+
+// claim is one of them, as package state keeps it.
+type claim = plan.Claim
+
+func readClaims(dir state.Dir) map[string]claim {
+	st, _, err := state.Open(dir).Peek()
 	if err != nil {
 		return nil
 	}
-	all := make(map[string][]plan.Digest, len(st.Owned))
-	for p, c := range st.Owned {
-		all[p] = c.Digests
-	}
-	return all
+	return st.Owned
+}
+
+func (w *world) claimed(p string) bool {
+	_, ok := w.claims()[p]
+	return ok
 }

@@ -242,6 +242,9 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	w.model.forgetGone(p)
 	w.model.others++
 	w.say("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
+	if u := w.systemd.units[reader]; w.model.concerns(w, reader, p) {
+		w.model.excuse(u, "somebody changed a file, and may have had it reloaded")
+	}
 }
 
 func usualMode(p string) fs.FileMode {

@@ -34,6 +34,10 @@ type systemd struct {
 	pace  pace
 }
 
+// nearby is how near to a start a change of a file may have been read or not: the kernel's clock for files is
+// coarse, and the agent allows for a second.
+const nearby = 1200 * time.Millisecond
+
 // pace is how long the stages of a job take.
 type pace string
 
@@ -170,6 +174,9 @@ func (s *systemd) begin(c *call) {
 	s.model.acting(s.world, u)
 	j := s.newJob(u, c.unit.Verb)
 	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
+	if s.model.others != s.model.begun {
+		s.model.excuse(u, "somebody changed something at the moment of an action")
+	}
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
 	}
@@ -282,7 +289,9 @@ func (s *systemd) finish(j *job) {
 	if err != nil {
 		s.model.excuse(u, "an action of it failed")
 	}
-	u.tries = append(u.tries, try{s.clock.lived, j.inputs, err != nil})
+	if j.call != nil { // else the agent does not know
+		u.tries = append(u.tries, try{s.clock.lived, j.inputs, err != nil})
+	}
 	s.say("  the job of %s ends: %v", u.name, orDone(err))
 	if c := j.call; c != nil {
 		if c.err = err; err == nil {
@@ -309,8 +318,14 @@ func (s *systemd) abandon() {
 	}
 }
 
-// touched notes that a file changed while jobs that may read it are under way.
+// touched notes that a file changed while jobs that may read it are under way, or so soon after a unit began that
+// nobody can tell what it read.
 func (s *systemd) touched(p string) {
+	for _, name := range unitNames {
+		if u := s.units[name]; u != nil && s.clock.lived-u.started < nearby && s.model.concerns(s.world, name, p) {
+			s.model.excuse(u, "a file changed right after it began")
+		}
+	}
 	for _, j := range s.jobs {
 		if s.model.concerns(s.world, j.unit.name, p) {
 			s.model.excuse(j.unit, "a file changed while an action of it was under way")
@@ -336,4 +351,21 @@ func (s *systemd) boots() {
 		s.begins(u)
 		s.reads(u, s.look())
 	}
+}
+
+// forgive forgets which actions failed.
+func (s *systemd) forgive() {
+	for _, u := range s.units {
+		u.tries = nil
+	}
+}
+
+// failing tells whether the last action of some unit failed: then it may take a while until the next.
+func (s *systemd) failing() bool {
+	for _, u := range s.units {
+		if n := len(u.tries); n > 0 && u.tries[n-1].failed {
+			return true
+		}
+	}
+	return false
 }

@@ -43,7 +43,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 	case n == 5 && u.verb == plan.Restart:
 		w.say("systemd forgets %s", u.name)
-		u.invocation, u.since, u.mono = "", time.Time{}, 0
+		u.invocation, u.since, u.mono, u.started = "", time.Time{}, 0, -time.Hour
 		w.model.excuse(u, "systemd forgot it")
 	}
 	if r.IntN(2) == 0 {
@@ -81,11 +81,12 @@ func (w *world) setOdd(r *rand.Rand) {
 	w.model.others++
 	if len(w.disk.odd) > 0 && r.IntN(2) == 0 {
 		w.say("every file can be read again")
-		clear(w.disk.odd)
+		w.disk.even()
 	} else {
 		p, kind := w.place(r), pick(r, plan.Irregular, plan.Unreadable)
 		w.say("%s is %s from now on", p, kind)
 		w.disk.odd[p] = kind
+		w.disk.turned(p)
 	}
 	if r.IntN(4) > 0 {
 		w.notice()
@@ -119,6 +120,7 @@ func (w *world) lose(r *rand.Rand) {
 	w.stop()
 	m := &w.memory
 	n := r.IntN(4)
+	w.systemd.forgive()
 	w.say("/var/lib is lost: %s", []string{"all of it", "the memory", "the kept bytes", "the memory is damaged"}[n])
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		switch {
