@@ -78,14 +78,15 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
+	if d.Outdated {
+		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		err = cmp.Or(l.remember(u.Name, loaded.Outdated(now)), err)
+	}
 	switch d.Action {
 	case plan.Wait:
 		s.state, s.reason = "unknown", d.Why
-		return nil
+		return err
 	case plan.Act:
-		if !loaded.In(now) && !now.Busy {
-			err = cmp.Or(l.remember(u.Name, loaded.Outdated(now)), err)
-		}
 		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
 			return err
 		}
