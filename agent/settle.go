@@ -79,8 +79,12 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
 	if d.Outdated {
+		run := now
+		if now.Busy {
+			run = plan.UnitState{} // another may begin at any time
+		}
 		loaded.Made = loaded.MadeOf(known, in, l.booted())
-		err = cmp.Or(l.remember(u.Name, loaded.Outdated(now)), err)
+		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
 	}
 	switch d.Action {
 	case plan.Wait:

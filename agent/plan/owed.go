@@ -94,7 +94,7 @@ func (l Loaded) Returns(before, after Inputs) bool {
 func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
 
 // Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
-// or another run does.
+// or another run does. With the zero state it is that of none.
 func (l Loaded) Outdated(s UnitState) Loaded {
 	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
 	return l
@@ -115,8 +115,7 @@ type Decision struct {
 	Action Action
 	// Why is a short fact for the record.
 	Why string
-	// Outdated is set if this run of the unit has not loaded what is there, which is to be remembered: see
-	// Loaded.Outdated.
+	// Outdated is set if something new is to be remembered before an action is: see Loaded.Outdated.
 	Outdated bool
 }
 
@@ -248,7 +247,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
 	action, why := owed(u, s, in, l, known)
-	d := Decision{action, why, action == Act && !l.In(s) && !s.Busy}
+	d := Decision{action, why, action == Act && !l.In(s)}
 	if in.Doubt != "" {
 		d.Action, d.Why = Wait, "waits for "+in.Doubt
 	}
