@@ -140,6 +140,26 @@ func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
+func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}
+	h.word.Say(state.Word{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs()
+	if !strings.HasPrefix(h.last.Paused, "freeze") {
+		t.Errorf("paused is %q", h.last.Paused)
+	}
+	h.word.Say(state.Word{}, nil)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
 func TestAPauseEndsByTheClockOrByTheTimeThatPassed(t *testing.T) {
 	for sentence, set := range map[string]func(*host){
 		"the clock runs":      func(h *host) {},
