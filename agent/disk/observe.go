@@ -107,9 +107,10 @@ func (v *visit) leave(d *directory) {
 
 func unfit(err error) plan.File {
 	var reason irregular
+	var why missing
 	switch {
-	case err == missing:
-		return plan.File{Reason: string(missing)}
+	case errors.As(err, &why):
+		return plan.File{Reason: string(why)}
 	case errors.As(err, &reason):
 		return plan.File{Kind: plan.Irregular, Reason: string(reason)}
 	}
