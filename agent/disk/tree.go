@@ -229,6 +229,8 @@ type spot struct {
 	dir    *directory  // nil while the own directory does not exist
 	base   string      // the file's name in dir
 	info   fs.FileInfo // nil while the file does not exist
+	// followed is the path of dir if a link led there, else empty.
+	followed string
 }
 
 // find locates a target. It fails with an irregular if something else than a regular file is there.
@@ -307,6 +309,7 @@ func (v *visit) follow(link spot) (spot, error) {
 	if s.dir, err = v.open(strings.TrimRight(dir, "/") + "/"); err != nil {
 		return link, err
 	}
+	s.followed = path.Clean(s.dir.path)
 	return s, s.look()
 }
 
