@@ -56,11 +56,12 @@ func (l *loop) want() {
 	}
 }
 
-// listen reads the operator's word. While it cannot be read, what was heard last still holds.
+// listen reads the operator's word. While part of it cannot be read, what was heard last of that holds.
 func (l *loop) listen() {
-	w, err := l.Operator.Word()
+	w, err := l.Operator.Word(l.word)
+	l.word = w
 	if err == nil {
-		l.word, l.wordTrouble, l.listening = w, "", false
+		l.wordTrouble, l.listening = "", false
 		return
 	}
 	if err.Error() != l.wordTrouble {

@@ -140,6 +140,26 @@ func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
+func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}
+	h.word.Say(state.Word{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs()
+	if !strings.HasPrefix(h.last.Paused, "freeze") {
+		t.Errorf("paused is %q", h.last.Paused)
+	}
+	h.word.Say(state.Word{}, nil)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
 func TestAPauseEndsByTheClockOrByTheTimeThatPassed(t *testing.T) {
 	for sentence, set := range map[string]func(*host){
 		"the clock runs":      func(h *host) {},
@@ -224,8 +244,8 @@ func kubeconfig(data string) plan.Entry {
 	return e
 }
 
-// following is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
-func following(t *testing.T) *host {
+// twoSources is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
+func twoSources(t *testing.T) *host {
 	h := newHost(t)
 	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig", Mode: 0o600, OnChange: []string{"kubelet.service"}})
@@ -237,7 +257,7 @@ func following(t *testing.T) *host {
 }
 
 func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
-	h := following(t)
+	h := twoSources(t)
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA), kubeconfig(caA+caB))

@@ -167,7 +167,7 @@ func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *s
 type said state.Word
 
 // Word implements agent.Operator.
-func (s said) Word() (state.Word, error) { return state.Word(s), nil }
+func (s said) Word(state.Word) (state.Word, error) { return state.Word(s), nil }
 
 // idle is a source that has nothing to read.
 type idle struct{}
@@ -232,7 +232,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	defer w.close()
-	word, err := state.ReadWord(own)
+	word, err := state.ReadWord(own, state.Word{})
 	if err != nil {
 		return err
 	}
