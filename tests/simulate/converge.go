@@ -22,6 +22,12 @@ func (w *world) converge() {
 		w.settled("while the API server is away")
 	}
 	w.calm(r.IntN(2) == 0)
+	if w.setting.Spread == 0 && !w.systemd.failing() && r.IntN(2) == 0 {
+		w.pass(time.Minute)
+		if !w.systemd.failing() && len(w.agent.status.Conflicts) == 0 {
+			w.settled("after a minute")
+		}
+	}
 	if r.IntN(3) == 0 {
 		for range 150 {
 			w.pass(5 * time.Second)
@@ -115,6 +121,9 @@ func (w *world) holdsWhatIsAsked() {
 		}
 		if f == nil || w.explained(p) {
 			continue
+		}
+		if row := w.rowOf(p); asked && !w.setting.Beside && !row.ID.Edits() && f.mode != row.Mode {
+			w.violate("stuck", "in the end %s has the mode %v", p, f.mode)
 		}
 		extra := slices.DeleteFunc(slices.Clone(f.holds), func(i int) bool { return slices.Contains(x.holds, i) })
 		if asked && (len(extra) > 0 || !f.whole) {

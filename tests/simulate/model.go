@@ -42,6 +42,8 @@ type model struct {
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
+	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
+	quarrelling         int
 	reconfigured        bool
 }
 
@@ -357,4 +359,14 @@ func (m *model) inputs(w *world, name string, files map[string]*file) string {
 // single tells whether a path is the one file of a row.
 func (w *world) single(p string) bool {
 	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })
+}
+
+// rowOf is a row that a path is of.
+func (w *world) rowOf(p string) (row plan.Row) {
+	for _, r := range w.policy.Rows {
+		if matches(r, p) {
+			return r
+		}
+	}
+	return row
 }

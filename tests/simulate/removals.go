@@ -16,6 +16,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
+	m.quarrels(w, p, old, f)
 	m.wrote[p][f.digest] = true
 	if _, known := m.owner[p]; !known {
 		m.owner[p] = row.ID
@@ -38,6 +39,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 				delete(m.gone[p], i)
 			}
 		}
+		m.usable(w, row, p, old, f)
 		if row.ID == w.policy.Trust.Source && !w.setting.Beside {
 			m.proven(w, p, old, f)
 		}
@@ -49,6 +51,35 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 		if why, went := m.gone[p][i]; went && !m.wanted(p, i) && !m.unsaved {
 			w.violate("trust back", "%s gets %s, which went (%s) and which nobody asks for", p, authorities[i].letter, why)
 		}
+	}
+}
+
+// quarrels looks whether a file is repaired again and again that somebody else keeps changing.
+func (m *model) quarrels(w *world, p string, old, f *file) {
+	if old.mine() || !m.wrote[p][f.digest] || w.agent.life != m.quarrelling {
+		if w.agent.life != m.quarrelling {
+			m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
+		}
+		return
+	}
+	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
+	if n := len(recent); n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
+	}
+	m.repairs[p] = append(recent, w.clock.lived)
+}
+
+func (f *file) mine() bool { return f != nil && f.ours }
+
+// usable looks whether a file is left with nothing that can be used.
+func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
+	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
+	if w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+		return
+	}
+	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
+	if !soon {
+		w.violate("last", "%s has nothing left that can be used: %s, before it was %s", p, f, old)
 	}
 }
 
