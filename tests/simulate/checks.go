@@ -22,7 +22,7 @@ func (m *model) acting(w *world, u *unit) {
 	}
 	m.fit(w, u)
 	m.tired(w, u)
-	for p := range w.disk.volatile {
+	for p := range w.disk.failed {
 		if m.concerns(w, u.name, p) {
 			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
 		}

@@ -23,9 +23,9 @@ func (w *world) converge() {
 	}
 	w.calm(r.IntN(2) == 0)
 	if w.setting.Spread == 0 && !w.systemd.failing() && r.IntN(2) == 0 {
-		w.pass(time.Minute)
+		w.pass(3 * time.Minute)
 		if !w.systemd.failing() && len(w.agent.status.Conflicts) == 0 {
-			w.settled("after a minute")
+			w.settled("after three minutes")
 		}
 	}
 	if r.IntN(3) == 0 {

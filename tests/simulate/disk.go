@@ -24,7 +24,9 @@ type disk struct {
 	odd map[string]plan.FileKind
 	// volatile is what a power cut brings back: what was at a path before changes that were not synced.
 	volatile map[string]*file
-	changes  int
+	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
+	failed  map[string]bool
+	changes int
 }
 
 // file is one version of a file. It never changes.
@@ -46,7 +48,7 @@ func (f *file) String() string {
 }
 
 func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file)}
+	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
 		d.files[kubeconfig] = d.version(bundle([]int{0}), 0o600)
 	}
@@ -168,9 +170,17 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	before, after := d.meet(syncing)
 	if before == nil {
 		clear(d.volatile)
+		clear(d.failed)
+	} else if !d.faults.dead {
+		for p := range d.volatile {
+			d.failed[p] = true
+		}
 	}
 	if err == nil {
 		err = after
+	}
+	if err != nil {
+		d.model.unfinished(c, d.world)
 	}
 	return err
 }

@@ -89,13 +89,14 @@ func newModel(w *world) model {
 }
 
 // begin is a new life of the agent.
-func (m *model) begin(*world) {
+func (m *model) begin(w *world) {
 	m.desired, m.read, m.returns, m.seen = nil, false, false, -1
 	clear(m.right)
 	clear(m.proofs)
 	clear(m.asking)
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
 	m.heard, m.now = state.Word{}, nowWord{}
+	clear(w.disk.failed)
 }
 
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }

@@ -54,6 +54,15 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 	}
 }
 
+// unfinished is for a commit that failed: what it took away may have to be taken away again, or not.
+func (m *model) unfinished(c plan.Commit, w *world) {
+	for _, x := range c.Writes {
+		if _, p, err := w.path(x.Key); err == nil {
+			m.forgetGone(p)
+		}
+	}
+}
+
 // quarrels looks whether a file is repaired again and again that somebody else keeps changing.
 func (m *model) quarrels(w *world, p string, old, f *file) {
 	if old.mine() || !m.wrote[p][f.digest] || w.agent.life != m.quarrelling {
@@ -74,7 +83,7 @@ func (f *file) mine() bool { return f != nil && f.ours }
 // usable looks whether a file is left with nothing that can be used.
 func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
-	if w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+	if w.clock.offset != 0 || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
 		return
 	}
 	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })

@@ -171,12 +171,12 @@ func (s *systemd) begin(c *call) {
 		return
 	}
 	s.counts.Actions++
-	s.model.acting(s.world, u)
-	j := s.newJob(u, c.unit.Verb)
-	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
 	if s.model.others != s.model.begun {
 		s.model.excuse(u, "somebody changed something at the moment of an action")
 	}
+	s.model.acting(s.world, u)
+	j := s.newJob(u, c.unit.Verb)
+	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
 	}
