@@ -39,8 +39,9 @@ type job struct {
 // than if it had lived. Where nothing can be written, what was remembered before has to do, since the action is
 // owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
 // ends, so that a slow one is never asked for twice.
-func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, affected []string, why string) error {
-	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Unknown: true, Tries: s.failures + 1, Tried: l.Clock.Now().UTC()})
+func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState, affected []string, why string) error {
+	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.Units[u.Name].Made,
+		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), false
@@ -77,15 +78,43 @@ func (l *loop) ended(j job) {
 
 // confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
 // and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more.
-func (l *loop) confirm(name string, s *unit, in plan.Inputs) error {
+func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs) error {
 	j := s.done
 	if j == nil || in.Doubt != "" {
 		return nil
 	}
-	if s.done = nil; s.disturbed || !in.Untouched(j.inputs) {
+	if s.disturbed || !in.Untouched(j.inputs) {
+		s.done = nil
 		return nil
 	}
-	return l.remember(name, plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: j.after.Boot, Invocation: j.after.Invocation})
+	err := l.load(ctx, u, in, j.after)
+	if err == nil {
+		s.done = nil
+	}
+	return err
+}
+
+// load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,
+// those that load that have not, and that is remembered at once.
+func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
+	now, before := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}, l.memory.Units[u.Name]
+	if u.Verb != plan.Restart {
+		return l.remember(u.Name, now)
+	}
+	if now.Made = in.Digest; before.MakesNew(in, l.Clock.Now().Add(-l.Clock.Uptime())) {
+		for _, other := range l.Policy.Units {
+			if !slices.Contains(l.Policy.Makers(other.Name), u.Name) {
+				continue
+			}
+			s, err := l.state(ctx, other.Name)
+			if err != nil {
+				return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
+			}
+			l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
+			l.unit(other.Name).disturbed = true
+		}
+	}
+	return l.remember(u.Name, now)
 }
 
 // disturb notes, before p is carried out, of which units it can no longer be known what they have loaded: of those

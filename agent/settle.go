@@ -75,7 +75,7 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		return nil
 	}
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
-	err = l.confirm(u.Name, s, in)
+	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
 	switch d.Action {
@@ -83,14 +83,21 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		s.state, s.reason = "unknown", d.Why
 		return nil
 	case plan.Act:
+		if !loaded.In(now) && !now.Busy {
+			err = cmp.Or(l.remember(u.Name, loaded.Outdated(now)), err)
+		}
 		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
 			return err
 		}
-		return cmp.Or(l.dispatch(ctx, u, s, in, affected, d.Why), err)
+		return cmp.Or(l.dispatch(ctx, u, s, in, now, affected, d.Why), err)
 	case plan.Adopt:
+		if maker := l.makes(u.Name); maker != "" {
+			s.state, s.reason = "unknown", "waits for "+maker
+			return err
+		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
-		err = l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: now.Boot, Invocation: now.Invocation})
+		err = l.load(ctx, u, in, now)
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {
@@ -196,10 +203,8 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 	if now.Busy {
 		return later(patience, "systemd has a job for it that has not ended")
 	}
-	for _, maker := range l.Policy.Makers(u.Name) {
-		if m := l.units[maker]; m != nil && m.pending() {
-			return later(patience, "waits for "+maker)
-		}
+	if maker := l.makes(u.Name); maker != "" {
+		return later(patience, "waits for "+maker)
 	}
 	if !u.Verb.Starts() {
 		return false
@@ -215,6 +220,16 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 		return later(next, "its start limit is near: waits until "+next.UTC().Format(time.TimeOnly))
 	}
 	return false
+}
+
+// makes names a oneshot that has yet to make what the unit loads.
+func (l *loop) makes(unit string) string {
+	for _, maker := range l.Policy.Makers(unit) {
+		if m := l.units[maker]; m != nil && m.pending() {
+			return maker
+		}
+	}
+	return ""
 }
 
 // pending tells whether waiting for the unit makes sense.

@@ -740,3 +740,134 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 	h.systemd.Fail = noFailure
 	h.until("reader.service", "loaded", time.Second, 70*time.Second)
 }
+
+func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" { // the files are there, and may not be tomorrow
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("r", caA))
+	if h.wantFile(kubeletCA, caB); h.unit("reader.service").State == "loaded" {
+		t.Errorf("the unit is %+v", h.unit("reader.service"))
+	}
+}
+
+func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = plan.TryRestart
+		h.times.Spread = 10 * time.Minute
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.clock.Move(time.Minute)
+		h.start()
+		h.clock.AwaitAsked(h.asked)
+		h.step(-1000 * time.Hour)
+		if s := h.publish(kubelet(caA)); s.Units[0].State != "owed" {
+			t.Fatalf("the unit is %+v", s.Units[0])
+		}
+		if crash {
+			h.crash()
+			h.start()
+		}
+		h.clock.AwaitAsked(h.asked)
+		h.step(1000 * time.Hour)
+		h.turn()
+		h.until("reader.service", "loaded", 10*time.Second, 11*time.Minute)
+		if has != caA {
+			t.Errorf("crash %v: the unit has read nothing and is %+v", crash, h.unit("reader.service"))
+		}
+		h.kill()
+	}
+}
+
+// makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
+func (h *host) makes(verb plan.Verb) (has *string) {
+	const maker = "maker.service"
+	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: plan.Restart}}
+	h.systemd.Install(maker)
+	store := ""
+	has = new(string)
+	h.systemd.Load = func(unit string) {
+		if unit == maker {
+			store, _ = h.disk.Read(kubeletCA)
+		} else {
+			*has = store
+		}
+	}
+	return has
+}
+
+func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		for _, first := range []bool{false, true} { // boot
+			h := newHost(t)
+			has := h.makes(verb)
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA))
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			want := caA
+			if !first {
+				h.elapse(time.Minute)
+				h.publish(kubelet(caB))
+				want = caB
+			} else {
+				h.kill()
+				h = newHost(t)
+				has = h.makes(verb)
+				h.start()
+				h.publish(kubelet(caA))
+			}
+			h.clock.Move(1500 * time.Millisecond)
+			h.systemd.Start("reader.service") // after the change, and before the oneshot runs
+			h.until("maker.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			if *has != want {
+				t.Errorf("%s, first boot %v: the reader is called loaded (%s), and has not what the oneshot made", verb, first, h.unit("reader.service").Reason)
+			}
+			jobs := len(h.systemd.Done())
+			h.crash()
+			h.start()
+			h.elapse(time.Hour)
+			h.elapse(time.Hour)
+			if n := len(h.systemd.Done()); n != jobs {
+				t.Errorf("%s, first boot %v: %q", verb, first, h.systemd.Done())
+			}
+			h.kill()
+		}
+	}
+}
+
+func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
+	h := newHost(t)
+	h.makes(plan.TryRestart)
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	jobs := len(h.systemd.Done())
+	h.systemd.Reboot()
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(time.Hour)
+	h.elapse(time.Hour)
+	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, []string{"restart maker.service"}) {
+		t.Errorf("after a reboot systemd did %q", did)
+	}
+}

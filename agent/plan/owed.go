@@ -90,6 +90,26 @@ func (l Loaded) Returns(before, after Inputs) bool {
 	return !l.Unknown && l.Inputs == after.Digest && l.Inputs != before.Digest
 }
 
+// In tells whether s is the run of the unit that l is about.
+func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
+
+// Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
+// or another run does.
+func (l Loaded) Outdated(s UnitState) Loaded {
+	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
+	return l
+}
+
+// MakesNew tells whether a run of the oneshot with these inputs made something else than was there before. If it
+// is not known what that was, it did if the inputs changed since the host was booted: what was made in an
+// earlier boot is on disk, and who lost the memory of it must not restart a fleet.
+func (l Loaded) MakesNew(in Inputs, booted time.Time) bool {
+	if l.Made != (Digest{}) {
+		return l.Made != in.Digest
+	}
+	return in.changed().After(booted)
+}
+
 // Decision is what Owed says about one unit.
 type Decision struct {
 	Action Action
@@ -227,7 +247,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Wait, "waits for " + in.Doubt}
 	}
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
-	same := whole && known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
+	same := whole && known && !l.Unknown && l.In(s)
 	switch {
 	case same && l.Inputs == in.Digest:
 		return Decision{Nothing, "has loaded what is on disk"}
@@ -236,6 +256,8 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 			return Decision{Adopt, "started after the files of its new rows last changed"}
 		}
 		return Decision{Act, "its files changed since it loaded them"}
+	case known && l.Unknown && l.In(s):
+		return Decision{Act, "whether an earlier action reached it is unknown"}
 	case whole && startedAfter(s, in):
 		return Decision{Adopt, "started after its files last changed"}
 	case known && l.Unknown:

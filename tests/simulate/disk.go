@@ -265,7 +265,7 @@ func (d *disk) write(x plan.CommitWrite) {
 	f := d.version(bytes.Clone(x.Data), mode)
 	f.uid, f.gid, f.ours = uid, gid, true
 	d.model.writing(d.world, row, p, old, f)
-	if u := d.systemd.units[reader]; (old == nil || !old.ours) && d.model.concerns(d.world, reader, p) {
+	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id && d.model.concerns(d.world, reader, p) {
 		// Somebody may have reloaded it with what is written over, of which systemd keeps no trace.
 		d.model.excuse(u, "what somebody else wrote is written over")
 	}
