@@ -84,7 +84,7 @@ func (a *Agent) loop() *loop {
 // silent is an operator who said nothing.
 type silent struct{}
 
-func (silent) Word() (state.Word, error) { return state.Word{}, nil }
+func (silent) Word(state.Word) (state.Word, error) { return state.Word{}, nil }
 
 // begin loads the memory and brings the host back to the last good version as far as that takes
 // nothing away. After it the service is ready, with or without a network.

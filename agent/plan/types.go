@@ -76,7 +76,8 @@ type Desired struct {
 	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
 	// empty. Trust still grows.
 	Paused string
-	// Now is set by an operator who confirms every removal that the object asks for.
+	// Now is set by an operator who confirms every removal that is asked for at this moment. What has to
+	// wait all the same stays confirmed.
 	Now bool
 }
 
