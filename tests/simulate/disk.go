@@ -161,7 +161,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	d.counts.Commits++
 	if err := d.stage(c.Writes); err != nil {
-		return err
+		return untouched{err}
 	}
 	err := d.carryOut(c)
 	if errors.Is(err, errKilled) {
@@ -184,6 +184,12 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	}
 	return err
 }
+
+// untouched is an error of a commit that changed nothing.
+type untouched struct{ error }
+
+// NothingChanged tells the agent so.
+func (untouched) NothingChanged() bool { return true }
 
 func (d *disk) stage(writes []plan.CommitWrite) error {
 	taken := make(map[string]bool)

@@ -182,12 +182,22 @@ func (v *view) over(w *world, i int, m *model, since map[int]time.Duration, key 
 		return "expired", true
 	case missing && w.clock.lived-at >= w.setting.Hold:
 		return "held for long enough", true
-	case m.now.said && missing && (m.now.open || at <= m.now.at):
+	case missing && m.confirmed(at):
 		return "confirmed", true
 	case !missing:
 		return "it was asked for until now", false
 	}
 	return fmt.Sprintf("it is missing for %v only", w.clock.lived-at), false
+}
+
+// confirmed tells whether an operator said that what is missing since then shall not wait.
+func (m *model) confirmed(at time.Duration) bool {
+	for _, n := range m.nows {
+		if at <= n.at || n.open && n == m.now {
+			return true
+		}
+	}
+	return false
 }
 
 // isExpired allows for a clock that is believed although it is some minutes fast.
@@ -250,7 +260,7 @@ func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
 
 // mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
 func (m *model) mass(w *world, claims map[string]claim) {
-	if m.commit == w.counts.Commits || w.setting.Hold == 0 || m.now.said || m.reconfigured {
+	if m.commit == w.counts.Commits || w.setting.Hold == 0 || len(m.nows) > 0 || m.reconfigured {
 		return
 	}
 	m.commit = w.counts.Commits
