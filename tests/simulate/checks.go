@@ -22,8 +22,8 @@ func (m *model) acting(w *world, u *unit) {
 	}
 	m.fit(w, u)
 	m.tired(w, u)
-	for p := range w.disk.failed {
-		if m.concerns(w, u.name, p) {
+	for p, failed := range w.disk.failed {
+		if failed && m.concerns(w, u.name, p) {
 			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
 		}
 	}
@@ -198,7 +198,7 @@ func (m *model) known(w *world) (all []string) {
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
 func (m *model) prompt(w *world, before asked) {
-	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside {
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
 		return
 	}
 	for _, p := range m.known(w) {

@@ -99,7 +99,7 @@ func (w *world) settled(when string) {
 		if s.State == "loaded" {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
-		if product := w.systemd.units[maker].product; w.policy.Makers(u.name) != nil && u.loaded != nil && u.loaded.product != product && s.State == "loaded" {
+		if product := w.systemd.units[maker].product; w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && u.loaded.product != product && s.State == "loaded" {
 			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason, maker, u.loaded.product, product)
 		}
 	}

@@ -173,7 +173,7 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 		clear(d.failed)
 	} else if !d.faults.dead {
 		for p := range d.volatile {
-			d.failed[p] = true
+			d.failed[p] = d.files[p] != nil // a removal that is undone by a power cut harms nobody
 		}
 	}
 	if err == nil {

@@ -83,7 +83,7 @@ func (f *file) mine() bool { return f != nil && f.ours }
 // usable looks whether a file is left with nothing that can be used.
 func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
-	if w.clock.offset != 0 || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+	if w.clock.offset != 0 || w.setting.Clocks || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
 		return
 	}
 	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })

@@ -57,6 +57,7 @@ type unit struct {
 	since            time.Time
 	started, mono    time.Duration // in the clock's lived and mono
 	loaded           *reading      // nil: it has read nothing in this run
+	behind           bool          // what it was started with at boot was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
 
@@ -107,7 +108,7 @@ func newSystemd(w *world) systemd {
 func (s *systemd) begins(u *unit) {
 	s.runs++
 	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs), s.clock.wall().Truncate(time.Microsecond)
-	u.started, u.mono, u.loaded = s.clock.lived, s.clock.mono, nil
+	u.started, u.mono, u.loaded, u.behind = s.clock.lived, s.clock.mono, nil, false
 }
 
 // look is what whoever reads now gets.
@@ -350,6 +351,7 @@ func (s *systemd) boots() {
 		u := s.units[name]
 		s.begins(u)
 		s.reads(u, s.look())
+		u.behind = s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
 	}
 }
 
