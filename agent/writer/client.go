@@ -50,7 +50,7 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 			return nil, err
 		}
 		if len(r.Files) == 0 || len(r.Files) > len(rest) {
-			return nil, &Error{Failed, fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
+			return nil, &Error{Kind: Failed, Text: fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
 		}
 		files = append(files, r.Files...)
 	}
@@ -60,8 +60,11 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 // Commit is Local.Commit on the other side. What is too large for one request is sent in several, in
 // order, and the first that fails ends it: each is staged as a whole before its first rename.
 func (c *Client) Commit(ctx context.Context, commit plan.Commit) error {
-	for _, part := range parts(commit) {
+	for i, part := range parts(commit) {
 		if _, err := c.ask(ctx, request{Commit: &part}); err != nil {
+			if e, ok := err.(*Error); ok && i > 0 {
+				e.Untouched = false
+			}
 			return err
 		}
 	}
@@ -144,9 +147,9 @@ func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
 	case ctx.Err() != nil:
 		return reply{}, fmt.Errorf("ask writer: %w", ctx.Err())
 	case errors.Is(err, frame.ErrFrame):
-		return reply{}, &Error{Refused, err.Error()}
+		return reply{}, &Error{Kind: Refused, Text: err.Error()}
 	case errors.Is(err, io.EOF):
-		return reply{}, &Error{Unavailable, "it closed the connection without an answer"}
+		return reply{}, &Error{Kind: Unavailable, Text: "it closed the connection without an answer"}
 	}
-	return reply{}, &Error{Unavailable, err.Error()}
+	return reply{}, &Error{Kind: Unavailable, Text: err.Error()}
 }

@@ -156,8 +156,15 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 			if got := tell(t, dir); !maps.Equal(got, want) {
 				t.Errorf("now there is %v, want %v", got, want)
 			}
-			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused {
+			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused || !untouched(err) {
 				t.Errorf("an unknown row: %v", err)
+			}
+			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != Failed || !untouched(err) {
+				t.Errorf("a file that cannot be staged: %v", err)
+			}
+			theirs := plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "new:5000"), Digest: plan.Digest{7}}}}
+			if err := w.Commit(ctx, theirs); kind(err) != Failed || untouched(err) {
+				t.Errorf("a removal that stopped: %v", err)
 			}
 		})
 	}
