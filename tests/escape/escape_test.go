@@ -129,6 +129,8 @@ func imprison(t *testing.T, l layout, r host.Release) {
 	}
 	run("systemctl start kubelet.service reader.service addr.service web.socket node-cert-agent-writer.service; mkdir -p /run/systemd/transient /run/udev/rules.d")
 	run("systemctl start --no-block hold.service blocked.service waiting.service")
+	// Others reach them, so that it is the agent's unit that does not.
+	run("bash -c '</dev/tcp/169.254.169.254/80 && </dev/tcp/fd00:ec2::254/80' 2>&1 || { ip address; exit 1; }")
 	jobs := run("systemctl list-jobs --no-legend --no-pager")
 	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
