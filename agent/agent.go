@@ -9,8 +9,8 @@
 // are no locks; unit jobs run beside it and report back through a channel.
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
-// before the first rename; an action is marked unknown, durably, before it is dispatched; and no
-// action is dispatched for a file whose commit failed.
+// before the first rename; an action is marked unknown, durably if anything can be, before it is
+// dispatched; and no action is dispatched for a file that is not in order.
 package agent
 
 import (
@@ -50,7 +50,8 @@ type Source interface {
 type Writer interface {
 	// Observe tells what is at the files asked for, in the same order.
 	Observe(context.Context, []plan.Query) ([]plan.File, error)
-	// Commit publishes and removes files. After an error the disk has to be observed again.
+	// Commit publishes and removes files. After an error the disk has to be observed again, unless it has a
+	// method NothingChanged() bool that answers true.
 	Commit(context.Context, plan.Commit) error
 	// Sweep removes what an interrupted commit left beside managed files.
 	Sweep(context.Context) ([]string, error)
@@ -85,7 +86,11 @@ type Store interface {
 }
 
 // Operator is what the operator of this host said by hand.
-type Operator interface{ Word() (state.Word, error) }
+type Operator interface {
+	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
+	// the reason is the error.
+	Word(last state.Word) (state.Word, error)
+}
 
 // Drift announces that something happened to a managed file, perhaps by our own hand.
 type Drift interface {

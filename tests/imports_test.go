@@ -29,7 +29,8 @@ const maxFunction = 60
 // house says for each product package which of ours it may import. Imports point down.
 var house = map[string][]string{
 	"approver/verdict":       {"agent/csr"},
-	"approver":               {"agent/csr", "approver/verdict"},
+	"approver/pending":       {"approver/verdict"},
+	"approver":               {"agent/csr", "approver/pending", "approver/verdict"},
 	"cmd/node-cert-approver": {"approver", "approver/verdict"},
 	"packaging/pack":         {},
 
@@ -60,10 +61,11 @@ var house = map[string][]string{
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/":                                  {"agent/identity", "approver", "approver/verdict", "cmd/node-cert-approver"},
+	"k8s.io/":                                  {"agent/identity", "approver", "approver/pending", "approver/verdict", "cmd/node-cert-approver"},
 	"k8s.io/api/":                              {"approver", "approver/verdict"},
 	"k8s.io/client-go/kubernetes":              {"approver"},
 	"k8s.io/client-go/dynamic":                 {"approver"},
+	"k8s.io/client-go/metadata":                {"approver"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
@@ -90,6 +92,7 @@ var pure = map[string][]string{
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},
 
+	"approver/pending": {"os", "net", "net/http", "context", "syscall", "log"},
 	"approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
 	"agent/csr":        {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,13 +94,14 @@ const statusJSON = `{
 func TestThePublishedBundleReachesItsFileAndStatusTells(t *testing.T) {
 	r := newTree(t)
 	r.configure("node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: false}}\n")
-	a, b := ca("a"), append(ca("b"), "text outside blocks\n"...)
+	a, b := ca("a"), ca("b")
+	commented := append(slices.Clone(b), "text outside blocks\n"...)
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": a, "rootCAData": []byte("no PEM"),
-		"imageRegistryBundleData": []map[string]any{{"file": "registry.example..5000", "data": b}}})
+		"imageRegistryBundleData": []map[string]any{{"file": "registry.example..5000", "data": commented}}})
 	r.start()
 	r.awaitVersion(v)
 	if r.file(kubeletCA) != string(a) || r.file("/etc/docker/certs.d/registry.example:5000/ca.crt") != string(b) {
-		t.Error("the files are not what was published")
+		t.Error("the files are not the certificates that were published, and nothing else")
 	}
 	if _, err := os.Stat(r.path("/etc/kubernetes/ca.crt")); !os.IsNotExist(err) {
 		t.Errorf("the refused row has a file: %v", err)

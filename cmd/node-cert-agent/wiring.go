@@ -232,7 +232,7 @@ func (w *wiring) half(s config.Settings) half {
 	if w.plain {
 		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	}
-	return w.client
+	return w.client.For(s.Policy.Rows)
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.
@@ -280,10 +280,7 @@ func (w *wiring) node(s config.Settings) string {
 }
 
 // validate is how the writer judges bytes, whatever the agent says of them.
-func validate(r plan.Row, data []byte) ([]pki.Cert, error) {
-	e, err := r.Entry("", data, time.Time{})
-	return e.Certs, err
-}
+func validate(r plan.Row, data []byte) ([]pki.Cert, error) { return r.Check(data) }
 
 // rememberer validates kept bytes again, with the row as it is configured now.
 func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
