@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -511,4 +512,35 @@ func FuzzServer(f *testing.F) {
 			t.Fatalf("after %q: %s", text, answer)
 		}
 	})
+}
+
+// Sixty-four connections of these stay below 32 MiB.
+func TestNoHostileFrameCostsMuchMemory(t *testing.T) {
+	s := started(t, ourselves)
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	fill := func(before, each, after string, size int) string {
+		return before + strings.TrimSuffix(strings.Repeat(each, max(0, size-len(before)-len(after))/len(each)), ",") + after
+	}
+	for sentence, frame := range map[string]func(size int) string{
+		"empty names":   func(n int) string { return fill(`{"observe":[`, `"",`, `]}`, n) },
+		"objects":       func(n int) string { return fill(`{"observe":[`, `{},`, `]}`, n) },
+		"one long name": func(n int) string { return fill(`{"act":"`, `a`, `"}`, n) },
+		"escapes":       func(n int) string { return fill(`{"act":"`, `\u00e4`, `"}`, n) },
+		"nesting":       func(n int) string { return fill(``, `[`, ``, n) },
+		"a unit often":  func(n int) string { return fill(`{"observe":[`, `"a.service",`, `]}`, n) },
+	} {
+		for _, size := range []int{requests.Text, 15 << 20} {
+			text := frame(size)
+			before := allocated()
+			_ = exchange(t, s.socket, text)
+			// What was sent is copied once by the sender, which is this process, too.
+			if used := int64(allocated()-before) - int64(len(text)); used > 400<<10 {
+				t.Errorf("%s: a frame of %d bytes allocated %d KiB", sentence, len(text), used>>10)
+			}
+		}
+	}
 }

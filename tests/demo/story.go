@@ -186,7 +186,7 @@ func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.
 
 func (s *story) stranger(ctx context.Context) error {
 	s.chapter("A unit that is not on the allowlist")
-	s.say("The agent never asks for it. If it did, systemd would refuse, because polkit has the same list.")
+	s.say("The agent never asks for it, and cannot: only the reloader reaches systemd, and it has the allowlist.")
 	s.say("This is what the agent's user is told, about another unit, another verb, and the host:")
 	const call = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
 	for _, try := range []string{"ReloadUnit ss " + cluster.Stranger + " replace", "RestartUnit ss " + cluster.Reader + " replace", "Reboot"} {

@@ -129,12 +129,11 @@ func ask(ctx context.Context, n *node, method string, args ...string) string {
 	return ""
 }
 
-func TestSystemdItselfRefusesWhatIsNotOnTheAllowlist(t *testing.T) {
+func TestSystemdItselfRefusesTheAgentsUserEverything(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
-	if said := ask(n.ctx, n, "ReloadUnit", "ss", cluster.Reader, "replace"); said != "" {
-		t.Errorf("the allowlisted reload was refused: %s", said)
-	}
 	for _, try := range [][]string{
+		{"ReloadUnit", "ss", cluster.Reader, "replace"}, // which the reloader would carry out
+		{"ReloadUnit", "ss", cluster.Reader, "flush"},
 		{"ReloadUnit", "ss", cluster.Stranger, "replace"},
 		{"TryRestartUnit", "ss", cluster.Reader, "replace"},
 		{"RestartUnit", "ss", cluster.Reader, "replace"},

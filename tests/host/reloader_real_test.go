@@ -251,7 +251,9 @@ func TestNoJobOfOthersIsTouched(t *testing.T) {
 			for range 3 {
 				wantRefused(t, actInTime(t, h, "try-restart", "reader.service"), "later: systemd has a job for it")
 				wantRefused(t, actInTime(t, h, "try-restart", "idle.service"), "not-active")
-				wantRefused(t, actInTime(t, h, "try-restart", "needs.service"), "later: org.freedesktop.systemd1.TransactionIsDestructive")
+				if err := actInTime(t, h, "try-restart", "needs.service"); err != nil {
+					t.Errorf("what only wants a unit that is being stopped: %v", err)
+				}
 			}
 			if after := jobs(); after != before || strings.Count(after, "\n") != 3 {
 				t.Errorf("the jobs\n%s\nbecame\n%s", before, after)

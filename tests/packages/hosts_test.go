@@ -48,8 +48,7 @@ const (
 	byDeb = "dpkg --install node-cert-agent_*.deb"
 	byRPM = "rpm --install node-cert-agent-*.rpm"
 
-	noRequest = "fail  polkit: cannot be asked, and systemd refuses every action: "
-	noTable   = "; do: mount it writable, or turn off what goes there: "
+	noTable = "; do: mount it writable, or turn off what goes there: "
 )
 
 // bare is a host with both packages in root's home, on which nothing is installed.
@@ -145,7 +144,7 @@ func TestAnUnknownDistributionGetsTheSameAndIsToldWhatItLacks(t *testing.T) {
 	})
 }
 
-func TestWithoutPolkitItInstallsAndCheckSaysThatEveryActionIsRefused(t *testing.T) {
+func TestWithoutPolkitItInstallsAndUnitsAreActedOn(t *testing.T) {
 	for sentence, without := range map[string]string{
 		"not installed": "dpkg --purge --force-depends polkitd && rm -rf /etc/polkit-1 /usr/share/polkit-1 && systemctl daemon-reload",
 		"masked":        "systemctl mask --now polkit.service",
@@ -155,9 +154,6 @@ func TestWithoutPolkitItInstallsAndCheckSaysThatEveryActionIsRefused(t *testing.
 			n.run("sh", "-c", without)
 			n.installed(byDeb)
 			n.running()
-			n.wantFindings(noRequest)
-			// The way out that it names.
-			n.run("systemctl", "enable", "--now", "node-cert-agent-reload@reader.path")
 			n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(site)}))
 			n.wantFindings()
 		})
@@ -229,7 +225,6 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 				"warn  directory: /etc/kubernetes/static-pod-resources/configmaps/cloud-config: does not exist; for cloudProviderCAData",
 				"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData, imageRegistryBundleUserData" + noTable,
 				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles",
-				"fail  polkit rule: /etc/polkit-1/rules.d/50-node-cert-agent.rules is missing: systemd refuses every action; do: mount its directory writable, and systemctl restart",
 			}
 			if command == byRPM {
 				findings = append(findings, noPaths...)

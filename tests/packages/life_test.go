@@ -232,7 +232,7 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	n.run("dpkg", "--remove", "node-cert-agent")
 	n.want("systemctl list-units --all --no-legend --plain 'node-cert-agent*'", "")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-agent*'", "")
-	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock /etc/polkit-1/rules.d/50-node-cert-agent.rules /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
+	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock /run/node-cert-agent-reloader.sock /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
 	n.want("ls "+stateDir+"/identity.pem "+cluster.Fragment, cluster.Fragment+"\n"+stateDir+"/identity.pem")
 	n.run("dpkg", "--purge", "node-cert-agent")
 	n.want("ls -d "+stateDir+" /etc/node-cert-agent /run/node-cert-agent 2>/dev/null", "")

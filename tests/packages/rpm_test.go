@@ -74,12 +74,12 @@ func TestAnRPMIsInstalledUpgradedVerifiedAndErased(t *testing.T) {
 	// Without /proc, as in an image build, systemd-tmpfiles leaves it to the first boot.
 	is("systemd-tmpfiles --root=$PWD --create node-cert-agent.conf; stat -c '%a %n' etc/node-cert-agent/*", "700 etc/node-cert-agent/bootstrap.d\n755 etc/node-cert-agent/config.d")
 
-	is("mkdir -p etc/kubernetes var/lib/node-cert-agent etc/polkit-1/rules.d && for f in etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem "+
-		"etc/node-cert-agent/config.d/50-site.yaml etc/polkit-1/rules.d/50-node-cert-agent.rules; do echo kept >$f; done", "")
+	is("mkdir -p etc/kubernetes var/lib/node-cert-agent && for f in etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem "+
+		"etc/node-cert-agent/config.d/50-site.yaml; do echo kept >$f; done", "")
 	rpm("--upgrade", rpmOf(t, upgrade, "node-cert-agent", newVersion))
 	verify()
 	is("chroot . node-cert-agent version | cut -d ' ' -f 2", "v"+newVersion)
-	is("cat etc/node-cert-agent/config.d/50-site.yaml etc/polkit-1/rules.d/50-node-cert-agent.rules", "kept\nkept")
+	is("cat etc/node-cert-agent/config.d/50-site.yaml", "kept")
 	is("systemctl --root=$PWD is-enabled node-cert-agent.service", "disabled")
 
 	is("chmod 0600 usr/bin/node-cert-agent; echo x >>usr/share/node-cert-agent/profiles/standalone.yaml", "")
@@ -89,7 +89,6 @@ func TestAnRPMIsInstalledUpgradedVerifiedAndErased(t *testing.T) {
 
 	rpm("--erase", "node-cert-agent")
 	is("find usr -name '*node-cert-agent*'", "")
-	is("ls etc/polkit-1/rules.d", "")
 	is("cat etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem etc/node-cert-agent/config.d/50-site.yaml", "kept\nkept\nkept")
 
 	is("mkdir -p etc/systemd/system-preset && echo 'enable node-cert-agent.service' >etc/systemd/system-preset/10-site.preset", "")

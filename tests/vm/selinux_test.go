@@ -112,7 +112,7 @@ func (g *guest) applied(n int) {
 	g.want("ls "+certsD+" | grep -c ^own", "1")
 	said := g.checks()
 	for _, line := range []string{fmt.Sprintf("ok    SELinux: %d managed files labelled as the directory", len(g.versions.files(n))),
-		"ok    writer: ", "ok    polkit rule: ", "ok    confinement: ", "ok    unit: reload reader.service"} {
+		"ok    writer: ", "ok    reloader: ", "ok    unit: reload reader.service"} {
 		if !strings.Contains(said, "\n"+line) {
 			g.t.Errorf("check does not say %q:\n%s", line, said)
 		}
@@ -130,12 +130,11 @@ func (g *guest) checks() string {
 func (g *guest) labels(n int) {
 	g.t.Helper()
 	types := map[string]string{}
-	for line := range strings.Lines(g.must("find " + strings.Join(managed, " ") + " /etc/polkit-1/rules.d -printf '%p %Z\\n'")) {
+	for line := range strings.Lines(g.must("find " + strings.Join(managed, " ") + " -printf '%p %Z\\n'")) {
 		name, label, _ := strings.Cut(strings.TrimSpace(line), " ")
 		types[name] = strings.Split(label+"::", ":")[2]
 	}
 	files := g.versions.files(n)
-	files["/etc/polkit-1/rules.d/50-node-cert-agent.rules"] = nil
 	for name := range files {
 		if is, dir := types[name], types[path.Dir(name)]; is == "" || is != dir {
 			g.t.Errorf("%s has the type %q, and its directory %q", name, is, dir)
