@@ -896,3 +896,19 @@ func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
 		t.Errorf("state %s: %s", k.state, k.reason)
 	}
 }
+
+func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
+	w, k := active(t)
+	gone, moved := newWorld(t), newWorld(t)
+	gone.server.Close()
+	moved.tokens = map[string]bool{"there": true}
+	w.files = []File{gone.file("20-gone", "good"), moved.file("30-moved", "there")}
+	for end := w.now.Add(3 * time.Hour); w.now.Before(end) && k.current.Cluster.Server == w.server.URL; {
+		w.pass(k, time.Second)
+		moved.now = w.now
+	}
+	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us {
+		t.Errorf("the server is %s, known as %s; state %s: %s", k.current.Cluster.Server, w.whoGoesThrough(k), k.state, k.reason)
+	}
+	wantOne(t, "requests there", moved.made, 1)
+}

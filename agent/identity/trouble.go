@@ -80,11 +80,26 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 		k.remark = "the announced cluster does not let us ask: " + a.reason
 		return move{Requesting, a.reason, 0} // and back to where the identity works
 	}
+	if k.moving && k.failures >= manyFailures && k.leave(a.reason) {
+		return move{Requesting, a.reason, 0}
+	}
 	if !k.renewing && !k.moving && (in == Requesting || k.failures >= manyFailures) {
 		k.ladder.pass(k.asker)
 		in = Requesting
 	}
 	return move{in, a.reason, wait}
+}
+
+// leave has another file tried that leads elsewhere, if there is one. The key and its request stay.
+func (k *Keeper) leave(why string) bool {
+	before := k.asker.refused
+	k.asker.refused = k.opt.Clock.Now().Add(k.opt.Times.Refused)
+	if c := k.elsewhere(); c == nil || c.announced {
+		k.asker.refused = before
+		return false
+	}
+	k.asker.why, k.failures = why, 0
+	return true
 }
 
 // rejected leaves alone, for a time, whom the server does not know.

@@ -13,11 +13,11 @@ import (
 const (
 	// restart is what systemd waits before it starts a service again that died.
 	restart = 2 * time.Second
-	// settle is how long after something happened the number of calls is judged, and over which time.
-	settle = 30 * time.Minute
-	// mostCalls and mostRequests are the bounds over that time: a call in some four seconds, as patience
-	// has it at most, is far more.
-	mostCalls, mostRequests = 330, 10
+	// settle is over which time the number of calls is judged, when nothing has happened for twice as long.
+	settle = 10 * time.Minute
+	// mostCalls and mostRequests are the bounds over that time: three calls in each pause of half a minute, and
+	// a look at an old identity every ten seconds.
+	mostCalls, mostRequests = 130, 4
 	// soon is within which time an agent that was started uses the identity that it has.
 	soon = time.Minute
 )

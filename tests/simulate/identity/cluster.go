@@ -34,6 +34,7 @@ const (
 	denies    = "denies"
 	nonsense  = "issues nonsense"
 	otherName = "issues another name"
+	unknownCA = "issues what no server knows"
 )
 
 // cluster is an API server with what stands behind it. Its fields are the world's to change, under its lock.
@@ -240,7 +241,7 @@ func (c *cluster) answer(what string, r *http.Request) (status int, body any) {
 		return http.StatusUnauthorized, nil
 	case what == "whoami":
 		for _, cert := range r.TLS.PeerCertificates {
-			c.w.proven[cert.SerialNumber.Text(16)] = true
+			c.w.process.proven[cert.SerialNumber.Text(16)] = true
 		}
 		return http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
 	case what == "mayask":
@@ -265,6 +266,7 @@ func (c *cluster) create(r *http.Request) (int, any) {
 	if c.requests[q.Metadata.Name] != nil {
 		return http.StatusConflict, nil
 	}
+	c.w.creates = append(c.w.creates, time.Now())
 	c.serial++
 	q.Metadata.UID = fmt.Sprint(c.serial)
 	c.requests[q.Metadata.Name] = q
@@ -314,8 +316,12 @@ func (c *cluster) issue(key any, subject pkix.Name) []byte {
 	c.serial++
 	now := time.Now()
 	serial := new(big.Int).SetBytes([]byte(c.name + fmt.Sprintf("%06d", c.serial)))
+	by := c.issuer
+	if c.approver == unknownCA {
+		by = c.w.authority("nobody")
+	}
 	der, err := x509.CreateCertificate(c.w.entropy, &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: now.Add(-5 * time.Minute),
-		NotAfter: now.Add(c.w.setting.Life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, c.issuer.Cert, key, c.issuer.Key)
+		NotAfter: now.Add(c.w.setting.Life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, by.Cert, key, by.Key)
 	if err != nil {
 		panic(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,18 +21,19 @@ import (
 // process is one life of the agent, and all that it sees of the host. After its death nothing that it still
 // does has an effect.
 type process struct {
-	w       *world
-	keeper  *keep.Keeper
-	alive   bool
-	left    int // contacts until it is killed; 0: it is not
-	cause   string
-	began   time.Time
-	status  keep.Status
-	heard   string // the hint that it was told last
-	conns   []net.Conn
-	cancel  context.CancelFunc
-	done    chan struct{}
-	creates int
+	w      *world
+	keeper *keep.Keeper
+	alive  bool
+	left   int // contacts until it is killed; 0: it is not
+	cause  string
+	began  time.Time
+	status keep.Status
+	heard  string // the hint that it was told last
+	conns  []net.Conn
+	pins   []string        // as configured when it began
+	proven map[string]bool // serial numbers that a server has known it by
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // killed is what a contact panics with when the process dies there.
@@ -44,14 +46,13 @@ func (w *world) start() {
 	}
 	w.process.reap()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{w: w, alive: true, began: time.Now(), cancel: cancel, done: make(chan struct{})}
+	p := &process{w: w, alive: true, began: time.Now(), cancel: cancel, done: make(chan struct{}), proven: map[string]bool{}}
 	w.lives++
 	random := rand.New(rand.NewPCG(w.seed, uint64(w.lives)))
-	var pins []string
 	if w.setting.Pins {
-		pins = w.pins
+		p.pins = slices.Clone(w.pins)
 	}
-	p.keeper = keep.New(keep.Options{Node: node, Lifetime: w.setting.Life, Dir: p, Bootstrap: p, Pins: pins, FollowHint: w.setting.Hints, Trail: p, Clock: p,
+	p.keeper = keep.New(keep.Options{Node: node, Lifetime: w.setting.Life, Dir: p, Bootstrap: p, Pins: p.pins, FollowHint: w.setting.Hints, Trail: p, Clock: p,
 		Rand: random.Float64, Dial: p.dial})
 	w.process = p
 	w.event()

@@ -45,7 +45,6 @@ type world struct {
 	impostor tls.Certificate
 	pins     []string
 
-	proven      map[string]bool // serial numbers that a server has known us by
 	authorities []*testpki.Authority
 	issuers     map[string]*testpki.Authority // of certificates, by their content
 
@@ -92,7 +91,7 @@ func (c *Counts) Add(o Counts) {
 }
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
-	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}, proven: map[string]bool{}}
+	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}}
 	for _, name := range []string{"a", "b"} {
 		c := newCluster(w, name)
 		w.clusters[name] = c
@@ -153,7 +152,6 @@ func (w *world) called(what string) {
 
 // asked holds that a key is durable before a request for it exists.
 func (w *world) asked(q *request) {
-	w.creates = append(w.creates, time.Now())
 	for rest := w.dir[pendingFile]; len(rest) > 0; {
 		block, more := pem.Decode(rest)
 		if block == nil {
@@ -257,7 +255,7 @@ func (w *world) consume(digest string) (string, error) {
 	if i < 0 || w.setting.Keep {
 		return "", nil
 	}
-	if g := generationIn(w.dir[currentFile]); g == nil || !w.proven[g.cert.SerialNumber.Text(16)] {
+	if g := generationIn(w.dir[currentFile]); g == nil || !w.process.proven[g.cert.SerialNumber.Text(16)] {
 		w.violate("consumed", "%s was consumed, and no identity that was got with it is kept and proven", w.files[i].Name)
 	}
 	w.say("consumed %s", w.files[i].Name)
@@ -271,7 +269,7 @@ func (w *world) bootstrap(name string, c *cluster, works bool) {
 	token := fmt.Sprintf("%s-%d", c.name, w.put)
 	c.tokens[token] = works
 	ca := c.serving.PEM()
-	if w.setting.Pins && w.put%2 == 0 && slices.Contains(w.pins, pinOf(c.serving.Cert)) {
+	if w.put%2 == 0 && slices.Contains(w.process.pins, pinOf(c.serving.Cert)) {
 		ca = nil
 	}
 	w.place(file{keep.File{Name: name, Digest: token, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
