@@ -105,11 +105,13 @@ func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.U
 	if now.Made == before.MadeOf(known, in, l.booted()) {
 		return l.remember(u.Name, now)
 	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
 	for _, other := range l.Policy.Units {
 		if !slices.Contains(l.Policy.Makers(other.Name), u.Name) {
 			continue
 		}
-		s, err := l.state(ctx, other.Name)
+		s, err := l.Units.State(ctx, other.Name)
 		if err != nil {
 			return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
 		}
