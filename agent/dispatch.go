@@ -97,25 +97,32 @@ func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs
 // load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,
 // those that load that have not, and that is remembered at once.
 func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
-	now, before := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}, l.memory.Units[u.Name]
-	if u.Verb != plan.Restart {
+	before, known := l.memory.Units[u.Name]
+	now := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
+	if u.Verb == plan.Restart {
+		now.Made = in.Digest
+	}
+	if now.Made == before.MadeOf(known, in, l.booted()) {
 		return l.remember(u.Name, now)
 	}
-	if now.Made = in.Digest; before.MakesNew(in, l.Clock.Now().Add(-l.Clock.Uptime())) {
-		for _, other := range l.Policy.Units {
-			if !slices.Contains(l.Policy.Makers(other.Name), u.Name) {
-				continue
-			}
-			s, err := l.state(ctx, other.Name)
-			if err != nil {
-				return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
-			}
-			l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
-			l.unit(other.Name).disturbed = true
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	for _, other := range l.Policy.Units {
+		if !slices.Contains(l.Policy.Makers(other.Name), u.Name) {
+			continue
 		}
+		s, err := l.Units.State(ctx, other.Name)
+		if err != nil {
+			return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
+		}
+		l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
+		l.unit(other.Name).disturbed = true
 	}
 	return l.remember(u.Name, now)
 }
+
+// booted is when the host was, by its clock.
+func (l *loop) booted() time.Time { return l.Clock.Now().Add(-l.Clock.Uptime()) }
 
 // disturb notes, before p is carried out, of which units it can no longer be known what they have loaded: of those
 // with a job under way, and of those that are reloaded and that p brings back to what they had before somebody else

@@ -94,20 +94,20 @@ func (l Loaded) Returns(before, after Inputs) bool {
 func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
 
 // Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
-// or another run does.
+// or another run does. With the zero state it is that of none.
 func (l Loaded) Outdated(s UnitState) Loaded {
 	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
 	return l
 }
 
-// MakesNew tells whether a run of the oneshot with these inputs made something else than was there before. If it
-// is not known what that was, it did if the inputs changed since the host was booted: what was made in an
-// earlier boot is on disk, and who lost the memory of it must not restart a fleet.
-func (l Loaded) MakesNew(in Inputs, booted time.Time) bool {
-	if l.Made != (Digest{}) {
-		return l.Made != in.Digest
+// MadeOf gives the inputs of which the oneshot has made what is there now. Without memory of it that is in, unless
+// that changed since the host was booted: what was made in an earlier boot is on disk, and who lost the memory
+// of it must not restart a fleet.
+func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) Digest {
+	if !known && !in.changed().After(booted) {
+		return in.Digest
 	}
-	return in.changed().After(booted)
+	return l.Made
 }
 
 // Decision is what Owed says about one unit.
@@ -115,6 +115,8 @@ type Decision struct {
 	Action Action
 	// Why is a short fact for the record.
 	Why string
+	// Outdated is set if something new is to be remembered before an action is: see Loaded.Outdated.
+	Outdated bool
 }
 
 // Action is the outcome of a Decision.
@@ -240,38 +242,46 @@ func frame(h hash.Hash, b []byte) {
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
-		return Decision{Nothing, "not installed, or masked"}
+		return Decision{Action: Nothing, Why: "not installed, or masked"}
 	case !s.Active && u.Verb != Restart:
-		return Decision{Nothing, "not running: it reads its files when it starts"}
-	case in.Doubt != "":
-		return Decision{Wait, "waits for " + in.Doubt}
+		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
+	action, why := owed(u, s, in, l, known)
+	d := Decision{action, why, action == Act && !l.In(s)}
+	if in.Doubt != "" {
+		d.Action, d.Why = Wait, "waits for "+in.Doubt
+	}
+	return d
+}
+
+// owed is Owed for a unit that may have loaded something, and files that are in order.
+func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
 	same := whole && known && !l.Unknown && l.In(s)
 	switch {
 	case same && l.Inputs == in.Digest:
-		return Decision{Nothing, "has loaded what is on disk"}
+		return Nothing, "has loaded what is on disk"
 	case same:
 		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
-			return Decision{Adopt, "started after the files of its new rows last changed"}
+			return Adopt, "started after the files of its new rows last changed"
 		}
-		return Decision{Act, "its files changed since it loaded them"}
+		return Act, "its files changed since it loaded them"
 	case known && l.Unknown && l.In(s):
-		return Decision{Act, "whether an earlier action reached it is unknown"}
+		return Act, "whether an earlier action reached it is unknown"
 	case whole && startedAfter(s, in):
-		return Decision{Adopt, "started after its files last changed"}
+		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
-		return Decision{Act, "whether an earlier action reached it is unknown"}
+		return Act, "whether an earlier action reached it is unknown"
 	case u.Verb == Restart && s.Failed:
-		return Decision{Act, "its last run failed"}
+		return Act, "its last run failed"
 	case u.Verb == Restart:
-		return Decision{Act, "it is not known to have run with what is on disk"}
+		return Act, "it is not known to have run with what is on disk"
 	case known:
-		return Decision{Act, "restarted by itself near a change of its files"}
+		return Act, "restarted by itself near a change of its files"
 	case u.Verb == TryRestart && !changedAfter(s, in):
-		return Decision{Adopt, "no memory of it, and its files have not changed since it started"}
+		return Adopt, "no memory of it, and its files have not changed since it started"
 	}
-	return Decision{Act, "no memory of what it loaded"}
+	return Act, "no memory of what it loaded"
 }
 
 func startedAfter(s UnitState, in Inputs) bool {

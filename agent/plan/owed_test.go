@@ -86,8 +86,17 @@ func TestOwed(t *testing.T) {
 		"without memory and a start time there is no restart":                      {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known); got.Action != c.want {
+			got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known)
+			if got.Action != c.want {
 				t.Errorf("decided %q (%s), want %q", got.Action, got.Why, c.want)
+			}
+			doubtful := in
+			doubtful.Doubt = "a file"
+			if d := Owed(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated || d.Action != Wait && d.Action != Nothing {
+				t.Errorf("decided %q in doubt, and to remember that %v", d.Action, d.Outdated)
+			}
+			if got.Outdated && (c.want != Act || c.loaded.In(c.unit)) {
+				t.Error("remembers of a run what is known of it, or not so")
 			}
 		})
 	}
@@ -235,21 +244,22 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 	}
 }
 
-func TestAOneshotMakesSomethingNewOfOtherInputs(t *testing.T) {
+func TestWhatAOneshotHasMadeIsTakenForGrantedOnlyIfItIsOlderThanTheBoot(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	in := Inputs{Digest: Digest{1}, Rows: map[RowID]RowInputs{RootCAData: {Digest{11}, now}}}
 	for sentence, c := range map[string]struct {
-		made   Digest
+		loaded Loaded
+		known  bool
 		booted time.Duration
-		want   bool
+		want   Digest
 	}{
-		"the same inputs":             {Digest{1}, -time.Hour, false},
-		"other inputs":                {Digest{2}, -time.Hour, true},
-		"no memory, and a new change": {Digest{}, -time.Hour, true},
-		"no memory, and an old one":   {Digest{}, time.Hour, false},
+		"it is remembered":                         {Loaded{Made: Digest{2}}, true, time.Hour, Digest{2}},
+		"it is remembered that it never ran":       {Loaded{}, true, time.Hour, Digest{}},
+		"nothing is remembered, the files are old": {Loaded{}, false, time.Hour, Digest{1}},
+		"nothing is remembered, the files are new": {Loaded{}, false, -time.Hour, Digest{}},
 	} {
-		if got := (Loaded{Made: c.made}).MakesNew(in, now.Add(c.booted)); got != c.want {
-			t.Errorf("%s: something new: %v", sentence, got)
+		if got := c.loaded.MadeOf(c.known, in, now.Add(c.booted)); got != c.want {
+			t.Errorf("%s: made of %v", sentence, got)
 		}
 	}
 }
