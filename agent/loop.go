@@ -42,7 +42,8 @@ type loop struct {
 	writes   uint64
 	actions  report.ActionCounter
 
-	followed map[string]bool // directories
+	followed   map[string]bool // directories; nil if they are to be set anew
+	unfollowed string          // why they could not be set the last time
 
 	wanted      wanted
 	operator    *report.Operator

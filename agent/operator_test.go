@@ -244,8 +244,8 @@ func kubeconfig(data string) plan.Entry {
 	return e
 }
 
-// following is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
-func following(t *testing.T) *host {
+// twoSources is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
+func twoSources(t *testing.T) *host {
 	h := newHost(t)
 	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig", Mode: 0o600, OnChange: []string{"kubelet.service"}})
@@ -257,7 +257,7 @@ func following(t *testing.T) *host {
 }
 
 func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
-	h := following(t)
+	h := twoSources(t)
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA), kubeconfig(caA+caB))

@@ -131,6 +131,8 @@ type File struct {
 	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
 	// or later.
 	Changed time.Time `json:"changed,omitzero"`
+	// Directory is where the file is found if a link led there, and empty otherwise.
+	Directory string `json:"directory,omitempty"`
 	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
 	// the writer out. The file can be seen and not changed.
 	Closed bool `json:"closed,omitempty"`
