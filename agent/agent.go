@@ -85,7 +85,11 @@ type Store interface {
 }
 
 // Operator is what the operator of this host said by hand.
-type Operator interface{ Word() (state.Word, error) }
+type Operator interface {
+	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
+	// the reason is the error.
+	Word(last state.Word) (state.Word, error)
+}
 
 // Drift announces that something happened to a managed file, perhaps by our own hand.
 type Drift interface {

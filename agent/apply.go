@@ -45,6 +45,7 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if l.leave(p); l.quarrels.next.IsZero() {
 		l.synced = l.Clock.Now()
 	}
+	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
 	return l.keep(p)
 }
 

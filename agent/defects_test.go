@@ -5,6 +5,7 @@ package agent_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,4 +268,48 @@ func TestARemovalIsOverWhenItIsDurable(t *testing.T) {
 		}
 		h.kill()
 	}
+}
+
+func TestAFileThatNobodyRemembersIsStillLookedAt(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(registry("s", caA))
+	h.elapse(time.Minute)
+	h.dir.Fail = func(op, name string) error {
+		if op == "write" && strings.HasPrefix(name, "blobs/") {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("s", caA))
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.dir.Fail = noFailure
+	h.start() // and nobody to read the object from
+	defer h.kill()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
+func TestWhatOnlyAnOperatorPutThereIsStillLookedAt(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(registry("s", caA))
+	h.apply("1", kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+	if s := h.publish(registry("s", caB)); s.Operator.State != "overtaken by the object" {
+		t.Errorf("the status says %+v", s.Operator)
+	}
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+	h.disk.Put(kubeletCA, caB)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service", "reload reader.service")
 }

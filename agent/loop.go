@@ -42,7 +42,8 @@ type loop struct {
 	writes   uint64
 	actions  report.ActionCounter
 
-	followed map[string]bool // directories
+	followed   map[string]bool // directories; nil if they are to be set anew
+	unfollowed string          // why they could not be set the last time
 
 	wanted      wanted
 	operator    *report.Operator
@@ -84,7 +85,7 @@ func (a *Agent) loop() *loop {
 // silent is an operator who said nothing.
 type silent struct{}
 
-func (silent) Word() (state.Word, error) { return state.Word{}, nil }
+func (silent) Word(state.Word) (state.Word, error) { return state.Word{}, nil }
 
 // begin loads the memory and brings the host back to the last good version as far as that takes
 // nothing away. After it the service is ready, with or without a network.

@@ -21,7 +21,7 @@ func (l *loop) pass(ctx context.Context) {
 	l.answerWatchdog()
 	l.turned = l.Clock.Now()
 	if !l.turned.Before(l.resync) {
-		l.answers = nil // what was true then may not be now
+		l.answers, l.followed = nil, nil // what was true then may not be now
 	}
 	l.want()
 	err := l.express(ctx)

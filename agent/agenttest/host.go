@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ type Disk struct {
 	rows  plan.Policy
 	clock *Clock
 	files map[string]content
+	links map[string]string
 	odd   map[string]plan.FileKind
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
 	// stage or rename with its path.
@@ -35,8 +37,8 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), odd: make(map[string]plan.FileKind),
-		Fail: func(string, string) error { return nil }}
+	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string),
+		odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
 }
 
 // Put lays down a file as somebody else would.
@@ -49,6 +51,13 @@ func (d *Disk) Put(path, data string) {
 func (d *Disk) put(path string, data []byte, r plan.Row) {
 	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular, Digest: plan.DigestOf(data),
 		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
+}
+
+// Link makes a link at path, which only rows that follow links do not refuse.
+func (d *Disk) Link(path, target string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.links[path] = target
 }
 
 // Delete removes a file as somebody else would.
@@ -82,6 +91,9 @@ func (d *Disk) path(k plan.Key) (plan.Row, string, error) {
 		return row, "", fmt.Errorf("no row %s", k.Row)
 	}
 	p, err := row.Path(k.Name)
+	if target, ok := d.links[p]; ok && row.FollowLink {
+		p = target
+	}
 	return row, p, err
 }
 
@@ -96,7 +108,7 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	d.Looks += len(queries)
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
-		_, p, err := d.path(q.Key)
+		row, p, err := d.path(q.Key)
 		if err != nil {
 			out[i] = plan.File{Kind: plan.Unreadable, Reason: err.Error()}
 			continue
@@ -107,6 +119,9 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 		}
 		c := d.files[p]
 		out[i] = c.file
+		if place, _ := row.Path(q.Name); place != p {
+			out[i].Directory = path.Dir(p)
+		}
 		if c.file.Kind == plan.Regular && c.file.Digest != q.Known {
 			out[i].Data = c.data
 			d.Bytes += len(c.data)

@@ -210,6 +210,15 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 			at := target(t, filepath.Join(dir, c.link), "")
 			at.FollowLink = true
 			before := tell(t, dir)
+			if f := observe(t, open(t, "/"), Look{Target: at})[0]; c.lands != "" {
+				want := ""
+				if c.lands != c.link {
+					want = filepath.Join(dir, filepath.Dir(c.lands))
+				}
+				if resolved, err := filepath.EvalSymlinks(f.Directory); f.Directory != "" && (err != nil || resolved != want) || want != "" && f.Directory == "" {
+					t.Errorf("the file is said to be in %q, %v; want %q", f.Directory, err, want)
+				}
+			}
 			err := open(t, "/").Commit([]Change{{at, []byte(sentence)}}, nil)
 			if (err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
 				t.Fatalf("error %v, want %q", err, c.reason)

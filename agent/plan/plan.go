@@ -390,6 +390,8 @@ func (c *computation) owner(path string, cl Claim) {
 	}
 	f := c.in.Observed[k]
 	switch {
+	case f.Kind == Absent && f.Reason != "":
+		c.keep(k, f.Reason)
 	case f.Kind == Absent && !(c.in.Desired.Verified && c.in.Desired.Listed[k.Row]):
 	case f.Kind == Absent && (f.Closed || len(row.Beside) > 0):
 		delete(c.owned, path)

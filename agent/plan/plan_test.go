@@ -156,6 +156,9 @@ func TestCompute(t *testing.T) {
 			"[own 1]"},
 		"a registry that is gone already is forgotten once that is durable": {
 			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[remove " + regPath + "]"},
+		"a registry whose directory is gone altogether is left as it is": {
+			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"}, other.Key: file(other)},
+				Memory: Memory{Owned: owned(regPath, reg)}}, "[keep imageRegistryBundleData/r:5000: its directory does not exist]"},
 		"a row that the administrator moved leaves the old file alone": {
 			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}}, "[]"},
 		"memory repairs a missing file": {

@@ -76,7 +76,8 @@ type Desired struct {
 	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
 	// empty. Trust still grows.
 	Paused string
-	// Now is set by an operator who confirms every removal that the object asks for.
+	// Now is set by an operator who confirms every removal that is asked for at this moment. What has to
+	// wait all the same stays confirmed.
 	Now bool
 }
 
@@ -130,6 +131,8 @@ type File struct {
 	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
 	// or later.
 	Changed time.Time `json:"changed,omitzero"`
+	// Directory is where the file is found if a link led there, and empty otherwise.
+	Directory string `json:"directory,omitempty"`
 	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
 	// the writer out. The file can be seen and not changed.
 	Closed bool `json:"closed,omitempty"`

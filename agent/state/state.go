@@ -67,6 +67,8 @@ type Operator struct {
 	Base plan.Digest `json:"base,omitzero"`
 	// Overtaken is set once the object asked for something else than Base.
 	Overtaken bool `json:"overtaken,omitempty"`
+	// CarriedOut is set once a pass carried out what was applied: from then on it confirms nothing more.
+	CarriedOut bool `json:"carriedOut,omitempty"`
 }
 
 // Remembered is one file of the last good version; its bytes are the blob of that digest.

@@ -160,3 +160,31 @@ func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 		t.Errorf("touched the disk: %v", err)
 	}
 }
+
+func TestHalfAWordCounts(t *testing.T) {
+	dir := agenttest.NewDir()
+	said := state.Word{Applied: &state.Applied{ID: "1"}, Pause: &state.Pause{Reason: "freeze"}}
+	if err := state.Say(dir, said); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.WriteFile("operator/applied.json", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := state.ReadWord(dir, state.Word{Applied: &state.Applied{ID: "0"}})
+	if err == nil || w.Applied == nil || w.Applied.ID != "0" || w.Pause == nil || w.Pause.Reason != "freeze" {
+		t.Errorf("heard %+v, %v", w, err)
+	}
+	dir.Fail = func(_, name string) error {
+		if name == "operator/pause.json" {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+	if err := state.Say(dir, state.Word{Applied: said.Applied}); err != nil {
+		t.Fatal(err)
+	}
+	w, err = state.ReadWord(dir, state.Word{})
+	if err == nil || w.Applied == nil || w.Applied.ID != "1" || w.Pause != nil {
+		t.Errorf("heard %+v, %v", w, err)
+	}
+}

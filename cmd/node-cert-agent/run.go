@@ -116,7 +116,7 @@ func (v *service) agent(s config.Settings, src agent.Source, files drift, o agen
 type operator struct{ own *disk.Directory }
 
 // Word implements agent.Operator.
-func (o operator) Word() (state.Word, error) { return state.ReadWord(o.own) }
+func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadWord(o.own, last) }
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.
