@@ -77,13 +77,15 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
 	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
-	d := plan.Owed(u, now, in, loaded, known)
+	d := plan.Owed(u, now.AsOf(l.Clock.Now(), l.Clock.Uptime()), in, loaded, known)
 	if d.Outdated {
 		run := now
 		if now.Busy {
 			run = plan.UnitState{} // another may begin at any time
 		}
-		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		if u.Verb == plan.Restart {
+			loaded.Made = loaded.MadeOf(known, in, l.booted())
+		}
 		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
 	}
 	switch d.Action {
@@ -102,7 +104,10 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
-		err = l.load(ctx, u, in, now)
+		if err = l.load(ctx, u, in, now); err != nil {
+			s.state, s.reason = "unknown", plan.Printable(err.Error())
+			return err
+		}
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {
@@ -125,16 +130,11 @@ func (l *loop) unit(name string) *unit {
 func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	if now, err = l.state(ctx, u.Name); err != nil || !now.Exists {
+	if now, err = l.Units.State(ctx, u.Name); err != nil || !now.Exists {
 		return now, nil, err
 	}
 	affected, err = l.Units.Affected(ctx, u)
 	return now, affected, err
-}
-
-func (l *loop) state(ctx context.Context, unit string) (plan.UnitState, error) {
-	s, err := l.Units.State(ctx, unit)
-	return s.AsOf(l.Clock.Now(), l.Clock.Uptime()), err
 }
 
 // reviewUnits says what the allowlist will not do although there is nothing to do yet. What cannot be
@@ -214,11 +214,12 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 	if !u.Verb.Starts() {
 		return false
 	}
-	next := now.NextStart(t)
+	up := l.Clock.Uptime()
+	next := now.ForLimit(t, up).NextStart(t)
 	for _, name := range affected {
 		// One that cannot be asked about has to take care of itself.
-		if other, err := l.state(ctx, name); err == nil && other.NextStart(t).After(next) {
-			next = other.NextStart(t)
+		if other, err := l.Units.State(ctx, name); err == nil && other.ForLimit(t, up).NextStart(t).After(next) {
+			next = other.ForLimit(t, up).NextStart(t)
 		}
 	}
 	if next.After(t) {

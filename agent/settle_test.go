@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -790,6 +791,32 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
+func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	h.policy.Rows[2].File = "/etc/kubernetes/{sha256}.crt"
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	root.Name = root.Digest.String()
+	has := false
+	h.systemd.Load = func(string) { _, has = h.disk.Read("/etc/kubernetes/" + root.Name + ".crt") }
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.step(-1000 * time.Hour)
+	h.publish(kubelet(caA), root)
+	h.clock.AwaitAsked(h.asked)
+	h.step(1000 * time.Hour)
+	h.turn()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if !has {
+		t.Errorf("the unit has not read the file of its new row, and is %+v", h.unit("reader.service"))
+	}
+}
+
 // makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
 func (h *host) makes(verb plan.Verb) (has *string) {
 	const maker = "maker.service"
@@ -834,7 +861,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			h.until("maker.service", "loaded", time.Second, 10*time.Second)
 			h.until("reader.service", "loaded", time.Second, 10*time.Second)
 			if *has != want {
-				t.Errorf("%s, first boot %v: the reader is called loaded (%s), and has not what the oneshot made", verb, first, h.unit("reader.service").Reason)
+				t.Errorf("%s, first boot %v: the reader has not what the oneshot made, and is %+v", verb, first, h.unit("reader.service"))
 			}
 			jobs := len(h.systemd.Done())
 			h.crash()

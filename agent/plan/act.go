@@ -43,7 +43,7 @@ func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
 // NextStart is when the unit may be started once more. systemd lets a unit fail that is started more
 // often than its limit allows, and counts all starts: the administrator's and those after a crash too.
 // So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
-// remembered for that: Since is the last start, whoever asked for it. s is as of now: see AsOf.
+// remembered for that: Since is the last start, whoever asked for it. See ForLimit for a clock that was set.
 func (s UnitState) NextStart(now time.Time) time.Time {
 	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
 		return time.Time{}
@@ -52,18 +52,39 @@ func (s UnitState) NextStart(now time.Time) time.Time {
 	return now.Add(wait) // with a monotonic reading, so that setting the clock does not prolong it
 }
 
+// ForLimit is s with the start that counts for its limit: what systemd says by the clock, unless that is yet to
+// come, or earlier than it can have been.
+func (s UnitState) ForLimit(now time.Time, uptime time.Duration) UnitState {
+	if at := s.earliest(now, uptime); s.Since.After(now) || s.Since.Before(at) {
+		s.Since = at
+	}
+	return s
+}
+
 // AsOf is s with a start that is no later than it can have been, given the clock and the uptime now. A clock
 // that was set back since would have it in the future, and after changes that came later; one that was set
 // forward has it in the past, where it is left: doubtful means earlier. Nothing follows from a start that is
 // yet to come and of which systemd does not say how long ago it was.
 func (s UnitState) AsOf(now time.Time, uptime time.Duration) UnitState {
-	if at := now.Add(s.SinceUptime - uptime); s.SinceUptime > 0 && at.Before(s.Since) {
+	if at := s.earliest(now, uptime); s.SinceUptime > 0 && at.Before(s.Since) {
 		s.Since = at
 	}
 	if s.Since.After(now) {
 		s.Since = time.Time{}
 	}
 	return s
+}
+
+// earliest is when the run can have begun at the earliest, by the clock as it is set now: the uptime then leaves
+// out what the host slept before. Without it, it is when it is said to have begun, and not yet to come.
+func (s UnitState) earliest(now time.Time, uptime time.Duration) time.Time {
+	switch {
+	case s.SinceUptime > 0:
+		return now.Add(s.SinceUptime - uptime)
+	case s.Since.After(now):
+		return now
+	}
+	return s.Since
 }
 
 // Refuse says why the action may not be asked for, given the units that systemd would act on with it, or

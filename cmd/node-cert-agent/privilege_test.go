@@ -27,7 +27,6 @@ var rightsOf = map[string]struct {
 }{
 	"writer":        {nil, true},
 	"reloader":      {nil, true},
-	"reloader":      {nil, true},
 	"writer-dropin": {nil, true},
 	"status":        {nil, true}, // prints one file, escaped
 	"version":       {nil, true},

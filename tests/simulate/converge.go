@@ -22,7 +22,7 @@ func (w *world) converge() {
 		w.settled("while the API server is away")
 	}
 	w.calm(r.IntN(2) == 0)
-	if w.setting.Spread == 0 && !w.systemd.failing() && r.IntN(2) == 0 {
+	if w.setting.Spread == 0 && !w.systemd.failing() && len(w.agent.status.Held) == 0 && r.IntN(2) == 0 {
 		w.pass(3 * time.Minute)
 		if !w.systemd.failing() && len(w.agent.status.Conflicts) == 0 {
 			w.settled("after three minutes")

@@ -169,6 +169,12 @@ func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) 
 	case !asked && !v.asked.dropped(p):
 		return "the object says nothing about the file", false
 	}
+	// Which of the two views was in force when it went missing only the agent knows.
+	for _, since := range []map[int]time.Duration{m.object.since[p], m.word.since[p]} {
+		if why, ok := v.over(w, i, m, since, i); ok {
+			return why, true
+		}
+	}
 	return v.over(w, i, m, v.since[p], i)
 }
 
