@@ -295,7 +295,10 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	h.systemd.Start("reader.service")
 	tries := 0
 	h.systemd.Fail = func(op, _ string) error {
-		if tries++; op == "reload" && tries < 40 {
+		if op != "reload" {
+			return nil
+		}
+		if tries++; tries < 8 {
 			return fmt.Errorf("reload: %w", lost{errors.New("no bus")})
 		}
 		return nil
@@ -303,7 +306,7 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+	h.until("reader.service", "loaded", time.Second, 5*time.Minute)
 	if h.recorded("unit-breaker") != 0 || h.last.Actions.Failed < 6 {
 		t.Errorf("%d failed, %q", h.last.Actions.Failed, h.trail.Names())
 	}

@@ -126,6 +126,7 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	l.Trail.Record(intent(p))
+	after := l.disturb(p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	err := l.Writer.Commit(ctx, p.Commit())
@@ -142,11 +143,14 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
+	l.observed = after
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
-		l.known.wrote(w.Entry)
 		delete(l.unsynced, w.Key)
+		if l.quarrels.left != nil {
+			l.quarrels.left[w.Key] = w.Digest
+		}
 		l.writes++
 		l.replace(w)
 	}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -26,6 +27,7 @@ func (l *loop) express(ctx context.Context) error {
 		return err
 	}
 	l.known.see(o)
+	maps.Copy(l.observed, o)
 	p := plan.Compute(l.input(d, o))
 	if p.Empty() || p.Shrinks() && l.Policy.Trust.Slow() {
 		return nil // what goes, be it revoked, is forgotten before: see apply

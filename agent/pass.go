@@ -31,6 +31,8 @@ func (l *loop) pass(ctx context.Context) {
 	l.rest = time.Time{}
 	if err == nil {
 		err = l.try(ctx)
+	} else {
+		l.lookAway()
 	}
 	if ctx.Err() != nil {
 		return

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,11 +20,14 @@ type unit struct {
 	again  time.Time // when an owed action is looked at again although nothing happens; zero: never
 	paid   time.Time
 
-	running bool
-	overdue time.Time // when a running job will have taken too long
+	running   bool
+	overdue   time.Time // when a running job will have taken too long
+	disturbed bool      // its files were written since it was dispatched
+	done      *job      // the last, as long as it is not known what the unit has loaded by it
 
 	failures int         // in a row, with the same inputs
 	failed   plan.Digest // those inputs
+	lost     int         // how often in a row the bus was, instead
 	opened   time.Time   // when the breaker opened; zero while it is closed
 }
 
@@ -71,21 +75,34 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		return nil
 	}
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
+	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
-	d := plan.Owed(u, now, in, loaded, known)
+	d := plan.Owed(u, now.AsOf(l.Clock.Now(), l.Clock.Uptime()), in, loaded, known)
+	if d.Outdated {
+		run := now
+		if now.Busy {
+			run = plan.UnitState{} // another may begin at any time
+		}
+		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
+	}
 	switch d.Action {
 	case plan.Wait:
 		s.state, s.reason = "unknown", d.Why
-		return nil
+		return err
 	case plan.Act:
 		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
-			return nil
+			return err
 		}
-		return l.dispatch(ctx, u, s, in, affected, d.Why)
+		return cmp.Or(l.dispatch(ctx, u, s, in, now, affected, d.Why), err)
 	case plan.Adopt:
+		if maker := l.makes(u.Name); maker != "" {
+			s.state, s.reason = "unknown", "waits for "+maker
+			return err
+		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
-		err = l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: now.Boot, Invocation: now.Invocation})
+		err = l.load(ctx, u, in, now)
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {
@@ -108,16 +125,11 @@ func (l *loop) unit(name string) *unit {
 func (l *loop) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
-	if now, err = l.state(ctx, u.Name); err != nil || !now.Exists {
+	if now, err = l.Units.State(ctx, u.Name); err != nil || !now.Exists {
 		return now, nil, err
 	}
 	affected, err = l.Units.Affected(ctx, u)
 	return now, affected, err
-}
-
-func (l *loop) state(ctx context.Context, unit string) (plan.UnitState, error) {
-	s, err := l.Units.State(ctx, unit)
-	return s.AsOf(l.Clock.Now(), l.Clock.Uptime()), err
 }
 
 // reviewUnits says what the allowlist will not do although there is nothing to do yet. What cannot be
@@ -177,7 +189,8 @@ func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool
 
 // putOff finds what the action has to wait for although it is due: a job that systemd has already, be
 // it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
-// and of those that start along with it.
+// and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
+// the longer it has waited: the end of our own jobs is announced, and others may never end.
 func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
 	later := func(t time.Time, why string) bool {
 		s.again, s.reason = t, why
@@ -186,28 +199,38 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	t := l.Clock.Now()
+	patience := t.Add(min(max(t.Sub(s.due), l.Times.RetryMin), l.Times.RetryMax))
 	if now.Busy {
-		return later(t.Add(l.Times.RetryMin), "systemd has a job for it that has not ended")
+		return later(patience, "systemd has a job for it that has not ended")
 	}
-	for _, maker := range l.Policy.Makers(u.Name) {
-		if m := l.units[maker]; m != nil && m.pending() {
-			return later(t.Add(l.Times.RetryMin), "waits for "+maker)
-		}
+	if maker := l.makes(u.Name); maker != "" {
+		return later(patience, "waits for "+maker)
 	}
 	if !u.Verb.Starts() {
 		return false
 	}
-	next := now.NextStart(t)
+	up := l.Clock.Uptime()
+	next := now.NextStart(t, up)
 	for _, name := range affected {
 		// One that cannot be asked about has to take care of itself.
-		if other, err := l.state(ctx, name); err == nil && other.NextStart(t).After(next) {
-			next = other.NextStart(t)
+		if other, err := l.Units.State(ctx, name); err == nil && other.NextStart(t, up).After(next) {
+			next = other.NextStart(t, up)
 		}
 	}
 	if next.After(t) {
 		return later(next, "its start limit is near: waits until "+next.UTC().Format(time.TimeOnly))
 	}
 	return false
+}
+
+// makes names a oneshot that has yet to make what the unit loads.
+func (l *loop) makes(unit string) string {
+	for _, maker := range l.Policy.Makers(unit) {
+		if m := l.units[maker]; m != nil && m.pending() {
+			return maker
+		}
+	}
+	return ""
 }
 
 // pending tells whether waiting for the unit makes sense.

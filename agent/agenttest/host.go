@@ -179,6 +179,7 @@ type Systemd struct {
 	clock *Clock
 	units map[string]*unit
 	runs  int
+	boots int
 	// Fail is asked with the operation, state or the verb, and the unit.
 	Fail func(operation, unit string) error
 	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
@@ -210,8 +211,20 @@ func NewSystemd(c *Clock) *Systemd {
 func (s *Systemd) Install(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: "boot"}}
+	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: s.boot()}}
 }
+
+// Reboot ends every run. Nothing is started again by itself.
+func (s *Systemd) Reboot() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boots++
+	for _, u := range s.units {
+		u.UnitState = plan.UnitState{Exists: true, Boot: s.boot(), StartBurst: u.StartBurst, StartInterval: u.StartInterval}
+	}
+}
+
+func (s *Systemd) boot() string { return fmt.Sprint("boot", s.boots) }
 
 // Limit lets the unit fail that is started more than burst times within interval.
 func (s *Systemd) Limit(name string, burst int, interval time.Duration) {
@@ -237,7 +250,7 @@ func (s *Systemd) start(name string) bool {
 	u, now, up := s.units[name], s.clock.Now().Round(0), s.clock.Uptime()
 	u.starts = slices.DeleteFunc(append(u.starts, up), func(t time.Duration) bool { return up-t > u.StartInterval })
 	s.runs++
-	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, "boot", fmt.Sprint("run", s.runs), now
+	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, s.boot(), fmt.Sprint("run", s.runs), now
 	u.SinceUptime = up
 	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
 		u.Active, u.Failed = false, true

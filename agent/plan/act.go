@@ -43,12 +43,16 @@ func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
 // NextStart is when the unit may be started once more. systemd lets a unit fail that is started more
 // often than its limit allows, and counts all starts: the administrator's and those after a crash too.
 // So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
-// remembered for that: Since is the last start, whoever asked for it. s is as of now: see AsOf.
-func (s UnitState) NextStart(now time.Time) time.Time {
+// remembered for that: Since is the last start, whoever asked for it, as long as the clock can be believed.
+func (s UnitState) NextStart(now time.Time, uptime time.Duration) time.Time {
 	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
 		return time.Time{}
 	}
-	wait := s.Since.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack).Sub(now)
+	last, earliest := s.Since, s.earliest(now, uptime)
+	if last.After(now) || last.Before(earliest) {
+		last = earliest
+	}
+	wait := last.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack).Sub(now)
 	return now.Add(wait) // with a monotonic reading, so that setting the clock does not prolong it
 }
 
@@ -57,13 +61,25 @@ func (s UnitState) NextStart(now time.Time) time.Time {
 // forward has it in the past, where it is left: doubtful means earlier. Nothing follows from a start that is
 // yet to come and of which systemd does not say how long ago it was.
 func (s UnitState) AsOf(now time.Time, uptime time.Duration) UnitState {
-	if at := now.Add(s.SinceUptime - uptime); s.SinceUptime > 0 && at.Before(s.Since) {
+	if at := s.earliest(now, uptime); s.SinceUptime > 0 && at.Before(s.Since) {
 		s.Since = at
 	}
 	if s.Since.After(now) {
 		s.Since = time.Time{}
 	}
 	return s
+}
+
+// earliest is when the run can have begun at the earliest, by the clock as it is set now: the uptime then leaves
+// out what the host slept before. Without it, it is when it is said to have begun, and not yet to come.
+func (s UnitState) earliest(now time.Time, uptime time.Duration) time.Time {
+	switch {
+	case s.SinceUptime > 0:
+		return now.Add(s.SinceUptime - uptime)
+	case s.Since.After(now):
+		return now
+	}
+	return s.Since
 }
 
 // Refuse says why the action may not be asked for, given the units that systemd would act on with it, or

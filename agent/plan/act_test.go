@@ -43,12 +43,35 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 		"a limit over no time is none":                   {5, 0, 0, 0},
 	} {
 		s := UnitState{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
-		if got := max(0, s.NextStart(now).Sub(now)); got != c.want {
+		if got := max(0, s.NextStart(now, time.Hour).Sub(now)); got != c.want {
 			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
 		}
 	}
-	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
+	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now, time.Hour); !next.IsZero() {
 		t.Errorf("a unit that never started waits until %v", next)
+	}
+}
+
+func TestTheStartLimitIsKeptWhateverTheClockAndHoweverLongTheHostSlept(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for sentence, c := range map[string]struct {
+		since, ago time.Duration // by the clock then, and by an uptime that leaves out sleep
+		want       time.Duration
+	}{
+		"two seconds after the start":                     {-2 * time.Second, 2 * time.Second, 3 * time.Second},
+		"the host slept for an hour before the start":     {-2 * time.Second, time.Hour, 3 * time.Second},
+		"the clock was set back since":                    {time.Hour, 2 * time.Second, 3 * time.Second},
+		"the clock was set forward since":                 {-time.Hour, 2 * time.Second, 3 * time.Second},
+		"a start to come is one just now, if that is all": {time.Hour, 0, 5 * time.Second},
+		"long ago": {-time.Hour, time.Hour, 0},
+	} {
+		s := UnitState{Since: now.Add(c.since), StartBurst: 5, StartInterval: 10 * time.Second}
+		if c.ago > 0 {
+			s.SinceUptime = 2*time.Hour - c.ago
+		}
+		if got := max(0, s.NextStart(now, 2*time.Hour).Sub(now)); got != c.want {
+			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
+		}
 	}
 }
 

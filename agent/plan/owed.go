@@ -63,11 +63,60 @@ func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
 	return more, loaded != nil
 }
 
+// Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
+// has read this. It does not see a file that came and went, as long as another of its row is newer. A row of
+// which no file is known any more is as one without files.
+func (in Inputs) Untouched(before Inputs) bool {
+	same := func(id RowID) bool {
+		a, b := in.Rows[id], before.Rows[id]
+		return a.Digest == b.Digest && a.Changed.Equal(b.Changed)
+	}
+	for id := range in.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	for id := range before.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	return in.Digest == before.Digest
+}
+
+// Returns tells whether a change of the files from before to after brings back what the unit has loaded. Somebody
+// may have reloaded it with what stood there before, of which systemd keeps no trace.
+func (l Loaded) Returns(before, after Inputs) bool {
+	return !l.Unknown && l.Inputs == after.Digest && l.Inputs != before.Digest
+}
+
+// In tells whether s is the run of the unit that l is about.
+func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
+
+// Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
+// or another run does. With the zero state it is that of none.
+func (l Loaded) Outdated(s UnitState) Loaded {
+	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
+	return l
+}
+
+// MadeOf gives the inputs of which the oneshot has made what is there now. Without memory of it that is in, unless
+// that changed since the host was booted: what was made in an earlier boot is on disk, and who lost the memory
+// of it must not restart a fleet.
+func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) Digest {
+	if !known && !in.changed().After(booted) {
+		return in.Digest
+	}
+	return l.Made
+}
+
 // Decision is what Owed says about one unit.
 type Decision struct {
 	Action Action
 	// Why is a short fact for the record.
 	Why string
+	// Outdated is set if something new is to be remembered before an action is: see Loaded.Outdated.
+	Outdated bool
 }
 
 // Action is the outcome of a Decision.
@@ -193,36 +242,46 @@ func frame(h hash.Hash, b []byte) {
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
-		return Decision{Nothing, "not installed, or masked"}
+		return Decision{Action: Nothing, Why: "not installed, or masked"}
 	case !s.Active && u.Verb != Restart:
-		return Decision{Nothing, "not running: it reads its files when it starts"}
-	case in.Doubt != "":
-		return Decision{Wait, "waits for " + in.Doubt}
+		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
+	action, why := owed(u, s, in, l, known)
+	d := Decision{action, why, action == Act && !l.In(s)}
+	if in.Doubt != "" {
+		d.Action, d.Why = Wait, "waits for "+in.Doubt
+	}
+	return d
+}
+
+// owed is Owed for a unit that may have loaded something, and files that are in order.
+func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
-	same := whole && known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
+	same := whole && known && !l.Unknown && l.In(s)
 	switch {
 	case same && l.Inputs == in.Digest:
-		return Decision{Nothing, "has loaded what is on disk"}
+		return Nothing, "has loaded what is on disk"
 	case same:
 		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
-			return Decision{Adopt, "started after the files of its new rows last changed"}
+			return Adopt, "started after the files of its new rows last changed"
 		}
-		return Decision{Act, "its files changed since it loaded them"}
+		return Act, "its files changed since it loaded them"
+	case known && l.Unknown && l.In(s):
+		return Act, "whether an earlier action reached it is unknown"
 	case whole && startedAfter(s, in):
-		return Decision{Adopt, "started after its files last changed"}
+		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
-		return Decision{Act, "whether an earlier action reached it is unknown"}
+		return Act, "whether an earlier action reached it is unknown"
 	case u.Verb == Restart && s.Failed:
-		return Decision{Act, "its last run failed"}
+		return Act, "its last run failed"
 	case u.Verb == Restart:
-		return Decision{Act, "it is not known to have run with what is on disk"}
+		return Act, "it is not known to have run with what is on disk"
 	case known:
-		return Decision{Act, "restarted by itself near a change of its files"}
+		return Act, "restarted by itself near a change of its files"
 	case u.Verb == TryRestart && !changedAfter(s, in):
-		return Decision{Adopt, "no memory of it, and its files have not changed since it started"}
+		return Adopt, "no memory of it, and its files have not changed since it started"
 	}
-	return Decision{Act, "no memory of what it loaded"}
+	return Act, "no memory of what it loaded"
 }
 
 func startedAfter(s UnitState, in Inputs) bool {

@@ -227,8 +227,12 @@ type Loaded struct {
 	Boot       string           `json:"boot,omitempty"`
 	Invocation string           `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
-	// loaded is unknown, and Inputs are those that it is to load.
+	// loaded is unknown, and Inputs are those that it is to load. The run that Boot and Invocation name, if
+	// they do, is not known to have loaded them by anything that came before.
 	Unknown bool `json:"unknown,omitempty"`
+	// Made are, of a oneshot, the inputs of its last run that ended well: what others load is what it made
+	// of them.
+	Made Digest `json:"made,omitzero"`
 	// Tries counts the jobs in a row that were dispatched for these Inputs and not seen to succeed, the
 	// last of them at Tried.
 	Tries int       `json:"tries,omitempty"`
