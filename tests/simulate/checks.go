@@ -22,6 +22,11 @@ func (m *model) acting(w *world, u *unit) {
 	}
 	m.fit(w, u)
 	m.tired(w, u)
+	for p, failed := range w.disk.failed {
+		if failed && m.concerns(w, u.name, p) {
+			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
+		}
+	}
 	if u.excuse == "" && !m.needed(w, u) && !m.unclaimed(w, u) {
 		w.violate("needless", "%s %s, which has loaded what is on disk; the agent says: %s", u.verb, u.name, w.agent.trail)
 	}
@@ -99,6 +104,19 @@ func (m *model) tired(w *world, u *unit) {
 	}
 }
 
+// overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
+func (m *model) overdue(w *world) {
+	s := w.agent.status
+	if w.setting.Clocks || s.Trouble != "" || s.Paused != "" {
+		return
+	}
+	for _, h := range s.Held {
+		if !h.Until.IsZero() && w.clock.wall().Sub(h.Until) > 3*time.Minute {
+			w.violate("overdue", "%s is held until %v, which was %v ago", h.Key, h.Until, w.clock.wall().Sub(h.Until))
+		}
+	}
+}
+
 // atRest judges what the agent says of the units, after each turn.
 func (w *world) atRest() {
 	m := &w.model
@@ -149,7 +167,11 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 			has = u.loaded.files[p]
 		}
 		if idOf(f) != idOf(has) {
-			w.violate("I2", "%s is called loaded (%s): it has %s of %s, and on disk is %s", u.name, reason, has, p, f)
+			kind := "I2"
+			if w.agent.status.Trouble != "" {
+				kind = "stale status"
+			}
+			w.violate(kind, "%s is called loaded (%s): it has %s of %s, and on disk is %s", u.name, reason, has, p, f)
 			return
 		}
 	}
@@ -176,7 +198,7 @@ func (m *model) known(w *world) (all []string) {
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
 func (m *model) prompt(w *world, before asked) {
-	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside {
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
 		return
 	}
 	for _, p := range m.known(w) {

@@ -22,6 +22,12 @@ func (w *world) converge() {
 		w.settled("while the API server is away")
 	}
 	w.calm(r.IntN(2) == 0)
+	if w.setting.Spread == 0 && !w.systemd.failing() && len(w.agent.status.Held) == 0 && r.IntN(2) == 0 {
+		w.pass(3 * time.Minute)
+		if !w.systemd.failing() && len(w.agent.status.Conflicts) == 0 {
+			w.settled("after three minutes")
+		}
+	}
 	if r.IntN(3) == 0 {
 		for range 150 {
 			w.pass(5 * time.Second)
@@ -93,7 +99,7 @@ func (w *world) settled(when string) {
 		if s.State == "loaded" {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
-		if product := w.systemd.units[maker].product; w.policy.Makers(u.name) != nil && u.loaded != nil && u.loaded.product != product && s.State == "loaded" {
+		if product := w.systemd.units[maker].product; w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && u.loaded.product != product && s.State == "loaded" {
 			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason, maker, u.loaded.product, product)
 		}
 	}
@@ -115,6 +121,9 @@ func (w *world) holdsWhatIsAsked() {
 		}
 		if f == nil || w.explained(p) {
 			continue
+		}
+		if row := w.rowOf(p); asked && !w.setting.Beside && !row.ID.Edits() && f.mode != row.Mode {
+			w.violate("stuck", "in the end %s has the mode %v", p, f.mode)
 		}
 		extra := slices.DeleteFunc(slices.Clone(f.holds), func(i int) bool { return slices.Contains(x.holds, i) })
 		if asked && (len(extra) > 0 || !f.whole) {

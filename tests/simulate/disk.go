@@ -24,7 +24,9 @@ type disk struct {
 	odd map[string]plan.FileKind
 	// volatile is what a power cut brings back: what was at a path before changes that were not synced.
 	volatile map[string]*file
-	changes  int
+	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
+	failed  map[string]bool
+	changes int
 }
 
 // file is one version of a file. It never changes.
@@ -46,7 +48,7 @@ func (f *file) String() string {
 }
 
 func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file)}
+	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
 		d.files[kubeconfig] = d.version(bundle([]int{0}), 0o600)
 	}
@@ -159,7 +161,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	d.counts.Commits++
 	if err := d.stage(c.Writes); err != nil {
-		return err
+		return untouched{err}
 	}
 	err := d.carryOut(c)
 	if errors.Is(err, errKilled) {
@@ -168,12 +170,26 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	before, after := d.meet(syncing)
 	if before == nil {
 		clear(d.volatile)
+		clear(d.failed)
+	} else if !d.faults.dead {
+		for p := range d.volatile {
+			d.failed[p] = d.files[p] != nil // a removal that is undone by a power cut harms nobody
+		}
 	}
 	if err == nil {
 		err = after
 	}
+	if err != nil {
+		d.model.unfinished(c, d.world)
+	}
 	return err
 }
+
+// untouched is an error of a commit that changed nothing.
+type untouched struct{ error }
+
+// NothingChanged tells the agent so.
+func (untouched) NothingChanged() bool { return true }
 
 func (d *disk) stage(writes []plan.CommitWrite) error {
 	taken := make(map[string]bool)

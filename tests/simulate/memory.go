@@ -110,11 +110,11 @@ func (m byHand) Remove(name string) error {
 type operator struct{ *world }
 
 // Word implements agent.Operator.
-func (o operator) Word() (state.Word, error) {
+func (o operator) Word(last state.Word) (state.Word, error) {
 	if before, _ := o.meet(hearing); before != nil {
-		return state.Word{}, before
+		return last, before
 	}
-	word, err := state.ReadWord(&o.memory)
+	word, err := state.ReadWord(&o.memory, last)
 	o.model.hears(o.world, word, err)
 	return word, err
 }

@@ -24,7 +24,8 @@ type model struct {
 	object, word view
 	heard        state.Word
 	wordTrouble  bool
-	now          nowWord
+	now          *nowWord            // nil if removals are not confirmed
+	nows         map[string]*nowWord // by the word's ID
 	// returns are asked for again, as of the next status.
 	returns bool
 	ever    map[string]bool       // paths that were asked for once
@@ -42,6 +43,8 @@ type model struct {
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
+	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
+	quarrelling         int
 	reconfigured        bool
 }
 
@@ -71,29 +74,30 @@ type want struct {
 	row    plan.RowID
 }
 
-// nowWord is an operator's confirmation of removals.
+// nowWord is an operator's confirmation of removals: of what is missing at that moment, and of what that word itself
+// takes away. It is open until it was carried out.
 type nowWord struct {
 	open bool
 	at   time.Duration
-	said bool
 }
 
 func newModel(w *world) model {
 	empty := func() view {
 		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
 	}
-	return model{say: w.say, object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
 		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool)}
 }
 
 // begin is a new life of the agent.
-func (m *model) begin(*world) {
+func (m *model) begin(w *world) {
 	m.desired, m.read, m.returns, m.seen = nil, false, false, -1
 	clear(m.right)
 	clear(m.proofs)
 	clear(m.asking)
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
-	m.heard, m.now = state.Word{}, nowWord{}
+	m.heard, m.now = state.Word{}, nil
+	clear(w.disk.failed)
 }
 
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
@@ -106,7 +110,7 @@ func (m *model) end(w *world) {
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
 		j := w.systemd.busy(name)
-		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now.said {
+		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now != nil {
 			m.excuse(u, "the agent ended while it had to do with the unit")
 		}
 	}
@@ -144,19 +148,17 @@ func (m *model) delivers(w *world, d *plan.Desired) {
 
 // hears notes what the operator's word is, when the agent reads it.
 func (m *model) hears(w *world, word state.Word, err error) {
-	if err != nil {
-		m.wordTrouble = true
-		return
-	}
 	before := m.heard.Applied
-	m.heard, m.wordTrouble = word, false
+	m.heard, m.wordTrouble = word, err != nil
 	if a := word.Applied; a == nil && before == nil || a != nil && before != nil && a.ID == before.ID {
 		return
 	}
-	m.now = nowWord{}
 	clear(m.gone)
-	if a := word.Applied; a != nil && a.Now {
-		m.now = nowWord{open: true, said: true, at: w.clock.lived}
+	if m.now = nil; word.Applied != nil && word.Applied.Now {
+		if m.now = m.nows[word.Applied.ID]; m.now == nil {
+			m.now = &nowWord{open: true, at: w.clock.lived}
+			m.nows[word.Applied.ID] = m.now
+		}
 	}
 	m.weigh(w)
 	m.returns = true
@@ -319,7 +321,7 @@ func (m *model) published(w *world) {
 		m.word.come(w)
 		m.returns = false
 	}
-	if m.now.open && len(w.agent.status.Held) == 0 && w.agent.status.Trouble == "" {
+	if m.now != nil && w.agent.status.Trouble == "" {
 		m.now.open = false
 	}
 }
@@ -357,4 +359,14 @@ func (m *model) inputs(w *world, name string, files map[string]*file) string {
 // single tells whether a path is the one file of a row.
 func (w *world) single(p string) bool {
 	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })
+}
+
+// rowOf is a row that a path is of.
+func (w *world) rowOf(p string) (row plan.Row) {
+	for _, r := range w.policy.Rows {
+		if matches(r, p) {
+			return r
+		}
+	}
+	return row
 }

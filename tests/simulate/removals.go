@@ -16,6 +16,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
+	m.quarrels(w, p, old, f)
 	m.wrote[p][f.digest] = true
 	if _, known := m.owner[p]; !known {
 		m.owner[p] = row.ID
@@ -38,6 +39,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 				delete(m.gone[p], i)
 			}
 		}
+		m.usable(w, row, p, old, f)
 		if row.ID == w.policy.Trust.Source && !w.setting.Beside {
 			m.proven(w, p, old, f)
 		}
@@ -49,6 +51,44 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 		if why, went := m.gone[p][i]; went && !m.wanted(p, i) && !m.unsaved {
 			w.violate("trust back", "%s gets %s, which went (%s) and which nobody asks for", p, authorities[i].letter, why)
 		}
+	}
+}
+
+// unfinished is for a commit that failed: what it took away may have to be taken away again, or not.
+func (m *model) unfinished(c plan.Commit, w *world) {
+	for _, x := range c.Writes {
+		if _, p, err := w.path(x.Key); err == nil {
+			m.forgetGone(p)
+		}
+	}
+}
+
+// quarrels looks whether a file is repaired again and again that somebody else keeps changing.
+func (m *model) quarrels(w *world, p string, old, f *file) {
+	if old.mine() || !m.wrote[p][f.digest] || w.agent.life != m.quarrelling {
+		if w.agent.life != m.quarrelling {
+			m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
+		}
+		return
+	}
+	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
+	if n := len(recent); n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
+	}
+	m.repairs[p] = append(recent, w.clock.lived)
+}
+
+func (f *file) mine() bool { return f != nil && f.ours }
+
+// usable looks whether a file is left with nothing that can be used.
+func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
+	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
+	if w.clock.offset != 0 || w.setting.Clocks || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+		return
+	}
+	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
+	if !soon {
+		w.violate("last", "%s has nothing left that can be used: %s, before it was %s", p, f, old)
 	}
 }
 
@@ -129,6 +169,12 @@ func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) 
 	case !asked && !v.asked.dropped(p):
 		return "the object says nothing about the file", false
 	}
+	// Which of the two views was in force when it went missing only the agent knows.
+	for _, since := range []map[int]time.Duration{m.object.since[p], m.word.since[p]} {
+		if why, ok := v.over(w, i, m, since, i); ok {
+			return why, true
+		}
+	}
 	return v.over(w, i, m, v.since[p], i)
 }
 
@@ -142,12 +188,22 @@ func (v *view) over(w *world, i int, m *model, since map[int]time.Duration, key 
 		return "expired", true
 	case missing && w.clock.lived-at >= w.setting.Hold:
 		return "held for long enough", true
-	case m.now.said && missing && (m.now.open || at <= m.now.at):
+	case missing && m.confirmed(at):
 		return "confirmed", true
 	case !missing:
 		return "it was asked for until now", false
 	}
 	return fmt.Sprintf("it is missing for %v only", w.clock.lived-at), false
+}
+
+// confirmed tells whether an operator said that what is missing since then shall not wait.
+func (m *model) confirmed(at time.Duration) bool {
+	for _, n := range m.nows {
+		if at <= n.at || n.open && n == m.now {
+			return true
+		}
+	}
+	return false
 }
 
 // isExpired allows for a clock that is believed although it is some minutes fast.
@@ -210,7 +266,7 @@ func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
 
 // mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
 func (m *model) mass(w *world, claims map[string]claim) {
-	if m.commit == w.counts.Commits || w.setting.Hold == 0 || m.now.said || m.reconfigured {
+	if m.commit == w.counts.Commits || w.setting.Hold == 0 || len(m.nows) > 0 || m.reconfigured {
 		return
 	}
 	m.commit = w.counts.Commits

@@ -171,6 +171,9 @@ func (w *world) reboot(r *rand.Rand) {
 	}
 	w.memory.open()
 	w.model.others++
+	if w.setting.Clocks {
+		w.model.excuseAll(w, "the clock of another boot may have been wrong")
+	}
 	early := r.IntN(2) == 0
 	if early {
 		w.systemd.boots()

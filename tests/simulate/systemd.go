@@ -57,6 +57,7 @@ type unit struct {
 	since            time.Time
 	started, mono    time.Duration // in the clock's lived and mono
 	loaded           *reading      // nil: it has read nothing in this run
+	behind           bool          // what it was started with at boot was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
 
@@ -107,7 +108,7 @@ func newSystemd(w *world) systemd {
 func (s *systemd) begins(u *unit) {
 	s.runs++
 	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs), s.clock.wall().Truncate(time.Microsecond)
-	u.started, u.mono, u.loaded = s.clock.lived, s.clock.mono, nil
+	u.started, u.mono, u.loaded, u.behind = s.clock.lived, s.clock.mono, nil, false
 }
 
 // look is what whoever reads now gets.
@@ -171,12 +172,12 @@ func (s *systemd) begin(c *call) {
 		return
 	}
 	s.counts.Actions++
-	s.model.acting(s.world, u)
-	j := s.newJob(u, c.unit.Verb)
-	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
 	if s.model.others != s.model.begun {
 		s.model.excuse(u, "somebody changed something at the moment of an action")
 	}
+	s.model.acting(s.world, u)
+	j := s.newJob(u, c.unit.Verb)
+	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
 	}
@@ -350,6 +351,7 @@ func (s *systemd) boots() {
 		u := s.units[name]
 		s.begins(u)
 		s.reads(u, s.look())
+		u.behind = s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
 	}
 }
 

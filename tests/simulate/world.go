@@ -121,6 +121,9 @@ func (w *world) pass(d time.Duration) {
 			continue
 		}
 		if w.clock.mono >= end {
+			if w.agent.running {
+				w.model.overdue(w)
+			}
 			return
 		}
 	}
