@@ -83,7 +83,9 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		if now.Busy {
 			run = plan.UnitState{} // another may begin at any time
 		}
-		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		if u.Verb == plan.Restart {
+			loaded.Made = loaded.MadeOf(known, in, l.booted())
+		}
 		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
 	}
 	switch d.Action {
@@ -102,7 +104,10 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
-		err = l.load(ctx, u, in, now)
+		if err = l.load(ctx, u, in, now); err != nil {
+			s.state, s.reason = "unknown", plan.Printable(err.Error())
+			return err
+		}
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {
@@ -210,11 +215,11 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 		return false
 	}
 	up := l.Clock.Uptime()
-	next := now.NextStart(t, up)
+	next := now.ForLimit(t, up).NextStart(t)
 	for _, name := range affected {
 		// One that cannot be asked about has to take care of itself.
-		if other, err := l.Units.State(ctx, name); err == nil && other.NextStart(t, up).After(next) {
-			next = other.NextStart(t, up)
+		if other, err := l.Units.State(ctx, name); err == nil && other.ForLimit(t, up).NextStart(t).After(next) {
+			next = other.ForLimit(t, up).NextStart(t)
 		}
 	}
 	if next.After(t) {

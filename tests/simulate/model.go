@@ -315,6 +315,9 @@ func (v *view) each(w *world, do func(p string, x want, asked bool)) {
 
 // published is called with each status.
 func (m *model) published(w *world) {
+	if t := w.agent.status.Trouble; strings.Contains(t, "defect of this program") {
+		w.violate("defect", "the agent says: %s", t)
+	}
 	m.seen, m.changes = m.begun, w.disk.changes
 	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Trouble == "" {
 		m.object.come(w)

@@ -25,6 +25,7 @@ var (
 	excuse   = flag.String("excuse", "", "kinds of violations to ignore, separated by commas")
 	all      = flag.Bool("all", false, "do not ignore defects that are known")
 	without  = flag.String("without", "", "steps to leave out, separated by commas")
+	until    = flag.Bool("until-found", false, "stop at the first violation")
 	one      = flag.String("walk", "", "tell this walk, as a violation printed it, and nothing else")
 )
 
@@ -49,11 +50,15 @@ func TestWalks(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // walks leave much behind, and little of it for long
 	begin := time.Now()
 	var next atomic.Uint64
+	var found atomic.Bool
 	var mu sync.Mutex
 	var total Counts
 	kinds, told := make(map[string]int), 0
 	more := func() (uint64, bool) {
 		n := next.Add(1) - 1
+		if *until && found.Load() {
+			return 0, false
+		}
 		if *duration > 0 {
 			return seed + n, time.Since(begin) < *duration
 		}
@@ -73,6 +78,7 @@ func TestWalks(t *testing.T) {
 					tellThis := false
 					if v := out.Violation; v != nil {
 						kinds[v.Kind]++
+						found.Store(true)
 						told++
 						tellThis = told <= *show
 						t.Errorf("seed %d: %s", s, v)
