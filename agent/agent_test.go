@@ -678,7 +678,7 @@ func TestAFailedActionStaysOwedAndIsRetriedLater(t *testing.T) {
 	}
 }
 
-func TestMemoryThatCannotBeSavedHoldsBackTheActionAndTheClaim(t *testing.T) {
+func TestMemoryThatCannotBeSavedHoldsBackWhatNeedsAClaimAndNoAction(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -693,8 +693,8 @@ func TestMemoryThatCannotBeSavedHoldsBackTheActionAndTheClaim(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", "") // unclaimed, it could never be removed
 	h.publish(kubelet(caA))
 	h.wantFile(kubeletCA, caA) // this row needs no claim: trust grows although memory is full
-	h.wait(3 * time.Second)
-	h.wantJobs()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.wantJobs("reload reader.service")
 }
 
 func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {

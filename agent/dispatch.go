@@ -39,7 +39,8 @@ type job struct {
 // than if it had lived. Where nothing can be written, what was remembered before has to do, since the action is
 // owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
 // ends, so that a slow one is never asked for twice.
-func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState, affected []string, why string) error {
+func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState,
+	affected []string, why string) error {
 	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.Units[u.Name].Made,
 		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
@@ -99,10 +100,10 @@ func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs
 func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
 	before, known := l.memory.Units[u.Name]
 	now := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
-	if u.Verb == plan.Restart {
-		now.Made = in.Digest
+	if u.Verb != plan.Restart {
+		return l.remember(u.Name, now)
 	}
-	if now.Made == before.MadeOf(known, in, l.booted()) {
+	if now.Made = in.Digest; before.MadeOf(known, in, l.booted()) == in.Digest {
 		return l.remember(u.Name, now)
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)

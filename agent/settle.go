@@ -83,7 +83,9 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		if now.Busy {
 			run = plan.UnitState{} // another may begin at any time
 		}
-		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		if u.Verb == plan.Restart {
+			loaded.Made = loaded.MadeOf(known, in, l.booted())
+		}
 		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
 	}
 	switch d.Action {
@@ -102,7 +104,10 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
-		err = l.load(ctx, u, in, now)
+		if err = l.load(ctx, u, in, now); err != nil {
+			s.state, s.reason = "unknown", plan.Printable(err.Error())
+			return err
+		}
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {

@@ -834,7 +834,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			h.until("maker.service", "loaded", time.Second, 10*time.Second)
 			h.until("reader.service", "loaded", time.Second, 10*time.Second)
 			if *has != want {
-				t.Errorf("%s, first boot %v: the reader is called loaded (%s), and has not what the oneshot made", verb, first, h.unit("reader.service").Reason)
+				t.Errorf("%s, first boot %v: the reader has not what the oneshot made, and is %+v", verb, first, h.unit("reader.service"))
 			}
 			jobs := len(h.systemd.Done())
 			h.crash()

@@ -37,7 +37,8 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string), odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
+	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string), odd: make(map[string]plan.FileKind),
+		Fail: func(string, string) error { return nil }}
 }
 
 // Put lays down a file as somebody else would.
@@ -250,8 +251,8 @@ func (s *Systemd) start(name string) bool {
 	u, now, up := s.units[name], s.clock.Now().Round(0), s.clock.Uptime()
 	u.starts = slices.DeleteFunc(append(u.starts, up), func(t time.Duration) bool { return up-t > u.StartInterval })
 	s.runs++
-	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, s.boot(), fmt.Sprint("run", s.runs), now
-	u.SinceUptime = up
+	u.Exists, u.Active, u.Failed, u.Since, u.SinceUptime = true, true, false, now, up
+	u.Boot, u.Invocation = s.boot(), fmt.Sprint("run", s.runs)
 	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
 		u.Active, u.Failed = false, true
 	}

@@ -30,7 +30,7 @@ var (
 	OperatorApplied    = Kind{"06b9ddca85f5460c8b432df180e63263", "operator-applied", 5, "an operator of this host applied content by hand, which wins over the object's"}
 	OperatorReleased   = Kind{"f4bbd47b4b194a0aa8566f49e5bd6877", "operator-released", 5, "what was applied by hand is out of force: taken back, or overtaken by a change of the object"}
 	UnitDispatched     = Kind{"cd5bf589a3704d0186ec6be5ce1ce46b", "unit-dispatched", 5, "an allowlisted action was sent to systemd"}
-	UnitPaid           = Kind{"fe8ff22396b34e88af9c8398b6d10bf9", "unit-paid", 5, "the action succeeded: the unit runs with what is on disk"}
+	UnitPaid           = Kind{"fe8ff22396b34e88af9c8398b6d10bf9", "unit-paid", 5, "the action succeeded; another follows if the files changed meanwhile"}
 	UnitFailed         = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-failed", 3, "the action did not succeed; it stays owed and is retried"}
 	UnitAdopted        = Kind{"5c5e6225a5bb45799460bf2bcfcd62bc", "unit-adopted", 6, "no action: the unit started after its files last changed"}
 	UnitRefused        = Kind{"6246ab2325b94a46b9b4b0c0fd482b8e", "unit-refused", 3, "the action would act on units that alsoAffects does not name; it is not asked for"}
