@@ -138,6 +138,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
 		} else {
 			l.distrust(p)
+			l.unswept = true
 		}
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
