@@ -350,3 +350,45 @@ func TestAfterACommitWithoutAnAnswerWhatItLeftIsSwept(t *testing.T) {
 		t.Error("swept after a commit that said that it had changed nothing")
 	}
 }
+
+func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA), registry("s", caA))
+	h.elapse(time.Minute)
+	h.failing("commit")
+	h.publish(registry("r", caB), registry("s", caA))
+	h.failing("none")
+	h.disk.Put(certsD+"r/ca.crt", caA+caB) // which nobody removes now
+	h.publish(registry("s", caA))
+	h.elapse(time.Minute)
+	h.elapse(time.Minute)
+	if u := h.last.Units[0]; u.State != "loaded" {
+		t.Errorf("the unit is %s: %s", u.State, u.Reason)
+	}
+}
+
+// One row may fail for as long as it likes: what the others got, and lost, is remembered all the same.
+func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA+caB), registry("s", caA))
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == certsD+"s/ca.crt" {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("s", caB))
+	h.wait(2 * time.Second) // row by row
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.disk.Fail = noFailure
+	h.start() // and nobody to read the object from
+	h.wantFile(kubeletCA, caB)
+}
