@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,6 +22,10 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
+	// Of what nobody asks for any more it does not matter whether it is durable.
+	maps.DeleteFunc(l.unsynced, func(k plan.Key, _ bool) bool {
+		return !slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == k })
+	})
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -33,6 +38,9 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	}
 	if !p.Empty() {
 		if err := l.commit(ctx, p); err != nil {
+			// A row may fail for as long as it likes. What the others got, and lost, is remembered all the same;
+			// that it cannot be remembered is met again by a pass that succeeds.
+			_ = l.keep(p)
 			return err
 		}
 	}
@@ -138,6 +146,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
 		} else {
 			l.distrust(p)
+			l.unswept = true
 		}
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)

@@ -313,3 +313,82 @@ func TestWhatOnlyAnOperatorPutThereIsStillLookedAt(t *testing.T) {
 	h.elapse(time.Minute)
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
+
+// A writer that is killed in each of its commits leaves as many files beside managed ones, in directories that
+// others read as a whole.
+func TestAfterACommitWithoutAnAnswerWhatItLeftIsSwept(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	sweeps, failing := 0, "rename"
+	h.disk.Fail = func(op, _ string) error {
+		if op == "sweep" {
+			sweeps++
+		}
+		if op == failing || op == "sweep" && sweeps == 1 {
+			return errors.New("it closed the connection without an answer")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB))
+	if h.turn(); sweeps != 1 {
+		t.Errorf("%d sweeps before the second commit, want 1", sweeps)
+	}
+	if h.turn(); sweeps != 2 {
+		t.Errorf("%d sweeps before the third commit, want 2", sweeps)
+	}
+	failing = "none"
+	h.turn()
+	h.wantFile(kubeletCA, caB)
+	if h.turn(); sweeps != 3 {
+		t.Errorf("%d sweeps, want one after each of three commits", sweeps)
+	}
+	failing = "stage"
+	h.publish(kubelet(caA))
+	if h.turn(); sweeps != 3 {
+		t.Error("swept after a commit that said that it had changed nothing")
+	}
+}
+
+func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA), registry("s", caA))
+	h.elapse(time.Minute)
+	h.failing("commit")
+	h.publish(registry("r", caB), registry("s", caA))
+	h.failing("none")
+	h.disk.Put(certsD+"r/ca.crt", caA+caB) // which nobody removes now
+	h.publish(registry("s", caA))
+	h.elapse(time.Minute)
+	h.elapse(time.Minute)
+	if u := h.last.Units[0]; u.State != "loaded" {
+		t.Errorf("the unit is %s: %s", u.State, u.Reason)
+	}
+}
+
+// One row may fail for as long as it likes: what the others got, and lost, is remembered all the same.
+func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA+caB), registry("s", caA))
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == certsD+"s/ca.crt" {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("s", caB))
+	h.wait(2 * time.Second) // row by row
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.disk.Fail = noFailure
+	h.start() // and nobody to read the object from
+	h.wantFile(kubeletCA, caB)
+}

@@ -16,6 +16,7 @@ type clock struct {
 	up     time.Duration // CLOCK_BOOTTIME: since this boot, with sleep
 	lived  time.Duration // up, summed over all boots
 	boots  int
+	set    bool // the wall clock was set once
 }
 
 func (c *clock) wall() time.Time { return epoch.Add(c.truth + c.offset) }

@@ -72,7 +72,7 @@ func (m *model) quarrels(w *world, p string, old, f *file) {
 		return
 	}
 	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
-	if n := len(recent); n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
 		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}
 	m.repairs[p] = append(recent, w.clock.lived)

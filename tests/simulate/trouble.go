@@ -70,7 +70,7 @@ func (w *world) setFaults(r *rand.Rand) {
 	f.rate = map[contact]float64{pick(r, failing...): pick(r, 0.1, 0.5, 1)}
 	for c, rate := range f.rate {
 		w.say("from now on %v of the tries to %s fail (after the effect as often as before: %v)", rate, c, f.late)
-		if c == saving || c == acting {
+		if c == saving || c == acting || c == asking {
 			w.model.excuseAll(w, "the agent cannot "+string(c))
 		}
 	}
@@ -106,6 +106,7 @@ func (w *world) dropBus(*rand.Rand) {
 
 func (w *world) setClock(r *rand.Rand) {
 	w.clock.offset += pick(r, time.Hour, -time.Hour, 3*time.Second, -3*time.Second, 1000*time.Hour, -1000*time.Hour)
+	w.clock.set = true
 	w.say("the wall clock is set: it is now wrong by %v", w.clock.offset)
 	w.model.excuseAll(w, "the clock was set")
 }
