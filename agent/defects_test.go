@@ -350,3 +350,26 @@ func TestAfterACommitWithoutAnAnswerWhatItLeftIsSwept(t *testing.T) {
 		t.Error("swept after a commit that said that it had changed nothing")
 	}
 }
+
+// TestAWriteThatFailedConcernsNobodyOnceItIsNotWanted: found by the simulator. The file is somebody else's now, and is
+// never written again; a unit that waits for that waits for ever.
+func TestAWriteThatFailedConcernsNobodyOnceItIsNotWanted(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("s", caA))
+	h.elapse(2 * time.Second)
+	h.failing("rename")
+	h.tell(kubelet(caA), registry("s", caA), registry("r", caA))
+	h.pass()
+	h.disk.Put(certsD+"r/ca.crt", caB)
+	h.failing("none")
+	h.publish(kubelet(caA), registry("s", caA))
+	h.elapse(2 * time.Second)
+	if s := h.turn(); s.Units[0].State != "loaded" {
+		t.Errorf("the unit is %s: %s", s.Units[0].State, s.Units[0].Reason)
+	}
+}
