@@ -13,7 +13,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 PACK     = go run ./packaging/pack
 
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
-PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl
+PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl p11-kit p11-kit-modules ca-certificates
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 

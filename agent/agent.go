@@ -65,7 +65,8 @@ type Units interface {
 	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
 	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
 	// a method Unreachable() bool and answers true says that the bus failed, not the unit; one that
-	// answers true to Denied() bool, that systemd was not allowed to do anything.
+	// answers true to Denied() bool, that the host's configuration does not allow it. One whose
+	// Postponed() time.Time is not zero says that nothing was tried yet, and when to ask again.
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
 }
 

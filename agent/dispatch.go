@@ -67,6 +67,10 @@ func (l *loop) watchJob(u plan.Unit, s *unit) {
 func (l *loop) ended(j job) {
 	s := l.unit(j.unit.Name)
 	s.running, s.due = false, time.Time{}
+	if at := postponed(j.err); !at.IsZero() {
+		l.postpone(j, s, at)
+		return
+	}
 	if j.err != nil {
 		l.unpaid(j, s)
 		return
@@ -168,6 +172,14 @@ func (l *loop) mends(p plan.Plan, unit string) bool {
 	})
 }
 
+// postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not
+// fail either.
+func (l *loop) postpone(j job, s *unit, at time.Time) {
+	s.state, s.reason, s.due = "owed", plan.Printable(j.err.Error()), at
+	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)).
+		With(audit.Reason, s.reason))
+}
+
 // unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
 // From then on it is tried rarely, until it succeeds or the unit's inputs change. A lost bus is no failure
 // of the unit.
@@ -185,7 +197,7 @@ func (l *loop) unpaid(j job, s *unit) {
 		return
 	}
 	s.state, s.due = "breaker open", now.Add(l.jitter(l.Times.Breaker))
-	if denied(j.err) { // to ask disturbs nobody, and the rule may be written by then
+	if denied(j.err) { // to ask disturbs nobody, and the configuration may be right by then
 		s.due = now.Add(l.jitter(l.Times.RetryMax))
 	}
 	if s.opened.IsZero() {
@@ -240,6 +252,15 @@ func (l *loop) forgive() {
 func unreachable(err error) bool {
 	var lost interface{ Unreachable() bool }
 	return errors.As(err, &lost) && lost.Unreachable()
+}
+
+// postponed is when to ask again for what comes too early; zero for any other failure.
+func postponed(err error) time.Time {
+	var early interface{ Postponed() time.Time }
+	if !errors.As(err, &early) {
+		return time.Time{}
+	}
+	return early.Postponed()
 }
 
 func denied(err error) bool {

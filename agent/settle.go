@@ -215,11 +215,11 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 		return false
 	}
 	up := l.Clock.Uptime()
-	next := now.NextStart(t, up)
+	next := now.ForLimit(t, up).NextStart(t)
 	for _, name := range affected {
 		// One that cannot be asked about has to take care of itself.
-		if other, err := l.Units.State(ctx, name); err == nil && other.NextStart(t, up).After(next) {
-			next = other.NextStart(t, up)
+		if other, err := l.Units.State(ctx, name); err == nil && other.ForLimit(t, up).NextStart(t).After(next) {
+			next = other.ForLimit(t, up).NextStart(t)
 		}
 	}
 	if next.After(t) {

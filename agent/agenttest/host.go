@@ -37,8 +37,8 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string), odd: make(map[string]plan.FileKind),
-		Fail: func(string, string) error { return nil }}
+	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string),
+		odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
 }
 
 // Put lays down a file as somebody else would.

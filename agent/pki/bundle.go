@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +27,9 @@ type Options struct {
 	AllowLeaf bool
 	// Strict refuses what is otherwise only warned about.
 	Strict bool
+	// AsPublished is set if the bytes themselves go to the disk and not their canonical form. What only
+	// newer versions of a program read is then refused.
+	AsPublished bool
 	// Now judges expiry; the zero time judges nothing as expired.
 	Now time.Time
 }
@@ -36,22 +38,21 @@ type Options struct {
 type Bundle struct {
 	// Certs holds each certificate once, in the order of first appearance.
 	Certs []Cert
+	// Canonical holds the same certificates, in that order, in the one form that leaves a reader no
+	// choice: blocks as RFC 7468 says, lines of 64, and nothing between them.
+	Canonical []byte
 	// Warnings say in a few words each what is questionable, without repeating content.
 	Warnings []string
 }
 
-var (
-	beginMark = []byte("-----BEGIN")
-	endMark   = []byte("-----END")
-	keyMark   = []byte("PRIVATE KEY-----")
-)
-
 // Parse validates a PEM bundle. An error means that the bytes must not reach the disk, and is one
 // line fit for the journal: it never repeats what is between the block marks.
 //
-// Refused are: anything that looks like a private key, a block of another type than CERTIFICATE, a
-// block that does not decode or is cut off, more than MaxBytes or MaxCerts, and a bundle in which no
-// certificate could anchor trust (none is a CA, self-issued or X.509 v1), unless AllowLeaf.
+// What is accepted, every program that reads such files reads alike (docs/decisions/20261122-one-reading.md), and
+// its certificates are those of Bundle.Certs. Refused are: anything that looks like a private key, a
+// block of another type than CERTIFICATE, one that does not decode, is cut off, has headers or a blank
+// line, control characters, p11-kit's own format, more than MaxBytes or MaxCerts, and a bundle in which
+// no certificate could anchor trust (none is a CA, self-issued or X.509 v1), unless AllowLeaf.
 func Parse(data []byte, opt Options) (Bundle, error) {
 	if len(data) > MaxBytes {
 		return Bundle{}, fmt.Errorf("%d bytes, more than %d", len(data), MaxBytes)
@@ -59,12 +60,15 @@ func Parse(data []byte, opt Options) (Bundle, error) {
 	if bytes.Contains(data, keyMark) {
 		return Bundle{}, errors.New("holds a private key")
 	}
-	p := parser{opt: opt, seen: make(map[Fingerprint]bool)}
-	if bytes.Contains(data, []byte("\r\n")) {
-		p.warn("CRLF line ends")
+	if err := plain(data); err != nil {
+		return Bundle{}, err
 	}
+	p := parser{opt: opt, seen: make(map[Fingerprint]bool), text: make([]byte, 0, len(data))}
 	if err := p.blocks(data); err != nil {
 		return Bundle{}, err
+	}
+	if len(p.text) > MaxBytes {
+		return Bundle{}, fmt.Errorf("%d bytes in lines of 64, more than %d", len(p.text), MaxBytes)
 	}
 	if len(p.certs) == 0 {
 		return Bundle{}, errors.New("holds no certificate")
@@ -75,65 +79,39 @@ func Parse(data []byte, opt Options) (Bundle, error) {
 	if opt.Strict && len(p.warnings) > 0 {
 		return Bundle{}, errors.New("strict row: " + strings.Join(p.warnings, ", "))
 	}
-	return Bundle{Certs: p.certs, Warnings: p.warnings}, nil
+	return p.bundle(data), nil
 }
 
 type parser struct {
-	opt      Options
+	opt Options
+	// text is the canonical form of certs.
+	text     []byte
 	certs    []Cert
 	warnings []string
 	seen     map[Fingerprint]bool
 	anchor   bool
 }
 
-// blocks walks the PEM blocks. encoding/pem silently skips a block that it cannot decode, so each
-// step also counts the marks in what was consumed: a second BEGIN there was such a block.
+// blocks takes in each block of data.
 func (p *parser) blocks(data []byte) error {
-	for n := 1; ; n++ {
-		block, rest := pem.Decode(data)
-		if block == nil {
-			return p.tail(data, n)
+	s := scanner{rest: data, exact: p.opt.AsPublished, warn: p.warn}
+	for {
+		der, err := s.next()
+		if der == nil || err != nil {
+			return err
 		}
-		consumed := data[:len(data)-len(rest)]
-		start := bytes.Index(consumed, beginMark)
-		if bytes.Count(consumed, beginMark) != 1 || bytes.Count(consumed, endMark) != 1 {
-			return fmt.Errorf("block %d does not decode or is cut off", n)
+		if err := p.certificate(der); err != nil {
+			return fmt.Errorf("block %d %v", s.blocks, err)
 		}
-		p.outside(consumed[:start])
-		if err := p.block(block, consumed[start:]); err != nil {
-			return fmt.Errorf("block %d %v", n, err)
-		}
-		data = rest
 	}
 }
 
-// tail judges what follows the last block that decoded.
-func (p *parser) tail(data []byte, n int) error {
-	if bytes.Contains(data, beginMark) || bytes.Contains(data, endMark) {
-		return fmt.Errorf("block %d does not decode or is cut off", n)
-	}
-	p.outside(data)
-	return nil
-}
-
-func (p *parser) outside(text []byte) {
-	if len(bytes.TrimSpace(text)) > 0 {
-		p.warn("text outside blocks")
-	}
-}
-
-func (p *parser) block(b *pem.Block, text []byte) error {
-	if b.Type != "CERTIFICATE" {
-		return fmt.Errorf("is a %.40q, not a CERTIFICATE", b.Type)
-	}
-	if len(b.Headers) > 0 {
-		p.warn("PEM headers")
-	}
-	c, err := x509.ParseCertificate(b.Bytes)
+func (p *parser) certificate(der []byte) error {
+	c, err := readCertificate(der)
 	if err != nil {
-		return fmt.Errorf("is not a certificate: %.120v", err)
+		return err
 	}
-	fp := Fingerprint(sha256.Sum256(b.Bytes))
+	fp := Fingerprint(sha256.Sum256(der))
 	if p.seen[fp] {
 		p.warn("a certificate twice")
 		return nil
@@ -143,8 +121,33 @@ func (p *parser) block(b *pem.Block, text []byte) error {
 	}
 	p.seen[fp] = true
 	p.judge(c)
-	p.certs = append(p.certs, facts(c, fp, text))
+	start := len(p.text)
+	p.text = appendPEM(p.text, der)
+	p.certs = append(p.certs, facts(c, fp, p.text[start:]))
 	return nil
+}
+
+// readCertificate takes a certificate that every program loads.
+func readCertificate(der []byte) (*x509.Certificate, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("is not a certificate: %.120v", err)
+	}
+	return c, exactDER(der)
+}
+
+// bundle is what was found in data. Its texts are one, which is data itself if that has the canonical
+// form: most have, and what is known of a bundle is kept for long.
+func (p *parser) bundle(data []byte) Bundle {
+	if bytes.Equal(p.text, data) {
+		p.text = data
+	}
+	start := 0
+	for i := range p.certs {
+		end := start + len(p.certs[i].block)
+		p.certs[i].block, start = p.text[start:end:end], end
+	}
+	return Bundle{Certs: p.certs, Canonical: p.text, Warnings: p.warnings}
 }
 
 // judge follows crypto/x509: as a trust anchor it takes CAs, version 1 certificates and, for
@@ -202,6 +205,4 @@ func EarliestExpiry(certs []Cert) (t time.Time) {
 }
 
 // PEM encodes one certificate as RFC 7468 says, without headers.
-func (c Cert) PEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.DER()})
-}
+func (c Cert) PEM() []byte { return appendPEM(nil, c.DER()) }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"slices"
@@ -58,7 +59,8 @@ func TestParse(t *testing.T) {
 		"text outside blocks is a warning":               {data: join([]byte("# corp root\n"), one), want: 1, warn: []string{"text outside blocks"}},
 		"text after the last block is a warning":         {data: join(one, []byte("the end\n")), want: 1, warn: []string{"text outside blocks"}},
 		"blank lines are nothing":                        {data: join([]byte("\n \n"), one, []byte("\n\n")), want: 1},
-		"headers are a warning":                          {data: withHeader(one), want: 1, warn: []string{"PEM headers"}},
+		"white space at line ends is a warning":          {data: bytes.ReplaceAll(one, []byte("\n"), []byte(" \t\n")), want: 1, warn: []string{"white space at line ends"}},
+		"a rule of dashes is text":                       {data: join([]byte("# -----\n-----\n"), one), want: 1, warn: []string{"text outside blocks"}},
 		"CRLF is a warning":                              {data: bytes.ReplaceAll(one, []byte("\n"), []byte("\r\n")), want: 1, warn: []string{"CRLF line ends"}},
 		"duplicates are one certificate and one warning": {data: join(many...), want: 1, warn: []string{"a certificate twice"}},
 		"a leaf beside a CA is a warning":                {data: join(one, leaf), want: 2, warn: []string{"a certificate that is not a CA"}},
@@ -96,6 +98,134 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// in is a bundle of two with something in the place of the first one's line, which the body's first is
+// number 1 of.
+func in(line int, text string) []byte {
+	lines := strings.SplitAfter(string(one), "\n")
+	lines[line] = text
+	return join([]byte(strings.Join(lines, "")), two)
+}
+
+func TestWhatProgramsReadDifferentlyIsRefused(t *testing.T) {
+	second := strings.SplitAfter(string(one), "\n")[1]
+	for sentence, c := range map[string]struct {
+		data   []byte
+		refuse string
+	}{
+		"headers, with which a kubelet skips the block":                {withHeader(one), "block 1 has PEM headers"},
+		"headers beside a good block":                                  {join(one, withHeader(two)), "block 2 has PEM headers"},
+		"a line like a header":                                         {in(1, "A: b\n"+second), "block 1 has PEM headers"},
+		"a blank line, which ends the headers for OpenSSL and p11-kit": {in(1, second+"\n"), "block 1 has a blank line"},
+		"a line of white space":                                        {in(1, second+" \t\n"), "block 1 has a blank line"},
+		"OpenSSL's older label":                                        {bytes.ReplaceAll(one, []byte(" CERT"), []byte(" X509 CERT")), `is a "X509 CERTIFICATE"`},
+		"OpenSSL's label for more than a certificate":                  {bytes.ReplaceAll(one, []byte(" CERT"), []byte(" TRUSTED CERT")), `is a "TRUSTED CERTIFICATE"`},
+		"p11-kit's own format":                                         {join([]byte("[p11-kit-object-v1]\nclass: certificate\n"), one), "p11-kit"},
+		"the mark of that format in a comment":                         {join(one, []byte("# see [p11-kit-object-v1]\n")), "p11-kit"},
+		"a NUL, which ends a text in C":                                {join(one, []byte("\x00\n"), two), "control character 0x00"},
+		"a form feed, which is white space in C":                       {in(1, "\f"+second), "control character 0x0c"},
+		"a carriage return inside a line":                              {in(1, second[:20]+"\r"+second[20:]), "control character 0x0d"},
+		"lines that end in two":                                        {in(1, second[:64]+"\r\r\n"), "control character 0x0d"},
+		"a text that ends in one":                                      {join(one, []byte("end\r")), "control character 0x0d"},
+		"a DEL":                                                        {join([]byte("\x7f\n"), one), "control character 0x7f"},
+		"white space in front of a line":                               {in(1, " "+second), "does not decode"},
+		"white space in front of a beginning":                          {join([]byte(" "), one), "does not decode"},
+		"a beginning that is commented out":                            {join(one, []byte("# "), two), "does not decode"},
+		"a beginning behind a line as long as OpenSSL reads":           {join(one, bytes.Repeat([]byte("x"), 254), two), "does not decode"},
+		"a byte order mark":                                            {join([]byte("\xef\xbb\xbf"), one), "does not decode"},
+		"two beginnings":                                               {join(beginning, one), "does not decode"},
+		"a block in one line":                                          {bytes.ReplaceAll(one, []byte("\n"), nil), "does not decode"},
+		"nothing between beginning and end":                            {join(beginning, []byte("-----END CERTIFICATE-----\n"), one), "does not decode"},
+		"padding in the middle":                                        {in(1, "AA==\n"+second), "does not decode"},
+		"an element after the certificate's last":                      {longer(one), "is not encoded as DER"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			_, err := pki.Parse(c.data, pki.Options{AllowLeaf: true})
+			if err == nil || !strings.Contains(err.Error(), c.refuse) {
+				t.Errorf("got %v, want a refusal with %q", err, c.refuse)
+			}
+		})
+	}
+}
+
+var beginning = []byte("-----BEGIN CERTIFICATE-----\n")
+
+// longer is a certificate with a NULL after its signature, which crypto/x509 does not mind.
+func longer(b []byte) []byte {
+	block, _ := pem.Decode(b)
+	der := append(slices.Clone(block.Bytes), 5, 0)
+	n := len(der) - 4
+	der[2], der[3] = byte(n>>8), byte(n)
+	return pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: der})
+}
+
+func TestTheCanonicalFormHasTheCertificatesAndNothingElse(t *testing.T) {
+	want := join(one, two)
+	for sentence, data := range map[string][]byte{
+		"as it is":         want,
+		"CRLF":             bytes.ReplaceAll(want, []byte("\n"), []byte("\r\n")),
+		"comments":         join([]byte("# one\n"), one, []byte("\n# two\n"), two, []byte("# end\n")),
+		"duplicates":       join(one, two, one),
+		"no final newline": bytes.TrimSpace(want),
+		"other lines":      join(wide(one), two),
+	} {
+		b, err := pki.Parse(data, pki.Options{})
+		if err != nil || !bytes.Equal(b.Canonical, want) {
+			t.Errorf("%s: %v\n%s", sentence, err, b.Canonical)
+		}
+		for i, c := range b.Certs {
+			if !bytes.Equal(c.PEM(), [][]byte{one, two}[i]) {
+				t.Errorf("%s: certificate %d is\n%s", sentence, i+1, c.PEM())
+			}
+		}
+	}
+}
+
+// wide is a certificate with all its text in one line.
+func wide(b []byte) []byte {
+	block, _ := pem.Decode(b)
+	return fmt.Appendf(nil, "%s%s\n-----END CERTIFICATE-----\n", beginning, base64.StdEncoding.EncodeToString(block.Bytes))
+}
+
+func TestLinesOfAnyLengthAreReadAndNotWritten(t *testing.T) {
+	if _, err := pki.Parse(wide(one), pki.Options{}); err != nil {
+		t.Errorf("where the canonical form is written: %v", err)
+	}
+	blank := bytes.Replace(one, []byte("\n"), append(bytes.Repeat([]byte(" "), 50), '\n'), 1)
+	for _, data := range [][]byte{wide(one), blank} {
+		_, err := pki.Parse(data, pki.Options{AsPublished: true})
+		if err == nil || !strings.Contains(err.Error(), "more than 76") {
+			t.Errorf("where the bytes themselves are: %v", err)
+		}
+	}
+}
+
+func TestACanonicalFormThatIsTooLargeIsRefused(t *testing.T) {
+	var data []byte
+	for i := 0; ; i++ {
+		c := wide(authority.Issue(x509.Certificate{Subject: pkix.Name{CommonName: fmt.Sprint(i)},
+			ExtraExtensions: []pkix.Extension{{Id: []int{1, 3, 6, 1, 4, 1, 32473, 1}, Value: make([]byte, 3000)}}}).Cert)
+		if len(data)+len(c) > pki.MaxBytes {
+			break
+		}
+		data = append(data, c...)
+	}
+	_, err := pki.Parse(data, pki.Options{AllowLeaf: true})
+	if err == nil || !strings.Contains(err.Error(), "in lines of 64") {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+}
+
+func TestWhatIsSalvagedCanBeWritten(t *testing.T) {
+	c := pki.Read(join(one, longer(two), damaged(two), withHeader(two)))
+	if c.Whole || len(c.Certs) != 2 {
+		t.Fatalf("salvaged %d certificates, whole: %v", len(c.Certs), c.Whole)
+	}
+	file := join(c.Certs[0].PEM(), c.Certs[1].PEM())
+	if _, err := pki.Parse(file, pki.Options{Strict: true, AsPublished: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMoreThan500CertificatesAreRefused(t *testing.T) {
 	var b []byte
 	for i := range pki.MaxCerts + 1 {
@@ -112,6 +242,9 @@ func TestAReasonNeverRepeatsContent(t *testing.T) {
 		[]byte("-----BEGIN PRIVATE KEY-----\n" + marker + "\n-----END PRIVATE KEY-----\n"),
 		[]byte("-----BEGIN CERTIFICATE-----\n" + marker + "\n-----END CERTIFICATE-----\n"),
 		[]byte("-----BEGIN CERTIFICATE-----\n" + marker),
+		[]byte("-----BEGIN CERTIFICATE-----" + marker + "-----END CERTIFICATE-----\n"),
+		[]byte("-----BEGIN " + marker + "\n"),
+		[]byte("-----BEGIN CERTIFICATE-----\nKey: " + marker + "\n-----END CERTIFICATE-----\n"),
 	} {
 		if _, err := pki.Parse(data, pki.Options{}); err == nil || strings.Contains(err.Error(), marker) {
 			t.Errorf("reason for %.30q is %v", data, err)
@@ -148,7 +281,8 @@ func checkRead(t *testing.T, data []byte) {
 	}
 }
 
-// FuzzParse: whatever is accepted parses the same when its certificates are printed and read again.
+// FuzzParse: the canonical form of whatever is accepted is its own, and holds the same certificates. That
+// other programs read the same is FuzzReading's, in tests/readers.
 func FuzzParse(f *testing.F) {
 	for _, b := range [][]byte{one, join(one, two), withHeader(one), damaged(one), leaf, authority.KeyPEM(), []byte("-----BEGIN CERTIFICATE-----")} {
 		f.Add(b)
@@ -162,16 +296,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var printed []byte
-		for _, c := range b.Certs {
-			printed = append(printed, c.PEM()...)
-		}
-		again, err := pki.Parse(printed, pki.Options{AllowLeaf: true, Strict: true})
-		if err != nil {
-			t.Fatalf("accepted, but its own certificates are not: %v", err)
+		again, err := pki.Parse(b.Canonical, pki.Options{AllowLeaf: true, Strict: true, AsPublished: true})
+		if err != nil || !bytes.Equal(again.Canonical, b.Canonical) {
+			t.Fatalf("the canonical form of what is accepted has another one: %v", err)
 		}
 		if added, removed := pki.Diff(b.Certs, again.Certs); added != nil || removed != nil {
-			t.Errorf("printing and reading again changed the set")
+			t.Errorf("reading the canonical form changed the set")
 		}
 	})
 }

@@ -33,10 +33,10 @@ func Read(data []byte) Content {
 			break
 		}
 		data = rest
-		if x, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+		if x, err := readCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
 			if fp := Fingerprint(sha256.Sum256(block.Bytes)); !seen[fp] {
 				seen[fp] = true
-				c.Certs = append(c.Certs, facts(x, fp, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})))
+				c.Certs = append(c.Certs, facts(x, fp, appendPEM(nil, block.Bytes)))
 			}
 		}
 	}

@@ -43,17 +43,22 @@ func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
 // NextStart is when the unit may be started once more. systemd lets a unit fail that is started more
 // often than its limit allows, and counts all starts: the administrator's and those after a crash too.
 // So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
-// remembered for that: Since is the last start, whoever asked for it, as long as the clock can be believed.
-func (s UnitState) NextStart(now time.Time, uptime time.Duration) time.Time {
+// remembered for that: Since is the last start, whoever asked for it. See ForLimit for a clock that was set.
+func (s UnitState) NextStart(now time.Time) time.Time {
 	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
 		return time.Time{}
 	}
-	last, earliest := s.Since, s.earliest(now, uptime)
-	if last.After(now) || last.Before(earliest) {
-		last = earliest
-	}
-	wait := last.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack).Sub(now)
+	wait := s.Since.Add(min(2*s.StartInterval/time.Duration(s.StartBurst), s.StartInterval) + clockSlack).Sub(now)
 	return now.Add(wait) // with a monotonic reading, so that setting the clock does not prolong it
+}
+
+// ForLimit is s with the start that counts for its limit: what systemd says by the clock, unless that is yet to
+// come, or earlier than it can have been.
+func (s UnitState) ForLimit(now time.Time, uptime time.Duration) UnitState {
+	if at := s.earliest(now, uptime); s.Since.After(now) || s.Since.Before(at) {
+		s.Since = at
+	}
+	return s
 }
 
 // AsOf is s with a start that is no later than it can have been, given the clock and the uptime now. A clock

@@ -43,11 +43,11 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 		"a limit over no time is none":                   {5, 0, 0, 0},
 	} {
 		s := UnitState{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
-		if got := max(0, s.NextStart(now, time.Hour).Sub(now)); got != c.want {
+		if got := max(0, s.NextStart(now).Sub(now)); got != c.want {
 			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
 		}
 	}
-	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now, time.Hour); !next.IsZero() {
+	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
 		t.Errorf("a unit that never started waits until %v", next)
 	}
 }
@@ -69,7 +69,7 @@ func TestTheStartLimitIsKeptWhateverTheClockAndHoweverLongTheHostSlept(t *testin
 		if c.ago > 0 {
 			s.SinceUptime = 2*time.Hour - c.ago
 		}
-		if got := max(0, s.NextStart(now, 2*time.Hour).Sub(now)); got != c.want {
+		if got := max(0, s.ForLimit(now, 2*time.Hour).NextStart(now).Sub(now)); got != c.want {
 			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
 		}
 	}

@@ -36,9 +36,13 @@ func (r Row) With(writers []Writer) Row {
 // the machine config daemon does so, and compares modes with its own list.
 func (r Row) KeepsMode() bool { return slices.Contains(r.Beside, MachineConfigDaemon) }
 
+// AsPublished reports whether the files hold the bytes that were published and not their canonical form:
+// other writers would put them back.
+func (r Row) AsPublished() bool { return len(r.Beside) > 0 }
+
 // verbatim reports whether the files hold what is published to the last byte. Without other writers,
 // and in single files also beside them, a final newline is added where it is missing.
-func (r Row) verbatim() bool { return r.ID.List() && len(r.Beside) > 0 }
+func (r Row) verbatim() bool { return r.ID.List() && r.AsPublished() }
 
 // accepts reports whether mode and owner of a file are the row's, or what a known writer gives it. A
 // row that edits has none of its own.

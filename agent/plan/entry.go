@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"time"
@@ -10,10 +11,11 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
-// Entry turns published bytes into what one file of the row shall have: a final newline is added
-// where it is missing, except in registries' files beside other writers, which leave it out; and the
-// result is validated as the row demands. An error is the reason for refusing the bytes: one line that
-// does not repeat them. now judges expiry; the zero time judges nothing as expired.
+// Entry turns published bytes into what one file of the row shall have. Of a bundle that is its
+// canonical form, so that every program that reads the file finds the same in it. Beside other writers
+// it is what was published, which they would write: a final newline is added where it is missing, but for
+// registries' files. The result is validated as the row demands. An error is the reason for refusing the
+// bytes: one line that does not repeat them. now judges expiry; the zero time judges nothing as expired.
 func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	if len(data) == 0 {
 		return Entry{}, errors.New("is empty")
@@ -21,18 +23,23 @@ func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	if data[len(data)-1] != '\n' && !r.verbatim() {
 		data = append(slices.Clip(data), '\n')
 	}
-	e := Entry{Key: Key{Row: r.ID, Name: name}, Data: data, Digest: DigestOf(data)}
+	e := Entry{Key: Key{Row: r.ID, Name: name}, Data: data}
 	if r.ID.Content() == PullSecret {
 		if err := checkPullSecret(data); err != nil {
 			return Entry{}, err
 		}
-		return e, nil
+	} else {
+		b, err := pki.Parse(data, pki.Options{AllowLeaf: r.ID.List(), Strict: r.Validate == Strict,
+			AsPublished: r.AsPublished(), Now: now})
+		if err != nil {
+			return Entry{}, err
+		}
+		e.Certs, e.Warnings = b.Certs, b.Warnings
+		if !r.AsPublished() {
+			e.Data = b.Canonical
+		}
 	}
-	b, err := pki.Parse(data, pki.Options{AllowLeaf: r.ID.List(), Strict: r.Validate == Strict, Now: now})
-	if err != nil {
-		return Entry{}, err
-	}
-	e.Certs, e.Warnings = b.Certs, b.Warnings
+	e.Digest = DigestOf(e.Data)
 	return e, nil
 }
 
@@ -42,6 +49,17 @@ func (e Entry) OnDisk() Digest {
 		return e.AsIs
 	}
 	return e.Digest
+}
+
+// Check is what the privileged half asks of bytes that the other half wants written: that they are what
+// Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and
+// does not repeat them.
+func (r Row) Check(data []byte) ([]pki.Cert, error) {
+	e, err := r.Entry("", data, time.Time{})
+	if err == nil && !bytes.Equal(e.Data, data) {
+		err = errors.New("is not in the form in which the row's files are written")
+	}
+	return e.Certs, err
 }
 
 // with is e with more certificates at its end, as many as a bundle may hold. What does not fit is

@@ -84,8 +84,8 @@ type Desired struct {
 // Entry is the content one file shall have.
 type Entry struct {
 	Key
-	// Data are the bytes as published, with a final newline. They may be a secret: no verb of fmt and
-	// no encoding shows them.
+	// Data are the bytes of the file, as Row.Entry makes them of what was published. They may be a secret:
+	// no verb of fmt and no encoding shows them.
 	Data   []byte `json:"-"`
 	Digest Digest
 	// AsIs is the digest of a file that holds all of this, and more or in another order, and is left as it

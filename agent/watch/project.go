@@ -20,11 +20,12 @@ type Projector struct {
 	memo map[memoKey]memo
 }
 
-// memoKey is what a verdict depends on beside content and clock: rows differ in strictness, and two
-// entries of one row are judged apart.
+// memoKey is what a verdict depends on beside content and clock: rows differ in strictness and in whether
+// the bytes themselves are written, and two entries of one row are judged apart.
 type memoKey struct {
 	plan.Key
-	validate plan.Validation
+	validate    plan.Validation
+	asPublished bool
 }
 
 // memo is the verdict on one piece of content. It holds while no certificate's expiry lies between
@@ -180,7 +181,7 @@ func (q *projection) place(row plan.Row, k plan.Key, data []byte) {
 
 // validate judges data for one key, or remembers the verdict. reason is empty if data is good.
 func (q *projection) validate(row plan.Row, k plan.Key, data []byte) (e plan.Entry, reason string) {
-	mk := memoKey{Key: k, validate: row.Validate}
+	mk := memoKey{Key: k, validate: row.Validate, asPublished: row.AsPublished()}
 	m, ok := q.old[mk]
 	if !ok || !bytes.Equal(m.data, data) || q.now.Before(m.from) || (!m.until.IsZero() && q.now.After(m.until)) {
 		m = q.judge(row, k, data)

@@ -216,6 +216,24 @@ func TestUnchangedFieldsAreNotParsedAgain(t *testing.T) {
 	}
 }
 
+func TestARowThatGetsOtherWritersIsJudgedAgain(t *testing.T) {
+	commented := append([]byte("# comment\n"), certificate(t, "a")...)
+	o, err := DecodeObject(bytes.NewReader(object(t, fields{"rootCAData": commented})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt"}
+	var p Projector
+	alone := p.Project(o, []plan.Row{row}, time.Now())
+	beside := p.Project(o, []plan.Row{row.With([]plan.Writer{plan.MachineConfigDaemon})}, time.Now())
+	if len(alone.Entries) != 1 || bytes.Equal(alone.Entries[0].Data, commented) {
+		t.Errorf("alone the file is %q", alone.Entries)
+	}
+	if len(beside.Entries) != 1 || !bytes.Equal(beside.Entries[0].Data, commented) {
+		t.Errorf("beside other writers it is %q", beside.Entries)
+	}
+}
+
 func TestAVerdictEndsWhenACertificateExpires(t *testing.T) {
 	var p Projector
 	now := time.Now()

@@ -18,12 +18,25 @@ import (
 //
 // A request whose kept connection turns out to be dead is sent once more. That is safe for all of them:
 // a commit that was done already writes the same bytes, and finds its removals done.
-type Client struct{ peer *frame.Client }
+type Client struct {
+	peer *frame.Client
+	rows map[plan.RowID]plan.Digest
+}
 
 // Dial returns a client of the writer that listens at the path socket. It connects at the first
 // request, so that it cannot fail.
 func Dial(socket string) *Client {
-	return &Client{frame.Dial(socket, requests, replies)}
+	return &Client{peer: frame.Dial(socket, requests, replies)}
+}
+
+// For is a client on the same connection whose requests mean these rows: what asks for one of them is
+// Failed while the writer has read another configuration.
+func (c *Client) For(rows []plan.Row) *Client {
+	definitions := make(map[plan.RowID]plan.Digest, len(rows))
+	for _, r := range rows {
+		definitions[r.ID] = r.Definition()
+	}
+	return &Client{peer: c.peer, rows: definitions}
 }
 
 // Observe is Local.Observe on the other side.
@@ -107,6 +120,14 @@ func (c *Client) Close() error { return c.peer.Close() }
 
 // ask returns the writer's answer. The context's own error is returned as such, wrapped.
 func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
+	for _, k := range q.keys() {
+		if d, ok := c.rows[k.Row]; ok {
+			if q.Rows == nil {
+				q.Rows = make(map[plan.RowID]plan.Digest)
+			}
+			q.Rows[k.Row] = d
+		}
+	}
 	bare, contents := q.detach()
 	err = c.peer.Ask(ctx, bare, contents, func(text, content []byte) error {
 		err := frame.Decode(text, &r, replies)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	}
 	log = frame.Patient("writer", log)
 	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
-	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log}
+	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
+		Rest: sync.OnceFunc(func() { h.tidy(ctx) })}
 	return s.Serve(ctx, ln)
 }
 
@@ -56,6 +58,15 @@ type server struct {
 	mu        sync.Mutex
 	local     *Local // the last good one
 	complaint string // why it is not the present one
+}
+
+// tidy sweeps once in the life of a process: the one before may have been killed in a commit, and the agent
+// sweeps only when it starts itself. It is done when nothing is asked for, and what is, waits for no more of
+// it than a look into the directories of all rows.
+func (s *server) tidy(ctx context.Context) {
+	self := frame.Peer{UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}
+	// What cannot be removed now is left to the agent's sweep, which hears why.
+	_, _ = s.current().sweep(ctx, &records{s.log, self})
 }
 
 func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: Refused, Text: reason}} }
@@ -84,10 +95,13 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	if err != nil {
 		return reply{Error: &Error{Kind: Refused, Text: "malformed request: " + err.Error()}}
 	}
+	local := s.current()
+	if e := local.differs(q.Rows); e != nil {
+		return reply{Error: e}
+	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
 		return reply{tooOften: true, Error: &Error{Kind: Failed, Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
 	}
-	local := s.current()
 	switch {
 	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")

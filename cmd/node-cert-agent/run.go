@@ -21,8 +21,8 @@ func runCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Follow the controllerconfig until stopped",
-		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and asks
-systemd for the allowlisted actions. It works without privileges and never exits because the world is
+		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and the
+reloader act on allowlisted units. It works without privileges and never exits because the world is
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
 /var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
 		Args: noArgs,

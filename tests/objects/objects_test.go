@@ -60,6 +60,15 @@ func outcome(t *testing.T, object []byte) (lines []string) {
 		lines = append(lines, "takes "+string(id)+" for complete")
 	}
 	lines = append(lines, refused(p)...)
+	beside := table(plan.Warn)
+	for i, r := range beside {
+		beside[i] = r.With([]plan.Writer{plan.MachineConfigDaemon})
+	}
+	for _, r := range desired(t, object, beside).Refused {
+		if !slices.Contains(d.Refused, r) {
+			lines = append(lines, "refuses "+r.Key.String()+" beside other writers: "+r.Reason)
+		}
+	}
 	for _, r := range desired(t, object, table(plan.Strict)).Refused {
 		if strings.HasPrefix(r.Reason, "strict row: ") {
 			lines = append(lines, "refuses "+r.Key.String()+" where the row is strict")
@@ -223,6 +232,17 @@ func TestFromEveryObjectToEveryOtherNothingIsEmptied(t *testing.T) {
 		for _, r := range s.plan.Removes {
 			if row, _ := s.policy.Row(r.Row); !row.Many() || !s.now.Listed[r.Row] {
 				t.Errorf("%s: %s is removed, and no complete list leaves it out", s.name, r.Path)
+			}
+		}
+	})
+}
+
+func TestFromEveryObjectToEveryOtherTheWriterTakesWhatIsPlanned(t *testing.T) {
+	steps(t, func(s step) {
+		for _, w := range s.plan.Writes {
+			row, _ := s.policy.Row(w.Row)
+			if _, err := row.Check(w.Data); err != nil {
+				t.Errorf("%s: %s: %v", s.name, w.Path, err)
 			}
 		}
 	})

@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
+	"strings"
 	"time"
 )
 
@@ -87,6 +89,35 @@ func v1(name string) []byte {
 	}{asn1.RawValue{FullBytes: tbs}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
 	must(err)
 	return block("CERTIFICATE", der)
+}
+
+// odd is a CA of its own whose basic constraints hold a REAL in the place of a BOOLEAN.
+func odd(name string) []byte {
+	c := template(name)
+	c.IsCA, c.BasicConstraintsValid = false, false
+	c.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true,
+		Value: []byte{0x30, 3, 9, 1, 0xff}}}
+	return sign(c, c)
+}
+
+// longer is a CA with another element, a NULL, after its signature.
+func longer(name string) []byte {
+	var c struct{ TBS, Algorithm, Signature asn1.RawValue }
+	_, err := asn1.Unmarshal(first(ca(name)).Bytes, &c)
+	must(err)
+	all := struct{ TBS, Algorithm, Signature, More asn1.RawValue }{c.TBS, c.Algorithm, c.Signature, asn1.NullRawValue}
+	der, err := asn1.Marshal(all)
+	must(err)
+	return block("CERTIFICATE", der)
+}
+
+// spare is a certificate with one of the bits set that its last character of base64 has left over.
+func spare(b []byte) []byte {
+	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	b = bytes.Clone(b)
+	last := bytes.IndexByte(b, '=') - 1
+	b[last] = digits[strings.IndexByte(digits, b[last])+1]
+	return b
 }
 
 func block(kind string, der []byte) []byte {

@@ -65,7 +65,7 @@ func headed(b []byte) []byte {
 }
 
 // table are the cases that are made by machine. Comments are wrapped when they are written.
-func table() []row { return slices.Concat(fields(), bundles(), names(), lists()) }
+func table() []row { return slices.Concat(fields(), bundles(), readings(), names(), lists()) }
 
 func fields() []row {
 	return []row{
@@ -85,17 +85,17 @@ func fields() []row {
 func bundles() []row {
 	a, b := ca("a"), ca("b")
 	return []row{
-		{"bundle-good", "Two CAs are written as published.", root(join(a, b))},
+		{"bundle-good", "Two CAs in the form in which every program reads them: the file has the published bytes.", root(join(a, b))},
 		{"bundle-without-final-newline", "The final newline that is missing is added, as the machine config daemon does.", root(bytes.TrimSuffix(a, []byte("\n")))},
 		{"bundle-text", "The word that OpenShift's own API test puts into its CA fields: the API accepts it.", root([]byte("certificate"))},
 		{"bundle-der", "DER is not PEM, and no consumer reads it as a bundle.", root(first(a).Bytes)},
-		{"bundle-crlf", "CRLF line ends are read by every consumer we know and come from editors: written as published, with a warning.",
+		{"bundle-crlf", "CRLF line ends are read by every consumer we know and come from editors. The file has none.",
 			root(bytes.ReplaceAll(a, []byte("\n"), []byte("\r\n")))},
-		{"bundle-comments", "Comments around the blocks, as in a distribution's trust store.", root(join([]byte("# Corporate root G1\n"), a, []byte("\n# and G2\n"), b, []byte("# end\n")))},
+		{"bundle-comments", "Comments around the blocks, as in a distribution's trust store, are left out of the file.", root(join([]byte("# Corporate root G1\n"), a, []byte("\n# and G2\n"), b, []byte("# end\n")))},
 		{"bundle-bom", "A byte order mark before the first block hides it from PEM readers, OpenSSL's included: the bundle would have lost its first CA in silence.",
 			root(join([]byte("\xef\xbb\xbf"), a, b))},
-		{"bundle-headers", "PEM headers (RFC 1421) are not part of RFC 7468; some readers skip such a block.", root(headed(a))},
-		{"bundle-duplicates", "A certificate twice counts once. The bytes stay as published.", root(join(a, b, a))},
+		{"bundle-headers", "PEM headers (RFC 1421) are not part of RFC 7468. A kubelet skips such a block, and does not start if there is no other; OpenSSL does not load the file.", root(headed(a))},
+		{"bundle-duplicates", "A certificate twice counts once, and stands in the file once.", root(join(a, b, a))},
 		{"bundle-leaf-alone", "A server's certificate anchors nothing: a bundle of it would cut everybody off.", root(leaf("server", "a"))},
 		{"bundle-leaf-beside", "A leaf beside a CA does no harm and no good.", root(join(a, leaf("server", "a")))},
 		{"bundle-v1-root", "Roots of X.509 version 1 have no basic constraints; crypto/x509 trusts them as anchors.", root(v1("old-root"))},
@@ -110,6 +110,41 @@ func bundles() []row {
 		{"bundle-one-bad-of-seven", "The fourth of seven blocks does not decode. Writing the other six would drop a CA that is published.", root(seven(4, damaged(ca("signer-4"))))},
 		{"bundle-one-not-a-certificate", "The fourth of seven blocks decodes, but not to a certificate.", root(seven(4, block("CERTIFICATE", []byte("certificate"))))},
 		{"bundle-end-only", "An end without a beginning is half of something.", root(join([]byte("-----END CERTIFICATE-----\n"), a))},
+	}
+}
+
+// readings are bundles in which one program finds something else than another.
+func readings() []row {
+	a, b := ca("a"), ca("b")
+	line := base64.StdEncoding.EncodeToString(first(a).Bytes)
+	return []row{
+		{"bundle-headers-beside", "One block of two has headers: a kubelet would have lost this CA in silence.", root(join(a, headed(b)))},
+		{"bundle-x509-certificate", "The label of OpenSSL before 0.9.5. It still reads it; Go and p11-kit do not.",
+			root(bytes.ReplaceAll(a, []byte(" CERTIFICATE-"), []byte(" X509 CERTIFICATE-")))},
+		{"bundle-label-in-lower-case", "Nobody reads this.", root(join(a, bytes.ReplaceAll(b, []byte(" CERTIFICATE-"), []byte(" certificate-"))))},
+		{"bundle-p11-kit", "p11-kit's own format in what others take for a comment. update-ca-trust would read it alone, with an anchor that no record shows, or with distrust of the distribution's roots.",
+			root(join([]byte("[p11-kit-object-v1]\nclass: certificate\ncertificate-type: x-509\ntrusted: true\nvalue: \"%30%82\"\n"), a))},
+		{"bundle-p11-kit-mark", "The mark of that format anywhere makes p11-kit load nothing at all.", root(join(a, []byte("# not an [p11-kit-object-v1]\n")))},
+		{"bundle-blank-line-in-block", "A blank line ends the headers for OpenSSL and p11-kit, which then miss what stood before it.", root(join(a[:93], []byte("\n"), a[93:]))},
+		{"bundle-white-space", "White space at line ends is skipped by all. The file has none.", root(bytes.ReplaceAll(a, []byte("\n"), []byte(" \t\n")))},
+		{"bundle-indented", "Blocks that are indented: Go and OpenSSL find none of them, p11-kit all.", root(bytes.ReplaceAll(a, []byte("\n-----"), []byte("\n  -----")))},
+		{"bundle-one-line", "A block in one line. OpenSSL 1.1.1 cuts such lines into pieces; the file has lines of 64.",
+			root([]byte("-----BEGIN CERTIFICATE-----\n" + line + "\n-----END CERTIFICATE-----\n"))},
+		{"bundle-76-columns", "Lines of 76, as base64(1) makes them, are read by all.",
+			root([]byte("-----BEGIN CERTIFICATE-----\n" + line[:76] + "\n" + line[76:152] + "\n" + line[152:228] + "\n" + line[228:304] + "\n" + line[304:] + "\n-----END CERTIFICATE-----\n"))},
+		{"bundle-commented-out", "A block that is commented out. p11-kit looks for marks anywhere in a line.", root(join(a, []byte("# "), bytes.ReplaceAll(b, []byte("\n"), []byte("\n# "))))},
+		{"bundle-mark-in-text", "A mark at the end of a long line: OpenSSL reads lines of 254 bytes and takes the rest for another.", root(join(a, bytes.Repeat([]byte("#"), 254), b))},
+		{"bundle-two-begins", "Two beginnings and one end.", root(join([]byte("-----BEGIN CERTIFICATE-----\n"), a, b))},
+		{"bundle-carriage-returns", "Lines that end in CR alone are one line to Go and OpenSSL.", root(bytes.ReplaceAll(join(a, b), []byte("\n"), []byte("\r")))},
+		{"bundle-nul", "A NUL ends the text for programs in C.", root(join(a, []byte("\x00\n"), b))},
+		{"bundle-utf-16", "Text of another system.", root(bytes.ReplaceAll(a, []byte(""), []byte("\x00"))[1:])},
+		{"bundle-form-feed", "Text of old editors: white space to C, not to Go.", root(join(a[:27], []byte("\f"), a[27:], b))},
+		{"bundle-umlauts", "Comments beyond ASCII harm nobody.", root(join([]byte("# Größere Wurzel 根\n"), a))},
+		{"bundle-spare-bits", "The bits that base64 has left over are not zero: p11-kit skips such a block.", root(join(a, spare(b)))},
+		{"bundle-der-left-over", "Bytes after the certificate in its block.", root(block("CERTIFICATE", join(first(a).Bytes, []byte{5, 0})))},
+		{"bundle-two-in-a-block", "Two certificates in one block.", root(block("CERTIFICATE", join(first(a).Bytes, first(b).Bytes)))},
+		{"bundle-basic-constraints", "Basic constraints with another element in them: Go passes over it, p11-kit refuses the certificate.", root(join(a, odd("odd")))},
+		{"bundle-longer", "An element after the signature: Go passes over it, OpenSSL does not load the file.", root(join(a, longer("longer")))},
 	}
 }
 

@@ -35,6 +35,7 @@ var parts = []part{
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/...")},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/...")},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/...")},
+	{name: "readers", args: test("-tags", "real", "./tests/readers/...")},
 	{name: "packages", args: test("-tags", "real", "./tests/packages/...")},
 	{name: "enablement", args: test("-tags", "real", "./tests/enable/...")},
 	{name: "host", args: test("-tags", "real", "./tests/host/...")},
