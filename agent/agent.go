@@ -9,8 +9,8 @@
 // are no locks; unit jobs run beside it and report back through a channel.
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
-// before the first rename; an action is marked unknown, durably, before it is dispatched; and no
-// action is dispatched for a file whose commit failed.
+// before the first rename; an action is marked unknown, durably if anything can be, before it is
+// dispatched; and no action is dispatched for a file that is not in order.
 package agent
 
 import (
@@ -50,7 +50,8 @@ type Source interface {
 type Writer interface {
 	// Observe tells what is at the files asked for, in the same order.
 	Observe(context.Context, []plan.Query) ([]plan.File, error)
-	// Commit publishes and removes files. After an error the disk has to be observed again.
+	// Commit publishes and removes files. After an error the disk has to be observed again, unless it has a
+	// method NothingChanged() bool that answers true.
 	Commit(context.Context, plan.Commit) error
 	// Sweep removes what an interrupted commit left beside managed files.
 	Sweep(context.Context) ([]string, error)
@@ -64,7 +65,8 @@ type Units interface {
 	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
 	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
 	// a method Unreachable() bool and answers true says that the bus failed, not the unit; one that
-	// answers true to Denied() bool, that systemd was not allowed to do anything.
+	// answers true to Denied() bool, that the host's configuration does not allow it. One whose
+	// Postponed() time.Time is not zero says that nothing was tried yet, and when to ask again.
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
 }
 
@@ -84,7 +86,11 @@ type Store interface {
 }
 
 // Operator is what the operator of this host said by hand.
-type Operator interface{ Word() (state.Word, error) }
+type Operator interface {
+	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
+	// the reason is the error.
+	Word(last state.Word) (state.Word, error)
+}
 
 // Drift announces that something happened to a managed file, perhaps by our own hand.
 type Drift interface {

@@ -45,6 +45,7 @@ type host struct {
 	prober  agent.Prober
 	trust   *agenttest.Trust
 	word    *agenttest.Operator
+	watched watched
 	node    string
 
 	trail  *agenttest.Trail
@@ -74,7 +75,7 @@ func newHost(t *testing.T) *host {
 // agent is a new one on this host.
 func (h *host) agent() *agent.Agent {
 	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
-	return &agent.Agent{Source: h.source, Drift: h.drift, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
+	return &agent.Agent{Source: h.source, Drift: following{h.drift, &h.watched}, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
@@ -103,6 +104,29 @@ func (h *host) start() report.Status {
 	s := h.pass()
 	<-h.report.IsReady()
 	return s
+}
+
+// watched are the directories in which a change would be noticed, unless watching them fails.
+type watched struct {
+	directories []string
+	sets        int
+	err         error
+}
+
+// following is drift that keeps what it is told to watch.
+type following struct {
+	agenttest.Drift
+	*watched
+}
+
+// Set implements agent.Drift.
+func (f following) Set(directories []string) error {
+	f.sets++
+	if f.err != nil {
+		return f.err
+	}
+	f.directories = directories
+	return nil
 }
 
 // kill ends the agent where it stands. The twins hold nothing back, so this is as good as SIGKILL.
@@ -345,6 +369,28 @@ func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing
 	defer h.kill()
 	h.wantFile(kubeletCA, caB)
 	h.wantFile(certsD+"a/ca.crt", caA)
+}
+
+func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.kill()
+	h.disk.Put(kubeletCA, caB+caA) // more than is remembered, as with something that is held
+	if s := h.start(); s.Files[0].State != "in place" {
+		t.Errorf("a file that has all that is remembered is %s", s.Files[0].State)
+	}
+	h.wantFile(kubeletCA, caB+caA)
+	h.spin(func() { h.tell(kubelet(caA), registry("r", caB)) })
+	h.kill() // in the rest
+	h.disk.Delete(kubeletCA)
+	h.start() // and nobody to read the object from
+	if got, _ := h.disk.Read(kubeletCA); !strings.Contains(got, caA) {
+		t.Errorf("the file was not repaired: %q", got)
+	}
+	h.wantFile(certsD+"r/ca.crt", caB)
 }
 
 func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {

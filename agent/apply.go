@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if l.leave(p); l.quarrels.next.IsZero() {
 		l.synced = l.Clock.Now()
 	}
+	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
 	return l.keep(p)
 }
 
@@ -62,14 +64,14 @@ func (l *loop) keep(p plan.Plan) error {
 
 // claim makes the plan's claims durable before anything is written.
 func (l *loop) claim(p plan.Plan) error {
+	l.former = l.memory.Owned
 	if p.Owned == nil {
 		return nil
 	}
-	before := l.memory.Owned
 	l.memory.Owned = p.Owned
 	err := l.Store.Save(l.memory)
 	if err != nil {
-		l.memory.Owned = before
+		l.memory.Owned = l.former
 	}
 	return err
 }
@@ -96,16 +98,13 @@ func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 			return err
 		}
 	}
-	if failed != nil && unseen == nil {
-		l.settleCertain(ctx)
-	}
 	return cmp.Or(failed, unseen)
 }
 
-// certain tells the parts of which no file is in doubt from the others.
+// certain tells the parts of which the last commit did not fail from the others.
 func (l *loop) certain(parts []plan.Plan) (good, bad []plan.Plan) {
 	for _, p := range parts {
-		if slices.ContainsFunc(p.Writes, func(w plan.Write) bool { return l.unsynced[w.Key] }) {
+		if slices.ContainsFunc(p.Rows(), func(id plan.RowID) bool { return l.failing[id] }) {
 			bad = append(bad, p)
 		} else {
 			good = append(good, p)
@@ -127,22 +126,38 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	l.Trail.Record(intent(p))
+	after := l.disturb(p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	if err := l.Writer.Commit(ctx, p.Commit()); err != nil {
-		l.distrust(p)
+	err := l.Writer.Commit(ctx, p.Commit())
+	for _, id := range p.Rows() {
+		l.failing[id] = err != nil
+	}
+	if err != nil {
+		if nothingChanged(err) {
+			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
+		} else {
+			l.distrust(p)
+		}
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
+	l.observed = after
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
-		l.known.wrote(w.Entry)
 		delete(l.unsynced, w.Key)
+		if l.quarrels.left != nil {
+			l.quarrels.left[w.Key] = w.Digest
+		}
 		l.writes++
 		l.replace(w)
 	}
+	l.memory.Owned = p.Done(l.memory.Owned)
 	for _, r := range p.Removes {
+		if r.Digest == (plan.Digest{}) {
+			continue
+		}
 		l.Trail.Record(about(p.Object, audit.Removed, "removed "+r.Path).
 			With(audit.Row, string(r.Row)).With(audit.Entry, r.Name).With(audit.Path, r.Path).With(audit.Before, r.Digest.String()))
 	}
@@ -160,15 +175,20 @@ func (l *loop) distrust(p plan.Plan) {
 	}
 }
 
+func nothingChanged(err error) bool {
+	var known interface{ NothingChanged() bool }
+	return errors.As(err, &known) && known.NothingChanged()
+}
+
 // look observes the host again after a commit, because units are judged by what is on disk now.
 // Without units nobody needs to know.
 func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
 	if err != nil {
-		return err
+		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)
 	l.observed = o

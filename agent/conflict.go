@@ -79,7 +79,7 @@ func (l *loop) leave(p plan.Plan) {
 	clear(q.left)
 	for _, e := range p.Entries {
 		// Of a file whose repair was put off this is how it was left before.
-		q.left[e.Key] = e.Digest
+		q.left[e.Key] = e.OnDisk()
 	}
 }
 

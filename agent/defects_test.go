@@ -5,6 +5,7 @@ package agent_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,4 +163,153 @@ func TestNoErrorOfTheAPIServerTakesAFileAway(t *testing.T) {
 	if h.disk.Commits != commits {
 		t.Errorf("%d commits", h.disk.Commits-commits)
 	}
+}
+
+// failing has one operation of the disk fail from now on.
+func (h *host) failing(operation string) {
+	h.disk.Fail = func(op, _ string) error {
+		if op == operation {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+}
+
+func TestACommitThatChangedNothingLeavesNoDoubt(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("s", caA))
+	commits := h.disk.Commits
+	h.failing("stage")
+	if s := h.publish(kubelet(caB), registry("s", caA)); s.Trouble == "" {
+		t.Error("no trouble")
+	}
+	if s := h.publish(kubelet(caA), registry("s", caA)); s.Trouble != "" || s.Files[0].State != "in place" {
+		t.Errorf("the object asks for what is there, and the status says %+v", s)
+	}
+	h.failing("none")
+	if h.turn(); h.disk.Commits != commits {
+		t.Errorf("%d commits for what is there", h.disk.Commits-commits)
+	}
+}
+
+func TestWhatOthersWroteWhileOursFailedIsTheirs(t *testing.T) {
+	for _, until := range []string{"the object drops it", "the directory can be written again, and then the object drops it"} {
+		h := newHost(t)
+		h.start()
+		h.publish(registry("s", caA))
+		h.failing("stage")
+		h.publish(registry("r", caA), registry("s", caA))
+		h.disk.Put(certsD+"r/ca.crt", caA)
+		h.publish(registry("r", caA), registry("s", caA))
+		h.failing("none")
+		if until != "the object drops it" {
+			h.publish(registry("r", caA), registry("s", caA))
+		}
+		h.publish(registry("s", caA))
+		h.wantFile(certsD+"r/ca.crt", caA)
+		h.kill()
+	}
+}
+
+// TestWhoeverWroteAFileOfWhichThatIsNotKnown: the bytes are those that we were about to write. They are
+// written again, and are ours from then on.
+func TestWhoeverWroteAFileOfWhichThatIsNotKnown(t *testing.T) {
+	for _, how := range []string{"the commit stopped half way", "the agent was killed before it"} {
+		h := newHost(t)
+		h.start()
+		h.publish(registry("s", caA))
+		h.failing("rename")
+		h.tell(registry("r", caA), registry("s", caA))
+		h.pass()
+		if how == "the agent was killed before it" {
+			h.kill()
+			h.start()
+		}
+		h.disk.Put(certsD+"r/ca.crt", caA)
+		h.failing("none")
+		h.publish(registry("r", caA), registry("s", caA))
+		if got := h.trail.Names(); !slices.Contains(got, "written") {
+			t.Errorf("%s: the trail reads %q", how, got)
+		}
+		commits := h.disk.Commits
+		if h.turn(); h.disk.Commits != commits {
+			t.Errorf("%s: it is written again and again", how)
+		}
+		h.publish(registry("s", caA))
+		h.wantFile(certsD+"r/ca.crt", "")
+		h.kill()
+	}
+}
+
+func TestARemovalIsOverWhenItIsDurable(t *testing.T) {
+	for _, how := range []string{"the agent goes on", "the agent is killed"} {
+		h := newHost(t)
+		h.policy.Trust.Hold = time.Minute
+		h.start()
+		h.publish(registry("r", caA), registry("s", caA))
+		h.publish(registry("s", caA))
+		h.failing("commit") // of the directory, after the file is gone
+		h.elapse(time.Minute)
+		h.wantFile(certsD+"r/ca.crt", "")
+		if how == "the agent is killed" {
+			h.kill()
+			h.start()
+		}
+		h.failing("none")
+		h.publish(registry("s", caA))
+		if h.disk.Commits != 2 {
+			t.Errorf("%s: the removal was not carried out again", how)
+		}
+		h.turn()
+		if h.disk.Commits != 2 {
+			t.Errorf("%s: the removal is carried out again and again", how)
+		}
+		h.kill()
+	}
+}
+
+func TestAFileThatNobodyRemembersIsStillLookedAt(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(registry("s", caA))
+	h.elapse(time.Minute)
+	h.dir.Fail = func(op, name string) error {
+		if op == "write" && strings.HasPrefix(name, "blobs/") {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("s", caA))
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.dir.Fail = noFailure
+	h.start() // and nobody to read the object from
+	defer h.kill()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
+func TestWhatOnlyAnOperatorPutThereIsStillLookedAt(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(registry("s", caA))
+	h.apply("1", kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+	if s := h.publish(registry("s", caB)); s.Operator.State != "overtaken by the object" {
+		t.Errorf("the status says %+v", s.Operator)
+	}
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+	h.disk.Put(kubeletCA, caB)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service", "reload reader.service")
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 const (
@@ -34,19 +36,20 @@ type job struct {
 
 // dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
 // systemd: killed at any point from here on, the agent finds the action owed again, and is no more eager
-// than if it had lived. The job is waited for until it ends, so that a slow one is never asked for twice.
-func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, affected []string, why string) error {
-	if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Unknown: true, Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}); err != nil {
-		return err
-	}
+// than if it had lived. Where nothing can be written, what was remembered before has to do, since the action is
+// owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
+// ends, so that a slow one is never asked for twice.
+func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState, affected []string, why string) error {
+	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.Units[u.Name].Made,
+		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
-	s.state, s.reason, s.running, s.overdue = "running", why, true, l.Clock.Now().Add(l.Times.Job)
+	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), false
 	go func() {
 		after, err := l.Units.Act(ctx, u)
 		l.jobs <- job{unit: u, affected: affected, inputs: in, after: after, err: err}
 	}()
-	return nil
+	return err
 }
 
 // watchJob reports, once, a job that takes longer than it should.
@@ -59,21 +62,119 @@ func (l *loop) watchJob(u plan.Unit, s *unit) {
 	l.Trail.Record(action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
 
-// ended pays the action, or keeps it owed.
+// ended pays the action, or keeps it owed. What the unit has loaded by it is seen at the next look: see confirm.
 func (l *loop) ended(j job) {
 	s := l.unit(j.unit.Name)
 	s.running, s.due = false, time.Time{}
-	if j.err == nil {
-		j.err = l.remember(j.unit.Name, plan.Loaded{Inputs: j.inputs.Digest, Rows: j.inputs.Digests(), Boot: j.after.Boot, Invocation: j.after.Invocation})
+	if at := postponed(j.err); !at.IsZero() {
+		l.postpone(j, s, at)
+		return
 	}
 	if j.err != nil {
 		l.unpaid(j, s)
 		return
 	}
 	l.actions.Paid++
-	*s = unit{state: "loaded", paid: l.Clock.Now()}
+	*s = unit{state: "unknown", reason: "its job is done", paid: l.Clock.Now(), disturbed: s.disturbed, done: &j}
 	l.Trail.Record(action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
+}
+
+// confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
+// and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more.
+func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs) error {
+	j := s.done
+	if j == nil || in.Doubt != "" {
+		return nil
+	}
+	if s.disturbed || !in.Untouched(j.inputs) {
+		s.done = nil
+		return nil
+	}
+	err := l.load(ctx, u, in, j.after)
+	if err == nil {
+		s.done = nil
+	}
+	return err
+}
+
+// load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,
+// those that load that have not, and that is remembered at once.
+func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
+	before, known := l.memory.Units[u.Name]
+	now := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
+	if u.Verb == plan.Restart {
+		now.Made = in.Digest
+	}
+	if now.Made == before.MadeOf(known, in, l.booted()) {
+		return l.remember(u.Name, now)
+	}
+	for _, other := range l.Policy.Units {
+		if !slices.Contains(l.Policy.Makers(other.Name), u.Name) {
+			continue
+		}
+		s, err := l.state(ctx, other.Name)
+		if err != nil {
+			return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
+		}
+		l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
+		l.unit(other.Name).disturbed = true
+	}
+	return l.remember(u.Name, now)
+}
+
+// booted is when the host was, by its clock.
+func (l *loop) booted() time.Time { return l.Clock.Now().Add(-l.Clock.Uptime()) }
+
+// disturb notes, before p is carried out, of which units it can no longer be known what they have loaded: of those
+// with a job under way, and of those that are reloaded and that p brings back to what they had before somebody else
+// changed a file. It gives what will be observed then.
+func (l *loop) disturb(p plan.Plan) plan.Observed {
+	after := make(plan.Observed, len(l.observed))
+	maps.Copy(after, l.observed)
+	for _, w := range p.Writes {
+		l.known.wrote(w.Entry)
+		after[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest, Changed: l.Clock.Now().Round(0)}
+	}
+	for _, r := range p.Removes {
+		delete(after, r.Key)
+	}
+	unknown := false
+	for _, u := range l.Policy.Units {
+		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
+		will := plan.InputsOf(u.Name, l.Policy, after, l.known.contents, nil)
+		if s := l.units[u.Name]; s != nil && !will.Untouched(was) {
+			s.disturbed = true
+		}
+		if m, ok := l.memory.Units[u.Name]; ok && u.Verb == plan.Reload && l.mends(p, u.Name) && m.Returns(was, will) {
+			m.Unknown, unknown = true, true
+			l.memory.Units[u.Name] = m
+		}
+	}
+	if unknown {
+		_ = l.Store.Save(l.memory) // the repair does not wait for it
+	}
+	return after
+}
+
+// mends tells whether p writes over what somebody else left in a file that the unit reads.
+func (l *loop) mends(p plan.Plan, unit string) bool {
+	return slices.ContainsFunc(p.Writes, func(w plan.Write) bool {
+		row, _ := l.Policy.Row(w.Row)
+		left, ok := l.quarrels.left[w.Key]
+		if i := slices.IndexFunc(l.memory.LastGood, func(r state.Remembered) bool { return r.Key == w.Key }); !ok && i >= 0 {
+			left = l.memory.LastGood[i].Digest
+		}
+		return w.Before != left && slices.Contains(row.OnChange, unit)
+	})
+}
+
+// postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not
+// fail either.
+func (l *loop) postpone(j job, s *unit, at time.Time) {
+	s.state, s.reason, s.due = "owed", plan.Printable(j.err.Error()), at
+	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)).
+		With(audit.Reason, s.reason))
 }
 
 // unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
@@ -83,9 +184,9 @@ func (l *loop) unpaid(j job, s *unit) {
 	now := l.Clock.Now()
 	l.actions.Failed++
 	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
-	s.due = now.Add(l.jitter(backoff(l.Times, s.failures)))
-	if !unreachable(j.err) {
-		s.failures++
+	s.due = now.Add(l.jitter(backoff(l.Times, s.failures+s.lost)))
+	if s.lost++; !unreachable(j.err) {
+		s.failures, s.lost = s.failures+1, 0
 	}
 	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
 		With(audit.Reason, s.reason))
@@ -93,7 +194,7 @@ func (l *loop) unpaid(j job, s *unit) {
 		return
 	}
 	s.state, s.due = "breaker open", now.Add(l.jitter(l.Times.Breaker))
-	if denied(j.err) { // to ask disturbs nobody, and the rule may be written by then
+	if denied(j.err) { // to ask disturbs nobody, and the configuration may be right by then
 		s.due = now.Add(l.jitter(l.Times.RetryMax))
 	}
 	if s.opened.IsZero() {
@@ -150,6 +251,15 @@ func unreachable(err error) bool {
 	return errors.As(err, &lost) && lost.Unreachable()
 }
 
+// postponed is when to ask again for what comes too early; zero for any other failure.
+func postponed(err error) time.Time {
+	var early interface{ Postponed() time.Time }
+	if !errors.As(err, &early) {
+		return time.Time{}
+	}
+	return early.Postponed()
+}
+
 func denied(err error) bool {
 	var no interface{ Denied() bool }
 	return errors.As(err, &no) && no.Denied()
@@ -160,15 +270,9 @@ func action(kind audit.Kind, u plan.Unit, affected []string, message string) aud
 		With(audit.Unit, u.Name).With(audit.Verb, string(u.Verb)).With(audit.AlsoAffects, strings.Join(affected, "\n"))
 }
 
-// remember makes what a unit has loaded durable.
+// remember makes what a unit has loaded durable. If that fails it is remembered for as long as the agent
+// lives, and saved with whatever is saved next.
 func (l *loop) remember(name string, loaded plan.Loaded) error {
-	before, had := l.memory.Units[name]
 	l.memory.Units[name] = loaded
-	if err := l.Store.Save(l.memory); err != nil {
-		if delete(l.memory.Units, name); had {
-			l.memory.Units[name] = before
-		}
-		return err
-	}
-	return nil
+	return l.Store.Save(l.memory)
 }

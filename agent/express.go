@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -21,11 +22,12 @@ func (l *loop) express(ctx context.Context) error {
 	if !ok || l.failures > 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, d, plan.Memory{}, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.EntryQueries(d.Entries, l.Policy, l.known.at))
 	if err != nil {
 		return err
 	}
 	l.known.see(o)
+	maps.Copy(l.observed, o)
 	p := plan.Compute(l.input(d, o))
 	if p.Empty() || p.Shrinks() && l.Policy.Trust.Slow() {
 		return nil // what goes, be it revoked, is forgotten before: see apply

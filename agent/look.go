@@ -19,11 +19,10 @@ import (
 // slow disk may have to sync many files.
 const writerTimeout = 60 * time.Second
 
-// observe asks w for every file that a decision about d needs.
-func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, known map[plan.Key]plan.Digest) (plan.Observed, error) {
+// observe asks w for files.
+func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed, error) {
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	queries := plan.Queries(d, m, p, known)
 	files, err := w.Observe(ctx, queries)
 	if err != nil {
 		return nil, fmt.Errorf("observing the managed files: %v", err)
@@ -35,8 +34,9 @@ func observe(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p pla
 	return o, nil
 }
 
-// followFiles has the directories of all managed files watched: those of the table, and those that
-// entries have for themselves.
+// followFiles has the directories of all managed files watched: those of the table, those that entries and
+// claimed files have for themselves, and those that links lead to. They are set anew at each resync, because
+// what was replaced or mounted over announces nothing.
 func (l *loop) followFiles() {
 	dirs := make(map[string]bool)
 	for _, d := range l.Follow {
@@ -45,26 +45,37 @@ func (l *loop) followFiles() {
 	for _, r := range l.Policy.Rows {
 		dirs[r.Directory()] = true
 	}
+	for k, f := range l.observed {
+		if p, ok := l.Policy.Path(k); ok && f.Kind == plan.Regular {
+			dirs[path.Dir(p)] = true
+		}
+		if f.Directory != "" {
+			dirs[f.Directory] = true
+		}
+	}
 	if l.desired != nil {
 		for _, e := range l.desired.Entries {
-			if row, ok := l.Policy.Row(e.Row); ok {
-				if p, err := row.Path(e.Name); err == nil {
-					dirs[path.Dir(p)] = true
-				}
+			if p, ok := l.Policy.Path(e.Key); ok {
+				dirs[path.Dir(p)] = true
 			}
 		}
 	}
-	if !maps.Equal(dirs, l.followed) {
-		l.followed = dirs
-		if err := l.Drift.Set(slices.Sorted(maps.Keys(dirs))); err != nil {
+	if maps.Equal(dirs, l.followed) {
+		return
+	}
+	trouble := ""
+	if err := l.Drift.Set(slices.Sorted(maps.Keys(dirs))); err != nil {
+		if trouble = err.Error(); trouble != l.unfollowed {
 			l.Log.Warn("watching the managed directories", zap.Error(err))
 		}
+		dirs = nil
 	}
+	l.followed, l.unfollowed = dirs, trouble
 }
 
 // Preview is the plan for d on the host as it is, without any effect.
 func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, now plan.Moment) (plan.Plan, error) {
-	o, err := observe(ctx, w, d, m, p, nil)
+	o, err := observe(ctx, w, plan.Queries(d, m, p, nil))
 	if err != nil {
 		return plan.Plan{}, err
 	}

@@ -27,7 +27,9 @@ type loop struct {
 	known    *known
 	observed plan.Observed
 	unsynced map[plan.Key]bool
-	entries  []plan.Entry // what the files have, by the last plan
+	failing  map[plan.RowID]bool   // rows of which the last commit failed
+	former   map[string]plan.Claim // claims before those of the present plan
+	entries  []plan.Entry          // what the files have, by the last plan
 	reading  Reading
 	since    time.Time // of reading.State
 	synced   time.Time
@@ -40,7 +42,8 @@ type loop struct {
 	writes   uint64
 	actions  report.ActionCounter
 
-	followed map[string]bool // directories
+	followed   map[string]bool // directories; nil if they are to be set anew
+	unfollowed string          // why they could not be set the last time
 
 	wanted      wanted
 	operator    *report.Operator
@@ -75,14 +78,14 @@ func (a *Agent) loop() *loop {
 	if a.Operator == nil {
 		a.Operator = silent{}
 	}
-	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), proofs: make(chan proof, 1),
+	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
 		uses: make(map[use]*usage), sightings: make(chan sighting), replaced: make(map[plan.RowID]replaced)}
 }
 
 // silent is an operator who said nothing.
 type silent struct{}
 
-func (silent) Word() (state.Word, error) { return state.Word{}, nil }
+func (silent) Word(state.Word) (state.Word, error) { return state.Word{}, nil }
 
 // begin loads the memory and brings the host back to the last good version as far as that takes
 // nothing away. After it the service is ready, with or without a network.

@@ -17,6 +17,7 @@ import (
 type wanted struct {
 	object  *plan.Desired
 	applied string // the ID of what the operator applied and is in force
+	now     bool   // it confirms removals
 	paused  string
 }
 
@@ -30,7 +31,7 @@ func (l *loop) want() {
 	word, readable := l.word, l.wordTrouble == ""
 	w := wanted{object: l.object, paused: l.pausedBy(word.Pause)}
 	if (readable || word.Applied != nil) && l.inForce(word.Applied) {
-		w.applied = word.Applied.ID
+		w.applied, w.now = word.Applied.ID, word.Applied.Now && !l.memory.Operator.CarriedOut
 	}
 	if l.operator = operatorStatus(word, w.applied != ""); w == l.wanted {
 		return
@@ -42,6 +43,7 @@ func (l *loop) want() {
 			base = *w.object
 		}
 		d := l.applied(*word.Applied).Over(base, l.Policy)
+		d.Now = w.now
 		l.desired = &d
 	}
 	if w.paused != "" && l.desired != nil {
@@ -54,11 +56,12 @@ func (l *loop) want() {
 	}
 }
 
-// listen reads the operator's word. While it cannot be read, what was heard last still holds.
+// listen reads the operator's word. While part of it cannot be read, what was heard last of that holds.
 func (l *loop) listen() {
-	w, err := l.Operator.Word()
+	w, err := l.Operator.Word(l.word)
+	l.word = w
 	if err == nil {
-		l.word, l.wordTrouble, l.listening = w, "", false
+		l.wordTrouble, l.listening = "", false
 		return
 	}
 	if err.Error() != l.wordTrouble {
@@ -98,7 +101,7 @@ func (l *loop) inForce(a *state.Applied) bool {
 
 // applied validates what was applied, as everything else is.
 func (l *loop) applied(a state.Applied) plan.Desired {
-	d := plan.Desired{Now: a.Now, Listed: make(map[plan.RowID]bool)}
+	d := plan.Desired{Listed: make(map[plan.RowID]bool)}
 	for _, id := range a.Lists {
 		d.Listed[id] = true
 	}
@@ -163,7 +166,7 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 // busy tells whether an action is owed or under way.
 func (l *loop) busy() bool {
 	for _, u := range l.units {
-		if u.running || !u.due.IsZero() && u.failures == 0 {
+		if u.running || !u.again.IsZero() && u.failures == 0 {
 			return true
 		}
 	}

@@ -5,15 +5,18 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
 // apply has the operator apply files and waits for the pass.
@@ -137,6 +140,26 @@ func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
+func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}
+	h.word.Say(state.Word{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(time.Minute)
+	h.wantJobs()
+	if !strings.HasPrefix(h.last.Paused, "freeze") {
+		t.Errorf("paused is %q", h.last.Paused)
+	}
+	h.word.Say(state.Word{}, nil)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantJobs("reload reader.service")
+}
+
 func TestAPauseEndsByTheClockOrByTheTimeThatPassed(t *testing.T) {
 	for sentence, set := range map[string]func(*host){
 		"the clock runs":      func(h *host) {},
@@ -199,4 +222,97 @@ func TestWhatIsTakenBackLeavesWhatWasKeptBefore(t *testing.T) {
 	h.word.Say(state.Word{}, nil)
 	h.turn()
 	h.wantFile(kubeletCA, caA+caB)
+}
+
+// confirm is apply by an operator who confirms every removal.
+func (h *host) confirm(id string, entries ...plan.Entry) report.Status {
+	h.t.Helper()
+	a := &state.Applied{ID: id, Source: "a file", At: h.clock.Now(), Now: true}
+	for _, e := range entries {
+		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
+		if e.Row.List() {
+			a.Lists = []plan.RowID{e.Row}
+		}
+	}
+	h.word.Say(state.Word{Applied: a}, nil)
+	return h.turn()
+}
+
+func kubeconfig(data string) plan.Entry {
+	e := kubelet(data)
+	e.Row = plan.KubeconfigCAData
+	return e
+}
+
+// twoSources is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
+func twoSources(t *testing.T) *host {
+	h := newHost(t)
+	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig", Mode: 0o600, OnChange: []string{"kubelet.service"}})
+	h.policy.Units = []plan.Unit{{Name: "kubelet.service", Verb: plan.TryRestart}}
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.systemd.Start("kubelet.service")
+	h.clock.Move(time.Minute)
+	return h
+}
+
+func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
+	h := twoSources(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), kubeconfig(caA+caB))
+	h.publish(kubelet(caA), kubeconfig(caB+caA))
+	h.elapse(11 * time.Hour)
+	h.confirm("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB)
+	jobs := h.systemd.Done()
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			h.kill()
+			h.start()
+		}
+		h.elapse(5 * time.Hour)
+		another := string(testpki.NewCA(fmt.Sprint("restarted ", restarted)))
+		h.publish(kubelet(caA), kubeconfig(caB+caA+another))
+		h.publish(kubelet(caA), kubeconfig(caB+caA))
+		h.wantFile("/etc/kubernetes/kubeconfig", caB+caA+another)
+		h.elapse(time.Minute)
+		h.wantFile("/etc/kubernetes/kubeconfig", caB+caA+another)
+		h.wantJobs(jobs...)
+		h.elapse(time.Hour)
+		h.wantFile("/etc/kubernetes/kubeconfig", caB+caA)
+		h.elapse(11 * time.Hour)
+		jobs = h.systemd.Done()
+	}
+}
+
+func TestAConfirmationHoldsForWhatHasToWaitForProof(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust = plan.Trust{Hold: 5 * time.Hour, Source: plan.KubeAPIServerServingCAData}
+	h.trust.Answer = func([]string) (string, error) { return "", errors.New("connection refused") }
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA + caB))
+	h.confirm("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB+caA)
+	h.kill()
+	h.trust.Answer = nil
+	h.start()
+	h.publish(kubelet(caA + caB))
+	for deadline := time.Now().Add(10 * time.Second); len(h.last.Held) > 0 && time.Now().Before(deadline); {
+		h.turn() // until the answer has come
+	}
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestManyRemovalsGoWhenTheyAreConfirmedAndNoOthers(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA), registry("s", caA), registry("t", caA))
+	h.confirm("1", registry("r", caA))
+	h.wantFile(certsD+"s/ca.crt", "")
+	h.wantFile(certsD+"t/ca.crt", "")
+	h.wantFile(certsD+"r/ca.crt", caA)
 }

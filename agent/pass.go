@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -20,7 +21,7 @@ func (l *loop) pass(ctx context.Context) {
 	l.answerWatchdog()
 	l.turned = l.Clock.Now()
 	if !l.turned.Before(l.resync) {
-		l.answers = nil // what was true then may not be now
+		l.answers, l.followed = nil, nil // what was true then may not be now
 	}
 	l.want()
 	err := l.express(ctx)
@@ -30,6 +31,8 @@ func (l *loop) pass(ctx context.Context) {
 	l.rest = time.Time{}
 	if err == nil {
 		err = l.try(ctx)
+	} else {
+		l.lookAway()
 	}
 	if ctx.Err() != nil {
 		return
@@ -57,23 +60,22 @@ func (l *loop) try(ctx context.Context) error {
 		return nil
 	}
 	p, err := l.plan(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.apply(ctx, p)
 	}
-	if err := l.apply(ctx, p); err != nil {
-		return err
-	}
-	return l.settle(ctx)
+	// What failed keeps only the units waiting that read it.
+	unsettled := l.settle(ctx)
+	return cmp.Or(err, unsettled)
 }
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
-	o, err := observe(ctx, l.Writer, *l.desired, l.memory.Memory, l.Policy, l.known.at)
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
+	l.observed = o
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	l.known.learn(o, *l.desired)
-	l.observed = o
 	return plan.Compute(l.input(*l.desired, o)), nil
 }
 

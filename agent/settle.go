@@ -3,12 +3,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -18,55 +16,55 @@ import (
 type unit struct {
 	state  string // as report.Unit.State
 	reason string
-	due    time.Time // when the owed action is looked at again; zero if nothing is owed
+	due    time.Time // when the owed action may be carried out; zero if nothing is owed
+	again  time.Time // when an owed action is looked at again although nothing happens; zero: never
 	paid   time.Time
 
-	running bool
-	overdue time.Time // when a running job will have taken too long
+	running   bool
+	overdue   time.Time // when a running job will have taken too long
+	disturbed bool      // its files were written since it was dispatched
+	done      *job      // the last, as long as it is not known what the unit has loaded by it
 
 	failures int         // in a row, with the same inputs
 	failed   plan.Digest // those inputs
+	lost     int         // how often in a row the bus was, instead
 	opened   time.Time   // when the breaker opened; zero while it is closed
 }
 
 // settle asks for each unit whether it has loaded what is on disk, and dispatches what is owed and
-// due (step 5 of the flow). A unit that cannot be asked about does not hold up the others.
+// due (step 5 of the flow). A unit that cannot be asked about does not hold up the others, and a file that
+// is in doubt only those units that read it.
 func (l *loop) settle(ctx context.Context) error {
-	return l.settleThose(ctx, l.Policy.InOrder())
-}
-
-func (l *loop) settleThose(ctx context.Context, units []plan.Unit) error {
+	if l.observed == nil {
+		l.lookAway()
+		return nil
+	}
+	doubts := plan.Doubts(l.desired.Entries, l.entries, l.observed, l.unsynced)
 	var first error
-	for _, u := range units {
-		if err := l.settleUnit(ctx, u); err != nil && first == nil {
+	for _, u := range l.Policy.InOrder() {
+		if err := l.settleUnit(ctx, u, doubts); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-// settleCertain is settle after a commit of which a part failed: a row that cannot be written keeps only
-// those units waiting that read it.
-func (l *loop) settleCertain(ctx context.Context) {
-	units := slices.DeleteFunc(l.Policy.InOrder(), func(u plan.Unit) bool {
-		for k, not := range l.unsynced {
-			if row, ok := l.Policy.Row(k.Row); not && ok && slices.Contains(row.OnChange, u.Name) {
-				return true
-			}
+// lookAway is settle while nobody can say what is on disk.
+func (l *loop) lookAway() {
+	for _, s := range l.units {
+		if s.state == "loaded" {
+			s.state, s.reason = "unknown", "what is on disk is not known"
 		}
-		return false
-	})
-	if err := l.settleThose(ctx, units); err != nil {
-		l.Log.Warn("settling units beside a failed commit", zap.Error(err))
 	}
 }
 
-func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {
+func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]string) error {
 	s := l.unit(u.Name)
 	if s.running {
 		l.watchJob(u, s)
 		return nil
 	}
+	s.again = time.Time{}
 	now, affected, err := l.askSystemd(ctx, u)
 	if err != nil {
 		s.state, s.reason = "unknown", plan.Printable(err.Error())
@@ -76,27 +74,41 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit) error {
 		l.refuseUnit(u, s, why)
 		return nil
 	}
-	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents)
+	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
+	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
 	d := plan.Owed(u, now, in, loaded, known)
+	if d.Outdated {
+		run := now
+		if now.Busy {
+			run = plan.UnitState{} // another may begin at any time
+		}
+		loaded.Made = loaded.MadeOf(known, in, l.booted())
+		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
+	}
 	switch d.Action {
+	case plan.Wait:
+		s.state, s.reason = "unknown", d.Why
+		return err
 	case plan.Act:
 		if !l.isDue(u, s, in, d) || l.putOff(ctx, u, s, now, affected) {
-			return nil
+			return err
 		}
-		return l.dispatch(ctx, u, s, in, affected, d.Why)
+		return cmp.Or(l.dispatch(ctx, u, s, in, now, affected, d.Why), err)
 	case plan.Adopt:
-		if err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: now.Boot, Invocation: now.Invocation}); err != nil {
+		if maker := l.makes(u.Name); maker != "" {
+			s.state, s.reason = "unknown", "waits for "+maker
 			return err
 		}
 		l.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + d.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
+		err = l.load(ctx, u, in, now)
 	}
 	*s = unit{state: "loaded", reason: d.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != plan.Restart {
 		s.state = "not running"
 	}
-	return nil
+	return err
 }
 
 // unit is what is known of an allowlisted unit, to be changed.
@@ -158,6 +170,9 @@ func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool
 	}
 	if s.due.IsZero() || s.state == "unknown" {
 		s.state, s.reason = "owed", d.Why
+		if !s.opened.IsZero() {
+			s.state = "breaker open"
+		}
 	}
 	if p := l.desired.Paused; p != "" {
 		s.reason, s.due = "paused: "+plan.Printable(p), time.Time{}
@@ -173,27 +188,28 @@ func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool
 			s.due = now // the operator waits for it
 		}
 	}
+	s.again = s.due
 	return !now.Before(s.due)
 }
 
 // putOff finds what the action has to wait for although it is due: a job that systemd has already, be
 // it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
-// and of those that start along with it.
+// and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
+// the longer it has waited: the end of our own jobs is announced, and others may never end.
 func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
 	later := func(t time.Time, why string) bool {
-		s.due, s.reason = t, why
+		s.again, s.reason = t, why
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	t := l.Clock.Now()
+	patience := t.Add(min(max(t.Sub(s.due), l.Times.RetryMin), l.Times.RetryMax))
 	if now.Busy {
-		return later(t.Add(l.Times.RetryMin), "systemd has a job for it that has not ended")
+		return later(patience, "systemd has a job for it that has not ended")
 	}
-	for _, maker := range l.Policy.Makers(u.Name) {
-		if m := l.units[maker]; m != nil && m.pending() {
-			return later(t.Add(l.Times.RetryMin), "waits for "+maker)
-		}
+	if maker := l.makes(u.Name); maker != "" {
+		return later(patience, "waits for "+maker)
 	}
 	if !u.Verb.Starts() {
 		return false
@@ -209,6 +225,16 @@ func (l *loop) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitSt
 		return later(next, "its start limit is near: waits until "+next.UTC().Format(time.TimeOnly))
 	}
 	return false
+}
+
+// makes names a oneshot that has yet to make what the unit loads.
+func (l *loop) makes(unit string) string {
+	for _, maker := range l.Policy.Makers(unit) {
+		if m := l.units[maker]; m != nil && m.pending() {
+			return maker
+		}
+	}
+	return ""
 }
 
 // pending tells whether waiting for the unit makes sense.

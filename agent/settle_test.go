@@ -3,12 +3,17 @@
 package agent_test
 
 import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
 // wantRest lets d pass and fails if the loop then turns without waiting for anything.
@@ -256,4 +261,613 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	h.clock.AwaitAsked(h.asked)
 	h.step(-time.Hour)
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+}
+
+func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart, plan.Restart} {
+		for _, kind := range []plan.FileKind{plan.Unreadable, plan.Irregular} {
+			h := newHost(t)
+			h.policy.Units[0].Verb = verb
+			root := h.rootRow()
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA), root)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.elapse(time.Hour)
+			did := h.systemd.Done()
+
+			h.disk.Obstruct(kubeletCA, kind)
+			h.turn()
+			want := "waits for " + kubeletCA + ": it is " + string(kind)
+			if u := h.unit("reader.service"); u.State != "unknown" || u.Reason != want {
+				t.Errorf("%s, %s: the unit is %+v, want %q", verb, kind, u, want)
+			}
+			h.elapse(time.Hour)
+			h.disk.Obstruct(kubeletCA, plan.Absent)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.elapse(time.Hour)
+			h.wantJobs(did...) // not a byte has changed
+
+			h.disk.Obstruct(kubeletCA, kind)
+			root.Data, root.Digest, root.Certs = kubelet(caA).Data, kubelet(caA).Digest, kubelet(caA).Certs
+			h.publish(kubelet(caA), root)
+			h.elapse(time.Hour)
+			h.wantJobs(did...) // although another of its files has changed
+			h.disk.Obstruct(kubeletCA, plan.Absent)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.wantJobs(append(did, string(verb)+" reader.service")...)
+			h.kill()
+		}
+	}
+}
+
+func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		var loaded []string
+		h.systemd.Load = func(string) { data, _ := h.disk.Read(kubeletCA); loaded = append(loaded, data) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Hour)
+		loaded = nil
+		for range 20 { // somebody rewrites the file again and again
+			h.disk.Put(kubeletCA, "scribble")
+			h.turn()
+			for range 10 {
+				h.elapse(3 * time.Second)
+			}
+		}
+		h.elapse(time.Hour)
+		h.wantFile(kubeletCA, caA)
+		if slices.Contains(loaded, "scribble") || verb == plan.TryRestart && len(loaded) > 0 {
+			t.Errorf("%s: loaded %.20q", verb, loaded)
+		}
+		h.kill()
+	}
+}
+
+func TestAUnitThatReadsWhatCannotBeWrittenSaysSo(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == kubeletCA {
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), root)
+	h.elapse(time.Minute)
+	if u := h.unit("reader.service"); u.State != "unknown" || !strings.HasPrefix(u.Reason, "waits for "+kubeletCA) {
+		t.Errorf("the unit is %+v", u)
+	}
+	h.wantFile(rootCA, caB)
+	h.wantJobs()
+}
+
+func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = verb
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Minute)
+
+		h.dir.Fail = func(op, _ string) error {
+			if op == "write" {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}
+		if h.publish(kubelet(caB)); h.unit("reader.service").State == "loaded" {
+			t.Errorf("%s: it has not loaded what is on disk, and is %+v", verb, h.unit("reader.service"))
+		}
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if has != caB || h.last.Trouble == "" {
+			t.Errorf("%s: has loaded the new file: %v; trouble %q", verb, has == caB, h.last.Trouble)
+		}
+		h.elapse(time.Hour)
+		h.elapse(time.Hour)
+		h.dir.Fail = noFailure
+		h.elapse(time.Hour)
+		if h.last.Trouble != "" {
+			t.Errorf("%s: trouble %q", verb, h.last.Trouble)
+		}
+		h.crash()
+		h.start()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service") // once each, and that is remembered
+		h.kill()
+	}
+}
+
+func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			return errDead
+		}
+		return nil
+	}
+	full := func(op, _ string) error {
+		if op == "write" {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}
+	h.dir.Fail = full
+	h.publish(kubelet(caB))
+	h.elapse(3 * time.Second)
+	h.crash()
+	h.systemd.Fail, h.dir.Fail = noFailure, full
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caB))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if has != caB {
+		t.Error("the unit has not loaded what is on disk")
+	}
+}
+
+func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "observe" {
+			return errDead
+		}
+		return nil
+	}
+	if h.turn(); h.unit("reader.service").State != "unknown" {
+		t.Errorf("the unit is %+v", h.unit("reader.service"))
+	}
+	h.disk.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.wantJobs("reload reader.service")
+}
+
+func TestTheFirstFileOfARowIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" { // done, and nobody lived to see it
+			h.dir.Fail = func(string, string) error { return errDead }
+		}
+		return nil
+	}
+	h.publish(kubelet(caA), root)
+	h.crash()
+	h.disk.Fail = noFailure
+	h.start() // without an API server
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.wantFile(rootCA, caB)
+	if has != caB {
+		t.Error("the unit has not loaded what is on disk")
+	}
+}
+
+func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.apply("1", root)
+	h.forget()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.disk.Put(rootCA, caA)
+	h.turn()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if has != caA {
+		t.Error("the unit has not loaded what is on disk")
+	}
+}
+
+// reading starts a unit with the verb, which notes what it reads, and a job of it that runs until the returned
+// function is called.
+func (h *host) reading(verb plan.Verb, early bool) (has *string, end func()) {
+	h.t.Helper()
+	h.policy.Units[0].Verb = verb
+	has = new(string)
+	h.systemd.Load = func(string) { *has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	begun, ends := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-ends }, early
+	h.publish(kubelet(caB))
+	h.lapse(3 * time.Second)
+	<-begun
+	return has, func() {
+		h.systemd.Hold = func(string) {}
+		close(ends)
+		h.pass()
+	}
+}
+
+func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.T) {
+	c := string(testpki.NewCA("c"))
+	for sentence, during := range map[string]func(h *host, end func()){
+		"the object goes there and back": func(h *host, end func()) {
+			h.publish(kubelet(c))
+			h.clock.Move(time.Second)
+			h.publish(kubelet(caB))
+			end()
+		},
+		"the object goes there, and back as the job ends": func(h *host, end func()) {
+			h.publish(kubelet(c))
+			end()
+			h.publish(kubelet(caB))
+		},
+		"somebody scribbles, which is repaired": func(h *host, end func()) {
+			h.disk.Put(kubeletCA, "scribble")
+			h.turn()
+			end()
+		},
+		"somebody scribbles, which the end of the job brings to light": func(h *host, end func()) {
+			h.disk.Put(kubeletCA, "scribble")
+			end()
+		},
+		"somebody scribbles, and takes it back": func(h *host, end func()) {
+			h.clock.Move(time.Second)
+			h.disk.Put(kubeletCA, "scribble")
+			h.clock.Move(time.Second)
+			h.disk.Put(kubeletCA, caB)
+			end()
+		},
+	} {
+		for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+			for _, early := range []bool{false, true} {
+				h := newHost(t)
+				has, end := h.reading(verb, early)
+				if strings.HasPrefix(sentence, "somebody") && !early {
+					scribbled := h.systemd.Load
+					h.systemd.Load = func(unit string) { // reads in the middle of it
+						h.systemd.Load = scribbled
+						*has = "scribble"
+					}
+				}
+				during(h, end)
+				h.until("reader.service", "loaded", time.Second, 20*time.Second)
+				if h.wantFile(kubeletCA, caB); *has != caB {
+					t.Errorf("%s, %s, early %v: the unit is called loaded and has %.20q", sentence, verb, early, *has)
+				}
+				jobs := len(h.systemd.Done())
+				h.elapse(time.Hour)
+				h.elapse(time.Hour)
+				if n := len(h.systemd.Done()); n != jobs {
+					t.Errorf("%s, %s, early %v: %d actions more", sentence, verb, early, n-jobs)
+				}
+				h.kill()
+			}
+		}
+	}
+}
+
+func TestAJobDuringWhichNothingChangedIsEnough(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		h := newHost(t)
+		_, end := h.reading(verb, false)
+		end()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service")
+		h.crash()
+		h.start()
+		h.elapse(time.Hour)
+		h.wantJobs(string(verb)+" reader.service", string(verb)+" reader.service")
+		h.kill()
+	}
+}
+
+func TestAUnitThatSomebodyReloadedBeforeARepairIsReloadedAfterIt(t *testing.T) {
+	for _, running := range []bool{true, false} {
+		h := newHost(t)
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Minute)
+		if !running {
+			h.kill()
+		}
+		h.disk.Put(kubeletCA, "scribble")
+		has = "scribble" // systemctl reload leaves no trace
+		if running {
+			h.turn()
+		} else {
+			h.start()
+		}
+		h.wantFile(kubeletCA, caA)
+		h.crash() // the repair is done, and that is all
+		h.start()
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if has != caA {
+			t.Errorf("running %v: the unit is called loaded and has %.20q", running, has)
+		}
+		h.elapse(time.Hour)
+		h.wantJobs("reload reader.service", "reload reader.service")
+		h.kill()
+	}
+}
+
+func TestARepairCausesNoRestart(t *testing.T) {
+	h := newHost(t)
+	h.policy.Units[0].Verb = plan.TryRestart
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Put(kubeletCA, "scribble")
+	h.turn()
+	h.wantFile(kubeletCA, caA)
+	h.elapse(time.Hour)
+	h.wantJobs("try-restart reader.service")
+}
+
+func TestFromAToBAndBackWithinOneRestOwesNothing(t *testing.T) {
+	h := newHost(t)
+	h.times.Rest = time.Second
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.spin(func() { h.tell(kubelet(caB), registry("r", caA)) })
+	h.wantFile(kubeletCA, caB)
+	h.spin(func() { h.tell(kubelet(caA), registry("r", caA)) })
+	h.wantFile(kubeletCA, caA)
+	h.wait(time.Second)
+	h.elapse(time.Hour)
+	h.wantJobs("reload reader.service")
+}
+
+// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the passes.
+func (h *host) idle(d time.Duration) (passes int) {
+	for range d / time.Second {
+		h.move(time.Second)
+		for h.asked++; h.clock.Asked() < h.asked; runtime.Gosched() {
+			select {
+			case h.last = <-h.report.Statuses:
+				passes++
+			default:
+			}
+		}
+	}
+	return passes
+}
+
+func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
+	const maker = "maker.service"
+	for _, who := range []string{maker, "somebody"} {
+		h := newHost(t)
+		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
+		h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+		h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+		h.systemd.Start("reader.service")
+		h.systemd.Install(maker)
+		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
+		h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
+		if who != maker {
+			go func() {
+				_, err := h.systemd.Act(context.Background(), plan.Unit{Name: "reader.service", Verb: plan.Reload})
+				left <- err
+			}()
+			<-begun
+			h.policy.Units = h.policy.Units[:1]
+		}
+		h.start()
+		h.publish(kubelet(caA))
+		h.wait(2 * time.Second)
+		if who == maker {
+			<-begun
+		}
+		passes := h.idle(time.Hour)
+		if u := h.unit("reader.service"); u.State != "owed" || passes > 90 {
+			t.Errorf("%d passes in an hour in which the job of %s does not end; the unit is %+v", passes, who, u)
+		}
+		h.systemd.Hold = func(string) {}
+		close(end)
+		if who == maker { // whose end is announced
+			h.pass()
+			h.settled()
+			h.until("reader.service", "loaded", time.Second, 3*time.Second)
+		} else if err := <-left; err == nil {
+			h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+		}
+		h.kill()
+	}
+}
+
+func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
+	h := newHost(t)
+	h.times.Watchdog = 2 * time.Second
+	h.systemd.Start("reader.service")
+	tries := 0
+	h.systemd.Fail = func(op, _ string) error {
+		if op != "reload" {
+			return nil
+		}
+		tries++
+		return lost{errors.New("no bus")}
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	for range 60 {
+		h.idle(30 * time.Second)
+		h.settled()
+	}
+	if tries < 30 || tries > 45 || h.recorded("unit-breaker") != 0 {
+		t.Errorf("%d tries in half an hour, %q", tries, h.trail.Names())
+	}
+	h.systemd.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, 70*time.Second)
+}
+
+func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" { // the files are there, and may not be tomorrow
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("r", caA))
+	if h.wantFile(kubeletCA, caB); h.unit("reader.service").State == "loaded" {
+		t.Errorf("the unit is %+v", h.unit("reader.service"))
+	}
+}
+
+func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		h := newHost(t)
+		h.policy.Units[0].Verb = plan.TryRestart
+		h.times.Spread = 10 * time.Minute
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+		h.systemd.Start("reader.service")
+		h.clock.Move(time.Minute)
+		h.start()
+		h.clock.AwaitAsked(h.asked)
+		h.step(-1000 * time.Hour)
+		if s := h.publish(kubelet(caA)); s.Units[0].State != "owed" {
+			t.Fatalf("the unit is %+v", s.Units[0])
+		}
+		if crash {
+			h.crash()
+			h.start()
+		}
+		h.clock.AwaitAsked(h.asked)
+		h.step(1000 * time.Hour)
+		h.turn()
+		h.until("reader.service", "loaded", 10*time.Second, 11*time.Minute)
+		if has != caA {
+			t.Errorf("crash %v: the unit has read nothing and is %+v", crash, h.unit("reader.service"))
+		}
+		h.kill()
+	}
+}
+
+// makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
+func (h *host) makes(verb plan.Verb) (has *string) {
+	const maker = "maker.service"
+	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: plan.Restart}}
+	h.systemd.Install(maker)
+	store := ""
+	has = new(string)
+	h.systemd.Load = func(unit string) {
+		if unit == maker {
+			store, _ = h.disk.Read(kubeletCA)
+		} else {
+			*has = store
+		}
+	}
+	return has
+}
+
+func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing.T) {
+	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		for _, first := range []bool{false, true} { // boot
+			h := newHost(t)
+			has := h.makes(verb)
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA))
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			want := caA
+			if !first {
+				h.elapse(time.Minute)
+				h.publish(kubelet(caB))
+				want = caB
+			} else {
+				h.kill()
+				h = newHost(t)
+				has = h.makes(verb)
+				h.start()
+				h.publish(kubelet(caA))
+			}
+			h.clock.Move(1500 * time.Millisecond)
+			h.systemd.Start("reader.service") // after the change, and before the oneshot runs
+			h.until("maker.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			if *has != want {
+				t.Errorf("%s, first boot %v: the reader is called loaded (%s), and has not what the oneshot made", verb, first, h.unit("reader.service").Reason)
+			}
+			jobs := len(h.systemd.Done())
+			h.crash()
+			h.start()
+			h.elapse(time.Hour)
+			h.elapse(time.Hour)
+			if n := len(h.systemd.Done()); n != jobs {
+				t.Errorf("%s, first boot %v: %q", verb, first, h.systemd.Done())
+			}
+			h.kill()
+		}
+	}
+}
+
+func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
+	h := newHost(t)
+	h.makes(plan.TryRestart)
+	h.systemd.Start("reader.service")
+	h.start()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	jobs := len(h.systemd.Done())
+	h.systemd.Reboot()
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.elapse(time.Hour)
+	h.elapse(time.Hour)
+	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, []string{"restart maker.service"}) {
+		t.Errorf("after a reboot systemd did %q", did)
+	}
 }

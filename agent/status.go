@@ -36,7 +36,8 @@ func (l *loop) status() report.Status {
 	return s
 }
 
-// contents are what the files shall have now: what is held included, as far as that is known.
+// contents are what the files shall have now: what is held included, as far as that is known, and under the
+// digest of the file.
 func (l *loop) contents() []plan.Entry {
 	planned := make(map[plan.Key]plan.Entry, len(l.entries))
 	for _, e := range l.entries {
@@ -46,6 +47,7 @@ func (l *loop) contents() []plan.Entry {
 	for i, e := range out {
 		if p, ok := planned[e.Key]; ok {
 			out[i] = p
+			out[i].Digest = p.OnDisk()
 		}
 	}
 	return out

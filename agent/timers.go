@@ -82,7 +82,7 @@ func (l *loop) timers() (set []timer) {
 		case s.running:
 			all = append(all, timer{"the job of " + u.Name, s.overdue})
 		case l.desired != nil:
-			all = append(all, timer{"the action on " + u.Name, s.due})
+			all = append(all, timer{"the action on " + u.Name, s.again})
 		}
 	}
 	return slices.DeleteFunc(all, func(t timer) bool { return t.at.IsZero() })

@@ -5,8 +5,6 @@ package agent_test
 import (
 	"testing"
 	"time"
-
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // turned waits until the loop, which a timer has woken for nothing but the watchdog, waits again.
@@ -30,7 +28,7 @@ func TestTheWatchdogHearsFromALoopThatTurnsAndFromNothingElse(t *testing.T) {
 	}
 	h.start()
 	defer h.kill()
-	h.publish(plan.Entry{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Data: []byte(caA)})
+	h.publish(kubelet(caA))
 	h.settled()
 	h.clock.AwaitAsked(h.asked)
 	for range 5 { // at twice the pace, with nothing else to do

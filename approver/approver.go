@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -58,17 +59,14 @@ type Options struct {
 
 // Run works until ctx ends. It fails only if it cannot begin: an API server that is away is waited for.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
-	client, err := kubernetes.NewForConfig(config)
+	to, voice, err := connect(config)
 	if err != nil {
 		return fmt.Errorf("making a client: %v", err)
 	}
-	states, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("making a client: %v", err)
-	}
+	client := to.typed
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typed.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typed.EventSinkImpl{Interface: voice.CoreV1().Events("")})
 	var working sync.Mutex
 	elector := leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
@@ -84,7 +82,7 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 				working.Lock() // an earlier term may still be finishing a request
 				defer working.Unlock()
 				o.Log.Info("leading", zap.String("replica", o.Replica))
-				newController(client, states, broadcaster.NewRecorder(scheme.Scheme, core.EventSource{Component: Name}), o).run(ctx)
+				newController(to, broadcaster.NewRecorder(scheme.Scheme, core.EventSource{Component: Name}), o).run(ctx)
 			},
 			OnStoppedLeading: func() {
 				o.Health.leads(false)
@@ -102,4 +100,21 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 		e.Run(ctx)
 	}
 	return nil
+}
+
+// connect makes the clients, and one for events alone, so that many of them do not hold up the work.
+func connect(config *rest.Config) (to clients, voice kubernetes.Interface, err error) {
+	if to.typed, err = kubernetes.NewForConfig(config); err != nil {
+		return clients{}, nil, err
+	}
+	if to.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return clients{}, nil, err
+	}
+	if to.metadata, err = metadata.NewForConfig(config); err != nil {
+		return clients{}, nil, err
+	}
+	events := rest.CopyConfig(config)
+	events.QPS, events.Burst = 10, 50
+	voice, err = kubernetes.NewForConfig(events)
+	return to, voice, err
 }

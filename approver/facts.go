@@ -10,11 +10,10 @@ import (
 
 	authorization "k8s.io/api/authorization/v1"
 	certificates "k8s.io/api/certificates/v1"
-	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/node-cert-agent/node-cert-agent/approver/pending"
 	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
 )
 
@@ -26,40 +25,64 @@ type facts struct {
 	secret string
 }
 
-// gather asks everybody concerned. All of it is read afresh, because a cache could be behind, but for the
-// other requests: one that is not known yet is as good as one that is not made yet.
-func (c *controller) gather(ctx context.Context, o *certificates.CertificateSigningRequest, claim verdict.Claim) (f facts, err error) {
-	if f.Access, err = c.access(ctx, o, claim); err != nil {
-		return facts{}, err
+// cached is what is known of a claim without a request to the API server, and the best for it where only a
+// request would tell. Whatever it holds is watched, so that a claim which fails by it is judged again when
+// that changes.
+func (c *controller) cached(r pending.Request, now time.Time) verdict.Facts {
+	var f verdict.Facts
+	if s, ok := c.state(r.Claim.Node); ok {
+		f = s.facts(c.seen.see(s, now))
+	}
+	f.Newer = c.index.Newer(r)
+	if f.Known = c.machines != nil || c.isNode(r.Claim.Node); !f.Known {
+		listed, err := c.Listed(r.Claim.Node)
+		f.Known = listed || err != nil
+	}
+	return verdict.Cheap(f)
+}
+
+// gather asks everybody concerned, until the claim is known to fail, and judges. All of it is read afresh,
+// because a cache could be behind, but for the other requests and other nodes' notes: what is not known yet is
+// as good as not made yet.
+func (c *controller) gather(
+	ctx context.Context, o *certificates.CertificateSigningRequest, r pending.Request,
+) (f facts, v verdict.Verdict, err error) {
+	claim := *r.Claim
+	if f.state, err = c.readState(ctx, claim.Node); err != nil {
+		return f, v, err
+	}
+	if f.state.UID != "" {
+		f.Facts = f.state.facts(c.seen.see(f.state, time.Now()))
 	}
 	if f.Known, err = c.known(ctx, claim.Node); err != nil {
-		return facts{}, err
+		return f, v, err
 	}
-	if f.state, err = c.readState(ctx, claim.Node); err != nil {
-		return facts{}, err
-	}
-	f.Identity, f.Allowed = f.state.identity(), f.state.Annotations[verdict.AllowAnnotation]
-	if b := f.state.Status.Bootstrap; b != nil {
-		f.Admitted, f.Last = when(b.Approved), b.Request
-	}
-	if claim.Class != verdict.Agent {
-		if f.Newer, err = c.newer(o, claim); err != nil {
-			return facts{}, err
-		}
+	f.Newer = c.index.Newer(r)
+	if v = verdict.Judge(claim, verdict.Cheap(f.Facts), c.Policy, time.Now()); v.Word != verdict.Approve {
+		return f, v, nil
 	}
 	if claim.Class == verdict.Token {
-		token, err := c.token(ctx, tokenSecret(claim.TokenID()))
-		if err != nil {
-			return facts{}, err
-		}
-		if token != nil {
-			f.TokenCreated = token.CreationTimestamp.Time
-			if singleUse(token) {
-				f.secret = token.Name
-			}
+		if err := c.askToken(ctx, claim, &f); err != nil {
+			return f, v, err
 		}
 	}
-	return f, nil
+	if f.Access, err = c.access(ctx, o, claim); err != nil {
+		return f, v, err
+	}
+	return f, verdict.Judge(claim, f.Facts, c.Policy, time.Now()), nil
+}
+
+func (c *controller) askToken(ctx context.Context, claim verdict.Claim, f *facts) error {
+	token, readable, err := c.token(ctx, tokenSecret(claim.TokenID()))
+	if err != nil || !readable {
+		return err
+	}
+	f.Token = verdict.ReadToken(token, claim, time.Now())
+	f.Token.SpentOn = verdict.SpentOn(token, claim.Node, c.written.notes(c.reported.List()))
+	if token != nil && singleUse(token) {
+		f.secret = token.Name
+	}
+	return nil
 }
 
 // access asks the API server whether the requester holds the right. Groups and extra belong to the
@@ -95,46 +118,18 @@ func (c *controller) known(ctx context.Context, node string) (bool, error) {
 	return err == nil, err
 }
 
-// newer is the name of an undecided request that the same requester made later for the same node.
-func (c *controller) newer(o *certificates.CertificateSigningRequest, claim verdict.Claim) (string, error) {
-	all, err := c.requests.List(labels.Everything())
-	if err != nil {
-		return "", err
+// state is a node's, as the informer has it.
+func (c *controller) state(node string) (nodeState, bool) {
+	o, there, _ := c.reported.GetByKey(node) // a map does not fail
+	s, ok := o.(*nodeState)
+	if !there || !ok {
+		return nodeState{}, false
 	}
-	for _, other := range all {
-		if other.Spec.Username != o.Spec.Username || !later(other, o) {
-			continue // before anything is parsed: there may be thousands
-		}
-		if rival, _ := verdict.Read(other, c.Policy, time.Now()); rival != nil && rival.Node == claim.Node {
-			return other.Name, nil
-		}
-	}
-	return "", nil
+	return *s, true
 }
 
-// later is true of the younger request. Times of the API have seconds; of two in the same second each
-// replica has to choose the same.
-func later(a, b *certificates.CertificateSigningRequest) bool {
-	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.Name > b.Name
-	}
-	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+// isNode tells whether there is a Node, as the informer has it.
+func (c *controller) isNode(name string) bool {
+	_, there, _ := c.nodes.GetByKey(name)
+	return there
 }
-
-// token reads a bootstrap token. It is nil if there is none, or if the approver may not read it, as
-// without the component single-use.
-func (c *controller) token(ctx context.Context, name string) (*core.Secret, error) {
-	s, err := c.client.CoreV1().Secrets(meta.NamespaceSystem).Get(ctx, name, meta.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || err == nil && s.Type != core.SecretTypeBootstrapToken {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the Secret %s: %v", name, err)
-	}
-	return s, nil
-}
-
-func tokenSecret(id string) string { return "bootstrap-token-" + id }
-
-// singleUse is the administrator's word, and nothing that the token's holder can say.
-func singleUse(s *core.Secret) bool { return s.Labels["node-cert-agent.io/single-use"] == "true" }

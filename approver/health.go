@@ -23,13 +23,14 @@ const stuck = 5 * time.Minute
 type Health struct {
 	now func() time.Time
 
-	mu       sync.Mutex
-	elected  bool
-	leading  bool
-	begun    time.Time // of what is in hand
-	left     int
-	failures int
-	verdicts map[verdictLabels]int
+	mu        sync.Mutex
+	elected   bool
+	leading   bool
+	begun     time.Time // of what is in hand
+	left      int
+	failures  int
+	inquiries int
+	verdicts  map[verdictLabels]int
 }
 
 type verdictLabels struct {
@@ -71,6 +72,9 @@ func (h *Health) metrics(w io.Writer) {
 	}
 	fmt.Fprintf(w, "# HELP node_cert_approver_leading Whether this replica decides.\n# TYPE node_cert_approver_leading gauge\nnode_cert_approver_leading %d\n", leading)
 	fmt.Fprintf(w, "# HELP node_cert_approver_left Requests that are left pending.\n# TYPE node_cert_approver_left gauge\nnode_cert_approver_left %d\n", h.left)
+	fmt.Fprintf(w, "# HELP node_cert_approver_inquiries_total Requests about which the API server was asked; "+
+		"others are left by what is watched.\n"+
+		"# TYPE node_cert_approver_inquiries_total counter\nnode_cert_approver_inquiries_total %d\n", h.inquiries)
 	fmt.Fprintf(w, "# HELP node_cert_approver_failures_total Tries that failed and are repeated.\n# TYPE node_cert_approver_failures_total counter\nnode_cert_approver_failures_total %d\n", h.failures)
 	fmt.Fprint(w, "# HELP node_cert_approver_verdicts_total Verdicts by word and by the check that decided; a request that is left counts once for each reason.\n"+
 		"# TYPE node_cert_approver_verdicts_total counter\n")
@@ -101,6 +105,12 @@ func (h *Health) end(left int, err error) {
 	if h.begun, h.left = (time.Time{}), left; err != nil {
 		h.failures++
 	}
+}
+
+func (h *Health) asked() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inquiries++
 }
 
 func (h *Health) judged(v verdict.Verdict) {

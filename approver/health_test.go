@@ -53,12 +53,14 @@ func TestMetricsCountVerdicts(t *testing.T) {
 	h.judged(verdict.Verdict{Word: verdict.Approve})
 	h.judged(verdict.Verdict{Word: verdict.Approve})
 	h.judged(verdict.Verdict{Word: verdict.Leave, Check: verdict.Live, Fact: "of worker-1"})
+	h.asked()
 	h.begin()
 	h.end(1, errors.New("of worker-2"))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
-		"\nnode_cert_approver_leading 1\n", "\nnode_cert_approver_left 1\n", "\nnode_cert_approver_failures_total 1\n",
+		"\nnode_cert_approver_leading 1\n", "\nnode_cert_approver_left 1\n",
+		"\nnode_cert_approver_inquiries_total 1\n", "\nnode_cert_approver_failures_total 1\n",
 		"node_cert_approver_verdicts_total{verdict=\"approve\",check=\"\"} 2\nnode_cert_approver_verdicts_total{verdict=\"leave\",check=\"live identity\"} 1\n",
 	} {
 		if !strings.Contains(w.Body.String(), want) {

@@ -3,9 +3,7 @@
 package approver
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -26,15 +24,21 @@ var stateKind = schema.GroupVersionResource{Group: "node-cert-agent.io", Version
 type nodeState struct {
 	meta.ObjectMeta `json:"metadata"`
 	Spec            struct {
+		State    string `json:"state,omitempty"`
 		Identity struct {
 			PublicKey string `json:"publicKey,omitempty"`
 			Issued    string `json:"issued,omitempty"`
 			Expires   string `json:"expires,omitempty"`
 		} `json:"identity"`
 	} `json:"spec"`
-	Status struct {
-		Bootstrap *bootstrap `json:"bootstrap,omitempty"`
-	} `json:"status"`
+	Status nodeStatus `json:"status"`
+}
+
+// nodeStatus is what the approver keeps about a node, and applies as a whole.
+type nodeStatus struct {
+	Bootstrap *bootstrap `json:"bootstrap,omitempty"`
+	// KnownSince is when the approver first found the node in the inventory after it admitted it.
+	KnownSince string `json:"knownSince,omitempty"`
 }
 
 // bootstrap is what the approver notes about the last first certificate of a node, before it approves.
@@ -54,46 +58,33 @@ func (c *controller) readState(ctx context.Context, node string) (s nodeState, e
 	if err != nil {
 		return nodeState{}, fmt.Errorf("reading the state of %s: %v", node, err)
 	}
+	return readNodeState(u)
+}
+
+func readNodeState(u *unstructured.Unstructured) (s nodeState, err error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil {
-		return nodeState{}, fmt.Errorf("reading the state of %s: %v", node, err)
+		return nodeState{}, fmt.Errorf("reading the state of %s: %v", u.GetName(), err)
 	}
 	return s, nil
 }
 
-// identity is nil for a node that has not reported yet. When it last did says the API server, in
-// managedFields: the node's own clock may be wrong.
-func (s nodeState) identity() *verdict.Identity {
-	var last time.Time
-	for _, m := range s.ManagedFields {
-		if m.Time != nil && m.Subresource == "" && m.FieldsV1 != nil && owns(m.FieldsV1.GetRawBytes(), "f:spec") && m.Time.After(last) {
-			last = m.Time.Time
-		}
-	}
-	if last.IsZero() {
+// identity is nil for a node that has not reported yet; seen is when it last did.
+func (s nodeState) identity(seen time.Time) *verdict.Identity {
+	if s.Spec.State == "" && s.Spec.Identity.PublicKey == "" {
 		return nil
 	}
 	return &verdict.Identity{Issued: when(s.Spec.Identity.Issued), Expires: when(s.Spec.Identity.Expires),
-		PublicKey: s.Spec.Identity.PublicKey, Heartbeat: last}
+		PublicKey: s.Spec.Identity.PublicKey, Heartbeat: seen}
 }
 
-// owns is true if a set of fields, as in managedFields, has the top-level field. It avoids decoding the
-// set, which is as large as the object.
-func owns(fields []byte, field string) bool {
-	d := json.NewDecoder(bytes.NewReader(fields))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false
+// facts are what the state says for a verdict.
+func (s nodeState) facts(seen time.Time) verdict.Facts {
+	f := verdict.Facts{Identity: s.identity(seen), Allowed: s.Annotations[verdict.AllowAnnotation],
+		KnownSince: when(s.Status.KnownSince)}
+	if b := s.Status.Bootstrap; b != nil {
+		f.Admitted, f.Last = when(b.Approved), b.Request
 	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil || name == field {
-			return err == nil
-		}
-		var skipped json.RawMessage
-		if d.Decode(&skipped) != nil {
-			return false
-		}
-	}
-	return false
+	return f
 }
 
 func when(s string) time.Time {
@@ -106,7 +97,7 @@ func when(s string) time.Time {
 
 // note writes down which key is about to be approved for a node and what it costs, so that the token is
 // found again after a restart of the approver. It comes before the approval; a note without one is
-// harmless, because no node will report that key.
+// harmless, because no node will report that key. A token that the note before this names was used, and goes.
 func (c *controller) note(ctx context.Context, claim verdict.Claim, f facts) error {
 	if f.state.UID == "" {
 		bare := &unstructured.Unstructured{}
@@ -116,20 +107,31 @@ func (c *controller) note(ctx context.Context, claim verdict.Claim, f facts) err
 			return fmt.Errorf("making the state of %s: %v", claim.Node, err)
 		}
 	}
-	return c.writeNote(ctx, claim.Node, bootstrap{Request: claim.Request, Requester: claim.User, PublicKey: claim.PublicKey,
-		Approved: time.Now().UTC().Format(time.RFC3339), Secret: f.secret})
+	if b := f.state.Status.Bootstrap; b != nil && b.Secret != f.secret {
+		if _, err := c.deleteToken(ctx, f.state); err != nil {
+			return err
+		}
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	status := nodeStatus{Bootstrap: &bootstrap{Request: claim.Request, Requester: claim.User, PublicKey: claim.PublicKey,
+		Approved: now, Secret: f.secret}}
+	if f.Known {
+		status.KnownSince = now
+	}
+	return c.writeStatus(ctx, claim.Node, status)
 }
 
-func (c *controller) writeNote(ctx context.Context, node string, b bootstrap) error {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&b)
+func (c *controller) writeStatus(ctx context.Context, node string, status nodeStatus) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"bootstrap": fields}}}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	u.SetGroupVersionKind(stateKind.GroupVersion().WithKind("NodeCertificateState"))
 	u.SetName(node)
 	if _, err := c.states.ApplyStatus(ctx, node, u, meta.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
-		return fmt.Errorf("noting the first certificate of %s: %v", node, err)
+		return fmt.Errorf("noting what is known of %s: %v", node, err)
 	}
+	c.written.put(node, status)
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,8 @@ const maxFunction = 60
 // house says for each product package which of ours it may import. Imports point down.
 var house = map[string][]string{
 	"approver/verdict":       {"agent/csr"},
-	"approver":               {"agent/csr", "approver/verdict"},
+	"approver/pending":       {"approver/verdict"},
+	"approver":               {"agent/csr", "approver/pending", "approver/verdict"},
 	"cmd/node-cert-approver": {"approver", "approver/verdict"},
 	"packaging/pack":         {},
 
@@ -45,7 +47,8 @@ var house = map[string][]string{
 	"agent/frame":         {},
 	"agent/identity":      {"agent/audit", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
 	"agent/probe":         {"agent/pki", "agent/plan"},
-	"agent/units":         {"agent/plan"},
+	"agent/reloader":      {"agent/frame", "agent/plan"},
+	"agent/units":         {"agent/plan", "agent/reloader"},
 	"agent/watch":         {"agent/plan", "agent/pki", "agent/reply"},
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
@@ -53,15 +56,16 @@ var house = map[string][]string{
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/":                                  {"agent/identity", "approver", "approver/verdict", "cmd/node-cert-approver"},
+	"k8s.io/":                                  {"agent/identity", "approver", "approver/pending", "approver/verdict", "cmd/node-cert-approver"},
 	"k8s.io/api/":                              {"approver", "approver/verdict"},
 	"k8s.io/client-go/kubernetes":              {"approver"},
 	"k8s.io/client-go/dynamic":                 {"approver"},
+	"k8s.io/client-go/metadata":                {"approver"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
@@ -88,6 +92,7 @@ var pure = map[string][]string{
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},
 
+	"approver/pending": {"os", "net", "net/http", "context", "syscall", "log"},
 	"approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
 	"agent/csr":        {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }
@@ -181,6 +186,35 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 				}
 				return true
 			})
+		}
+	}
+}
+
+// TestTheBusIsOutOfReachOfTheAgent looks at everything that the packages of the agent are linked with, and at the one
+// file of the program, that of the reloader's command, that may bring the bus in.
+func TestTheBusIsOutOfReachOfTheAgent(t *testing.T) {
+	var packages []string
+	for dir := range house {
+		if strings.HasPrefix(dir, "agent") && dir != "agent/units" {
+			packages = append(packages, module+dir)
+		}
+	}
+	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", "{{.ImportPath}}"}, packages...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	n := 0
+	for p := range strings.FieldsSeq(string(out)) {
+		if n++; strings.HasPrefix(p, "github.com/godbus/") || p == "github.com/coreos/go-systemd/v22/dbus" || p == module+"agent/units" {
+			t.Errorf("the agent reaches %s", p)
+		}
+	}
+	if n < 100 {
+		t.Errorf("%d packages were looked at", n)
+	}
+	for _, f := range sources(t) {
+		if f.dir == "cmd/node-cert-agent" && f.product() && f.name != "reloader.go" && slices.Contains(imports(f), module+"agent/units") {
+			t.Errorf("%s/%s imports agent/units", f.dir, f.name)
 		}
 	}
 }

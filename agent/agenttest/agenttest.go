@@ -9,6 +9,7 @@
 package agenttest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -350,7 +351,7 @@ type Operator struct {
 	err  error
 }
 
-// Say replaces the word, or has reading it fail.
+// Say replaces the word. With an error, the parts that w lacks cannot be read.
 func (o *Operator) Say(w state.Word, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -358,11 +359,12 @@ func (o *Operator) Say(w state.Word, err error) {
 }
 
 // Word implements agent.Operator.
-func (o *Operator) Word() (state.Word, error) {
+func (o *Operator) Word(last state.Word) (state.Word, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	w := o.word
 	if o.err != nil {
-		return state.Word{}, o.err
+		w.Applied, w.Pause = cmp.Or(w.Applied, last.Applied), cmp.Or(w.Pause, last.Pause)
 	}
-	return o.word, nil
+	return w, o.err
 }

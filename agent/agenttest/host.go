@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ type Disk struct {
 	rows  plan.Policy
 	clock *Clock
 	files map[string]content
+	links map[string]string
+	odd   map[string]plan.FileKind
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
 	// stage or rename with its path.
 	Fail func(operation, path string) error
@@ -34,7 +37,7 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), Fail: func(string, string) error { return nil }}
+	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string), odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
 }
 
 // Put lays down a file as somebody else would.
@@ -49,11 +52,28 @@ func (d *Disk) put(path string, data []byte, r plan.Row) {
 		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
 }
 
+// Link makes a link at path, which only rows that follow links do not refuse.
+func (d *Disk) Link(path, target string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.links[path] = target
+}
+
 // Delete removes a file as somebody else would.
 func (d *Disk) Delete(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.files, path)
+}
+
+// Obstruct has nobody see the file at a path any more: it is irregular, or cannot be read. With Absent it is
+// again what it was.
+func (d *Disk) Obstruct(path string, kind plan.FileKind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.odd[path] = kind; kind == plan.Absent {
+		delete(d.odd, path)
+	}
 }
 
 // Read gives a file's content; ok is false if there is none.
@@ -70,6 +90,9 @@ func (d *Disk) path(k plan.Key) (plan.Row, string, error) {
 		return row, "", fmt.Errorf("no row %s", k.Row)
 	}
 	p, err := row.Path(k.Name)
+	if target, ok := d.links[p]; ok && row.FollowLink {
+		p = target
+	}
 	return row, p, err
 }
 
@@ -84,13 +107,20 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	d.Looks += len(queries)
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
-		_, p, err := d.path(q.Key)
+		row, p, err := d.path(q.Key)
 		if err != nil {
 			out[i] = plan.File{Kind: plan.Unreadable, Reason: err.Error()}
 			continue
 		}
+		if kind := d.odd[p]; kind != "" {
+			out[i] = plan.File{Kind: kind, Reason: "it is " + string(kind)}
+			continue
+		}
 		c := d.files[p]
 		out[i] = c.file
+		if place, _ := row.Path(q.Name); place != p {
+			out[i].Directory = path.Dir(p)
+		}
 		if c.file.Kind == plan.Regular && c.file.Digest != q.Known {
 			out[i].Data = c.data
 			d.Bytes += len(c.data)
@@ -99,6 +129,11 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	return out, nil
 }
 
+// untouched is an error of a commit that changed nothing.
+type untouched struct{ error }
+
+func (untouched) NothingChanged() bool { return true }
+
 // Commit implements agent.Writer: all is staged before anything is renamed.
 func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	d.mu.Lock()
@@ -106,7 +141,10 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	for _, w := range c.Writes {
 		_, p, err := d.path(w.Key)
 		if err = errors.Join(err, d.Fail("stage", p)); err != nil {
-			return err
+			return untouched{err}
+		}
+		if kind := d.odd[p]; kind != "" {
+			return fmt.Errorf("%s is %s", p, kind)
 		}
 	}
 	for _, w := range c.Writes {
@@ -141,6 +179,7 @@ type Systemd struct {
 	clock *Clock
 	units map[string]*unit
 	runs  int
+	boots int
 	// Fail is asked with the operation, state or the verb, and the unit.
 	Fail func(operation, unit string) error
 	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
@@ -172,8 +211,20 @@ func NewSystemd(c *Clock) *Systemd {
 func (s *Systemd) Install(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: "boot"}}
+	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: s.boot()}}
 }
+
+// Reboot ends every run. Nothing is started again by itself.
+func (s *Systemd) Reboot() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boots++
+	for _, u := range s.units {
+		u.UnitState = plan.UnitState{Exists: true, Boot: s.boot(), StartBurst: u.StartBurst, StartInterval: u.StartInterval}
+	}
+}
+
+func (s *Systemd) boot() string { return fmt.Sprint("boot", s.boots) }
 
 // Limit lets the unit fail that is started more than burst times within interval.
 func (s *Systemd) Limit(name string, burst int, interval time.Duration) {
@@ -199,7 +250,7 @@ func (s *Systemd) start(name string) bool {
 	u, now, up := s.units[name], s.clock.Now().Round(0), s.clock.Uptime()
 	u.starts = slices.DeleteFunc(append(u.starts, up), func(t time.Duration) bool { return up-t > u.StartInterval })
 	s.runs++
-	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, "boot", fmt.Sprint("run", s.runs), now
+	u.Exists, u.Active, u.Failed, u.Boot, u.Invocation, u.Since = true, true, false, s.boot(), fmt.Sprint("run", s.runs), now
 	u.SinceUptime = up
 	if u.StartBurst > 0 && len(u.starts) > u.StartBurst {
 		u.Active, u.Failed = false, true

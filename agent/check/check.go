@@ -8,8 +8,7 @@
 // be unknown, never to be right. It promises the same findings in the same order for the same facts,
 // and that no finding holds more than one line or an unescaped string of others. It is pure.
 //
-// Sources: polkit's NEWS (0.106: JavaScript rules see unit and verb), the version history in
-// systemd.exec(5), proc(5) for mountinfo, and docs/usage/check.md for people.
+// Sources: the version history in systemd.exec(5), proc(5) for mountinfo, and docs/usage/check.md for people.
 package check
 
 import (
@@ -61,8 +60,9 @@ type Facts struct {
 	Files    []File
 	Writer   Writer
 	SELinux  bool
-	Systemd  Version
-	Polkit   Polkit
+	Reloader Reloader
+	// Systemd is the version that systemd gives of itself, if the reloader could ask.
+	Systemd  string
 	Units    []Unit
 	Service  Service
 	Identity Identity
@@ -74,7 +74,7 @@ type Facts struct {
 func Judge(f Facts) []Finding {
 	var out report
 	for _, judge := range []func(Facts, *report){
-		configuration, profile, node, directories, files, labels, writer, systemd, polkit, allowlist, closure, service, identity, server, objects, clock,
+		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service, identity, server, objects, clock,
 	} {
 		judge(f, &out)
 	}

@@ -36,8 +36,7 @@ func good() Facts {
 	}
 	f.Files = []File{{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt", File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
 	f.Writer = Writer{Asked: true, Mounts: mounts}
-	f.Systemd.Version = "252.39-1~deb12u1"
-	f.Polkit = Polkit{Version: Version{Version: "122"}, Rule: "r", Want: "r", File: "/etc/polkit-1/rules.d/50-x.rules", Seen: true, Tried: true, Refused: true}
+	f.Reloader, f.Systemd = Reloader{Asked: true}, "252.39-1~deb12u1"
 	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Own: "crio.service", Affected: []string{"kubelet.service"}}}
 	f.Service = Service{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
 	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
@@ -56,7 +55,7 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 		}
 		whats = append(whats, f.What)
 	}
-	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer", "systemd", "polkit", "polkit rule", "confinement",
+	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer", "reloader", "systemd",
 		"allowlist", "unit", "service", "identity", "API server", "renewal", "object", "clock"}
 	if !slices.Equal(whats, want) {
 		t.Errorf("looked at are %q\nwant %q", whats, want)
@@ -65,7 +64,9 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 
 func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 	f := good()
-	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}})
+	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}},
+		Unit{Unit: plan.Unit{Name: "alias.service", Verb: plan.Reload}, Exists: true, Own: "other.service"},
+		Unit{Unit: plan.Unit{Name: "wide.service", Verb: plan.TryRestart}, Exists: true, Own: "wide.service", Affected: []string{"kubelet.service"}})
 	for sentence, c := range map[string]struct {
 		units []Unit
 		want  string
@@ -81,11 +82,9 @@ func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 }
 
 const (
-	makeOurs      = "systemd-tmpfiles --create node-cert-agent.conf"
-	restartPolkit = "systemctl restart node-cert-agent-polkit.service"
-	getPolkit     = "install polkit 0.106 or later, or enable the path units: docs/usage/configuration.md, Without polkit"
-	noteTime      = "timedatectl timesync-status, or chronyc tracking"
-	another       = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
+	makeOurs = "systemd-tmpfiles --create node-cert-agent.conf"
+	noteTime = "timedatectl timesync-status, or chronyc tracking"
+	another  = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
 )
 
 // cases are what can be wrong, each with all findings that are not ok.
@@ -94,9 +93,9 @@ var cases = map[string]struct {
 	want   []string
 }{
 	"an ordinary user looks": {func(f *Facts) {
-		f.Root, f.Polkit.Seen, f.Polkit.Tried, f.Identity.Unseen, f.Writer = false, false, false, true, Writer{}
+		f.Root, f.Identity.Unseen, f.Writer, f.Reloader, f.Systemd, f.Units = false, true, Writer{}, Reloader{}, "", nil
 	},
-		[]string{"warn  user: not root: the polkit rule, the writer, its files and the identity are not looked at; do: run it as root"}},
+		[]string{"warn  user: not root: the writer, its files, the reloader, the units and the identity are not looked at; do: run it as root"}},
 	"the machine config daemon and another profile": {func(f *Facts) { f.Host.MachineConfigDaemon = true },
 		[]string{"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files; do: set `profile: openshift`"}},
 	"the profile openshift on another host": {func(f *Facts) { f.Profile = "openshift" },
@@ -140,47 +139,21 @@ var cases = map[string]struct {
 	"labels without SELinux": {func(f *Facts) { f.SELinux, f.Files[0].Label = false, "" }, nil},
 	"no writer": {func(f *Facts) { f.Writer.Problem, f.Files = "writer unavailable: connection refused", nil },
 		[]string{"fail  writer: writer unavailable: connection refused; do: systemctl enable --now node-cert-agent-writer.socket; systemctl status node-cert-agent-writer.service"}},
-	"no bus": {func(f *Facts) {
-		f.Systemd, f.Polkit, f.Units, f.Service = Version{Problem: "no such file"}, Polkit{Version: Version{Problem: "no such file"}}, nil, Service{}
-	}, []string{"fail  systemd: cannot be asked: no such file; do: systemctl status dbus.socket", "fail  polkit: cannot be asked, and systemd refuses every action: no such file; do: " + getPolkit}},
-	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd.Version = "239 (239-82.el8)" },
+	"no reloader": {func(f *Facts) { f.Reloader.Problem, f.Systemd, f.Units = "connection refused", "", nil },
+		[]string{"fail  reloader: no unit is acted on: connection refused; do: systemctl enable --now node-cert-agent-reloader.socket; systemctl status node-cert-agent-reloader.service dbus.socket"}},
+	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd = "239 (239-82.el8)" },
 		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, LogRateLimitIntervalSec=, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
-	"an older systemd": {func(f *Facts) { f.Systemd.Version = "v238" },
+	"an older systemd": {func(f *Facts) { f.Systemd = "v238" },
 		[]string{"fail  systemd: v238 is too old, or says no number; do: use a host with 239 or later"}},
-	"the last systemd that lacks something": {func(f *Facts) { f.Systemd.Version = "247.3" },
+	"the last systemd that lacks something": {func(f *Facts) { f.Systemd = "247.3" },
 		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all"}},
-	"the first systemd that lacks nothing": {func(f *Facts) { f.Systemd.Version = "248~rc1" }, nil},
-	"no polkit, with an allowlist": {func(f *Facts) {
-		f.Polkit = Polkit{Version: Version{Problem: "no-such-unit"}, Tried: true, Refused: true}
-	},
-		[]string{"fail  polkit: cannot be asked, and systemd refuses every action: no-such-unit; do: " + getPolkit}},
-	"no polkit, and nothing to allow": {func(f *Facts) {
-		f.Polkit, f.Policy.Units, f.Units = Polkit{Version: Version{Problem: "no-such-unit"}}, nil, nil
-	}, nil},
-	"path units in place of polkit":   {func(f *Facts) { f.Polkit.Version, f.Units[0].ByPath = Version{Problem: "none"}, true }, nil},
-	"path units beside an old polkit": {func(f *Facts) { f.Polkit.Version, f.Units[0].ByPath = Version{Version: "0.105"}, true }, nil},
-	"an old polkit and no allowlist": {func(f *Facts) { f.Polkit.Version, f.Units, f.Policy.Units = Version{Version: "0.105"}, nil, nil },
-		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
-	"a polkit that cannot see unit and verb": {func(f *Facts) { f.Polkit.Version.Version = "0.105" },
-		[]string{"fail  polkit: 0.105 does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
-	"the first polkit that can":    {func(f *Facts) { f.Polkit.Version.Version = "0.106" }, nil},
-	"the last polkit before 121":   {func(f *Facts) { f.Polkit.Version.Version = "0.120" }, nil},
-	"a polkit that says something": {func(f *Facts) { f.Polkit.Version.Version = "x" }, []string{"fail  polkit: x does not see which unit and verb are asked for, and cannot hold an allowlist; do: " + getPolkit}},
-	"the polkit rule is missing":   {func(f *Facts) { f.Polkit.Rule = "" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: " + restartPolkit}},
-	"the polkit rule is missing and cannot be written": {func(f *Facts) {
-		f.Polkit.Rule, f.Mounts = "", "5 1 8:1 / /etc/polkit-1 ro - ext4 /dev/sda1 rw\n"
-	}, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is missing: systemd refuses every action; do: mount its directory writable, and " + restartPolkit}},
-	"the polkit rule is another":      {func(f *Facts) { f.Polkit.Rule = "s" }, []string{"fail  polkit rule: /etc/polkit-1/rules.d/50-x.rules is not what the configuration asks for; do: " + restartPolkit}},
-	"the confinement cannot be tried": {func(f *Facts) { f.Polkit.Tried, f.Polkit.TryProblem = false, "bus" }, []string{"warn  confinement: whether systemd refuses what is not on the allowlist could not be tried: bus; do: "}},
-	"systemd grants too much": {func(f *Facts) { f.Polkit.Refused = false },
-		[]string{"fail  confinement: systemd did not refuse the agent's user a unit that is not on the allowlist; do: find the rule or .pkla file that grants org.freedesktop.systemd1.manage-units: grep -r manage-units /etc/polkit-1 /usr/share/polkit-1 /var/lib/polkit-1"}},
+	"the first systemd that lacks nothing": {func(f *Facts) { f.Systemd = "248~rc1" }, nil},
 	"a unit that drags another along": {func(f *Facts) { f.Units[0].AlsoAffects = nil },
 		[]string{"fail  unit: try-restart crio.service would also act on kubelet.service: it is refused; do: add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"}},
 	"a unit that does not exist": {func(f *Facts) { f.Units[0].Exists = false },
 		[]string{"warn  unit: crio.service does not exist or is masked: it is never acted on; do: correct the name, or `units: {crio.service: {enabled: false}}`"}},
 	"a unit by its alias": {func(f *Facts) { f.Units[0].Own = "cri-o.service" },
-		[]string{"fail  unit: crio.service is an alias of cri-o.service, the only name that systemd tells polkit: it is refused; do: name cri-o.service in `units` and in `onChange`"}},
-	"a unit by its alias, which a path unit knows too": {func(f *Facts) { f.Units[0].Own, f.Units[0].ByPath = "cri-o.service", true }, nil},
+		[]string{"fail  unit: crio.service is an alias of cri-o.service: it is refused; do: name cri-o.service in `units` and in `onChange`"}},
 	"a unit whose program the distribution does not have": {func(f *Facts) { f.Units[0].Absent = "/usr/bin/x" },
 		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
 	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
@@ -236,7 +209,7 @@ var cases = map[string]struct {
 		[]string{"warn  clock: 2026-11-21T12:00:00Z is before a certificate here becomes valid, at 2026-11-21T13:00:00Z; do: " + noteTime}},
 	"a tree, of which nothing is asked that only a host has": {func(f *Facts) {
 		f.Plain, f.Root, f.Directories[0].UID = true, false, 1000
-		f.Polkit, f.Systemd, f.Service = Polkit{}, Version{}, Service{}
+		f.Reloader, f.Systemd, f.Service, f.Units = Reloader{}, "", Service{}, nil
 	}, nil},
 }
 

@@ -17,7 +17,7 @@ type Host struct{ MachineConfigDaemon, Kubeadm bool }
 func configuration(f Facts, r *report) {
 	r.ok("configuration", "valid; from %s", strings.Join(f.Sources, ", "))
 	if !f.Plain && !f.Root {
-		r.add(Warn, "user", "run it as root", "not root: the polkit rule, the writer, its files and the identity are not looked at")
+		r.add(Warn, "user", "run it as root", "not root: the writer, its files, the reloader, the units and the identity are not looked at")
 	}
 	if !f.Plain && f.NoUser {
 		r.add(Fail, "user", "systemd-sysusers node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf", "there is no user node-cert-agent, as which the service runs: it cannot start")

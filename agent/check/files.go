@@ -133,7 +133,7 @@ func files(f Facts, r *report) {
 		switch {
 		case file.Kind == plan.Regular:
 			good++
-		case file.Kind != plan.Irregular && file.Kind != plan.Unreadable, f.missing(file.Path):
+		case file.Reason == "", f.missing(file.Path):
 		default:
 			r.add(Warn, "file", fmt.Sprintf("give the row another file: `rows: {%s: {file: PATH}}`, or move what is in the way", file.Row),
 				"%s is not written: %s", plan.Printable(file.Path), plan.Printable(file.Reason))

@@ -14,14 +14,15 @@ import (
 
 // ofOldest are the options that the oldest systemd knows, by its manual pages. An option that is neither here
 // nor in since has to be looked up in systemd's NEWS, and goes where it belongs.
-const ofOldest = `Accept After AmbientCapabilities Before BindPaths BindReadOnlyPaths CapabilityBoundingSet ConditionPathIsDirectory
-Description DevicePolicy Documentation Environment ExecStart Group IPAddressDeny InaccessiblePaths KeyringMode LimitCORE
-LimitNOFILE ListenStream LockPersonality MemoryDenyWriteExecute MemoryMax NoNewPrivileges NotifyAccess OOMScoreAdjust PartOf
-PathChanged PrivateDevices PrivateNetwork PrivateTmp PrivateUsers ProtectControlGroups ProtectHome ProtectKernelModules
-ProtectKernelTunables ProtectSystem ReadOnlyPaths ReadWritePaths RemainAfterExit RemoveIPC RemoveOnStop Requires Restart
-RestartPreventExitStatus RestartSec RestrictAddressFamilies RestrictNamespaces RestrictRealtime SocketGroup SocketMode
-SocketUser StartLimitIntervalSec StateDirectory StateDirectoryMode SystemCallArchitectures SystemCallErrorNumber
-SystemCallFilter TasksMax TemporaryFileSystem TimeoutStartSec TimeoutStopSec TriggerLimitIntervalSec Type UMask User WantedBy Wants WatchdogSec`
+const ofOldest = `Accept After AmbientCapabilities Before BindReadOnlyPaths CapabilityBoundingSet Description DevicePolicy Documentation
+Environment ExecStart Group IPAddressDeny InaccessiblePaths JobRunningTimeoutSec KeyringMode LimitCORE LimitNOFILE
+ListenStream LockPersonality MemoryDenyWriteExecute MemoryMax NoNewPrivileges NotifyAccess OOMScoreAdjust
+PrivateDevices PrivateMounts PrivateNetwork PrivateTmp PrivateUsers ProtectControlGroups ProtectHome
+ProtectKernelModules ProtectKernelTunables ProtectSystem ReadOnlyPaths ReadWritePaths RemainAfterExit RemoveIPC
+RemoveOnStop Requires Restart RestartPreventExitStatus RestartSec RestrictAddressFamilies RestrictNamespaces
+RestrictRealtime SocketGroup SocketMode SocketUser StartLimitIntervalSec StateDirectory StateDirectoryMode
+SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TasksMax TemporaryFileSystem TimeoutStartSec
+TimeoutStopSec TriggerLimitIntervalSec Type UMask User WantedBy Wants WatchdogSec`
 
 // ourOptions are those of all units and drop-ins that are shipped.
 func ourOptions(t *testing.T) (out []string) {

@@ -11,21 +11,12 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Version is what something says of itself, or why that is not known.
-type Version struct{ Version, Problem string }
-
-// Polkit is what holds the allowlist for systemd.
-type Polkit struct {
-	Version
-	// Rule is the installed one, empty if there is none, and Want what it has to be; Seen is set if it
-	// could be looked for. File is where it belongs.
-	Rule, Want, File string
-	Seen             bool
-	// Tried is set if systemd was asked, as the agent's user, for what is on no allowlist, and Refused
-	// if it was refused.
-	Tried, Refused bool
-	// TryProblem is why that could not be tried.
-	TryProblem string
+// Reloader is the process that acts on units.
+type Reloader struct {
+	// Asked is set if it was asked, which only root and the service's user may do, and Problem is why it did
+	// not answer, or could not ask systemd.
+	Asked   bool
+	Problem string
 }
 
 // Unit is one of the allowlist, as systemd has it.
@@ -34,8 +25,6 @@ type Unit struct {
 	Exists bool
 	// Own is the name that systemd has the unit under; another one if ours is an alias.
 	Own string
-	// ByPath is set if a path unit of ours allows the action, where polkit cannot.
-	ByPath bool
 	// Affected are the other units that the action would act on.
 	Affected []string
 	// Absent is the program that the unit would start, if there is none of that name.
@@ -60,15 +49,11 @@ var since = []struct {
 
 func systemd(f Facts, r *report) {
 	const what = "systemd"
-	if f.Plain {
-		return
-	}
-	if f.Systemd.Problem != "" {
-		r.add(Fail, what, "systemctl status dbus.socket", "cannot be asked: %s", plan.Printable(f.Systemd.Problem))
+	if f.Plain || !f.Reloader.Asked || f.Reloader.Problem != "" {
 		return
 	}
 	var lacks []string
-	n := number(f.Systemd.Version)
+	n := number(f.Systemd)
 	for _, s := range since {
 		if n < s.version {
 			lacks = append(lacks, s.what)
@@ -76,15 +61,15 @@ func systemd(f Facts, r *report) {
 	}
 	switch {
 	case n < oldest:
-		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number", plan.Printable(f.Systemd.Version))
+		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number", plan.Printable(f.Systemd))
 	case n < complete:
 		do := fmt.Sprintf("use %d or later, which knows them all", complete)
 		if n < credentials {
 			do += "; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"
 		}
-		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s", plan.Printable(f.Systemd.Version), strings.Join(lacks, ", "))
+		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s", plan.Printable(f.Systemd), strings.Join(lacks, ", "))
 	default:
-		r.ok(what, "%s", plan.Printable(f.Systemd.Version))
+		r.ok(what, "%s", plan.Printable(f.Systemd))
 	}
 }
 
@@ -99,74 +84,27 @@ func number(version string) int {
 	return n
 }
 
-// discerns reports whether a polkit of this version knows which unit and which verb it is asked about.
-// After 0.120 came 121.
-func discerns(version string) bool {
-	rest, old := strings.CutPrefix(version, "0.")
-	return !old && number(version) > 0 || old && number(rest) >= 106
-}
-
-func polkit(f Facts, r *report) {
-	if f.Plain {
-		return
-	}
-	const what = "polkit"
-	const get = "install polkit 0.106 or later, or enable the path units: docs/usage/configuration.md, Without polkit"
-	switch p := f.Polkit; {
-	case p.Problem != "" && len(f.Policy.Units) == 0:
-		r.ok(what, "there is none; the allowlist is empty, and nothing is asked of systemd")
-	case (p.Problem != "" || !discerns(p.Version.Version)) && f.byPath():
-		r.ok(what, "none that could hold an allowlist; path units hold it")
-	case p.Problem != "":
-		r.add(Fail, what, get, "cannot be asked, and systemd refuses every action: %s", plan.Printable(p.Problem))
-	case !discerns(p.Version.Version):
-		r.add(Fail, what, get, "%s does not see which unit and verb are asked for, and cannot hold an allowlist", plan.Printable(p.Version.Version))
-	default:
-		r.ok(what, "%s", plan.Printable(p.Version.Version))
-		rule(f, r)
-	}
-	tried(f.Polkit, r)
-}
-
-func rule(f Facts, r *report) {
-	const what = "polkit rule"
-	p, do := f.Polkit, "systemctl restart node-cert-agent-polkit.service"
-	if f.readOnly(p.File) {
-		do = "mount its directory writable, and " + do
-	}
+func reloader(f Facts, r *report) {
+	const what = "reloader"
 	switch {
-	case !p.Seen:
-	case p.Rule == "":
-		r.add(Fail, what, do, "%s is missing: systemd refuses every action", p.File)
-	case p.Rule != p.Want:
-		r.add(Fail, what, do, "%s is not what the configuration asks for", p.File)
+	case f.Plain, !f.Reloader.Asked:
+	case f.Reloader.Problem != "":
+		r.add(Fail, what, "systemctl enable --now node-cert-agent-reloader.socket; systemctl status node-cert-agent-reloader.service dbus.socket",
+			"no unit is acted on: %s", plan.Printable(f.Reloader.Problem))
 	default:
-		r.ok(what, "%s is what the configuration asks for", p.File)
-	}
-}
-
-func tried(p Polkit, r *report) {
-	const what = "confinement"
-	switch {
-	case p.TryProblem != "":
-		r.add(Warn, what, "", "whether systemd refuses what is not on the allowlist could not be tried: %s", plan.Printable(p.TryProblem))
-	case p.Tried && !p.Refused:
-		r.add(Fail, what, "find the rule or .pkla file that grants org.freedesktop.systemd1.manage-units: grep -r manage-units /etc/polkit-1 /usr/share/polkit-1 /var/lib/polkit-1",
-			"systemd did not refuse the agent's user a unit that is not on the allowlist")
-	case p.Tried:
-		r.ok(what, "systemd refuses the agent's user a unit that is not on the allowlist")
+		r.ok(what, "answers, and reaches systemd")
 	}
 }
 
 // allowlist says what the worst is.
 func allowlist(f Facts, r *report) {
-	if f.Plain {
+	if f.Plain || !f.Reloader.Asked || f.Reloader.Problem != "" {
 		return
 	}
 	var could []string
 	for _, u := range f.Units {
-		if u.Problem != "" || !u.Exists {
-			continue
+		if u.Problem != "" || !u.Exists || u.Own != u.Name || u.Refuse(u.Affected) != "" {
+			continue // the reloader refuses it
 		}
 		with := ""
 		if len(u.Affected) > 0 {
@@ -192,8 +130,8 @@ func closure(f Facts, r *report) {
 			r.add(Warn, what, "", "%s: %s", u.Name, plan.Printable(u.Problem))
 		case !u.Exists:
 			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name), "%s does not exist or is masked: it is never acted on", u.Name)
-		case u.Own != u.Name && !u.ByPath:
-			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", u.Own), "%s is an alias of %s, the only name that systemd tells polkit: it is refused", u.Name, u.Own)
+		case u.Own != u.Name:
+			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", plan.Printable(u.Own)), "%s is an alias of %s: it is refused", u.Name, plan.Printable(u.Own))
 		case u.Absent != "":
 			r.add(Fail, what, fmt.Sprintf("name this distribution's: systemctl edit %s, [Service] ExecStart= and ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
 		case fact != "":
@@ -204,9 +142,4 @@ func closure(f Facts, r *report) {
 			r.ok(what, "%s %s", u.Verb, u.Name)
 		}
 	}
-}
-
-// byPath reports whether path units hold the whole allowlist.
-func (f Facts) byPath() bool {
-	return len(f.Units) > 0 && !slices.ContainsFunc(f.Units, func(u Unit) bool { return !u.ByPath })
 }

@@ -108,6 +108,12 @@ func Name(r Request, signer string, usages []string, expirationSeconds int32) st
 	return NamePrefix + alphabet.EncodeToString(h.Sum(nil)[:20])
 }
 
+// Named tells whether an object's name has the form that Name gives.
+func Named(name string) bool {
+	digest, ours := strings.CutPrefix(name, NamePrefix)
+	return ours && len(digest) == 32 && strings.Trim(digest, "0123456789abcdefghijklmnopqrstuv") == ""
+}
+
 // Check reads the PEM of a request and holds it against every rule. It fails with a *Violation that
 // names the first rule broken. It accepts any input.
 func Check(request []byte) (Request, error) {

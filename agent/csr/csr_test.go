@@ -272,3 +272,22 @@ func FuzzCheck(f *testing.F) {
 		_, _ = Check(der)
 	})
 }
+
+func TestANameOfOursIsKnownByItsForm(t *testing.T) {
+	digest := strings.Repeat("0v", 16)
+	for name, want := range map[string]bool{
+		NamePrefix + digest:             true,
+		NamePrefix + digest + "0":       false,
+		NamePrefix + digest[1:]:         false,
+		NamePrefix + digest[1:] + "w":   false,
+		NamePrefix + digest[1:] + "A":   false,
+		"x" + NamePrefix + digest:       false,
+		strings.Repeat("0", 32):         false,
+		"":                              false,
+		Name(Request{}, Signer, nil, 1): true,
+	} {
+		if Named(name) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}

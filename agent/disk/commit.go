@@ -42,10 +42,10 @@ type Removal struct {
 // anybody else when it is renamed over. Between that look and the rename a change can be lost: no
 // system call renames over a file only if it still is a certain one.
 //
-// A removal whose file is gone is done; one whose file has other bytes is an error. An own directory
-// is removed with its file if nothing else is in it.
+// A removal whose file is gone already makes that durable; one whose file has other bytes is an error. An
+// own directory is removed with its file if nothing else is in it.
 //
-// Errors match ErrReadOnly and ErrReplaced where they apply.
+// Errors match ErrReadOnly, ErrReplaced and ErrUntouched where they apply.
 func (t *Tree) Commit(changes []Change, removals []Removal) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,6 +54,8 @@ func (t *Tree) Commit(changes []Change, removals []Removal) error {
 	staged, err := v.stage(changes)
 	if err == nil {
 		err = v.carryOut(staged, removals)
+	} else {
+		err = fmt.Errorf("%w; %w", err, ErrUntouched)
 	}
 	v.unmake()
 	if unsafe := v.sync(); err == nil {
@@ -253,6 +255,9 @@ func (v *visit) carryOut(all []staged, removals []Removal) error {
 	for i, s := range all {
 		if failure = s.publish(); failure != nil {
 			failure = fmt.Errorf("publish %s: %w", s.path, bare(failure))
+			if i == 0 {
+				failure = fmt.Errorf("%w; %w", failure, ErrUntouched)
+			}
 			discard(all[i:])
 			for _, s := range all[i:] {
 				left = append(left, s.path)
@@ -308,8 +313,15 @@ func (s staged) publish() error {
 // remove unlinks a file that is still ours, and then its own directory.
 func (v *visit) remove(r Removal) error {
 	at, err := v.find(r.Target)
-	if err != nil || at.dir == nil {
+	if err != nil {
 		return err
+	}
+	if at.dir == nil { // gone, perhaps by our own hand a moment ago and not durably
+		if err := at.parent.touch(); err != nil {
+			return err
+		}
+		at.parent.dirty = true
+		return nil
 	}
 	if r.Part != nil {
 		return errors.New("only part of it is ours")
@@ -328,8 +340,8 @@ func (v *visit) remove(r Removal) error {
 		if err := unix.Unlinkat(int(at.dir.handle.Fd()), at.base, 0); err != nil {
 			return fmt.Errorf("unlink: %w", err)
 		}
-		at.dir.dirty = true
 	}
+	at.dir.dirty = true
 	if !r.OwnDirectory {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +94,10 @@ func TestCommitDoesAllOrSaysWhatNot(t *testing.T) {
 			if got := tell(t, dir); !maps.Equal(got, c.after) {
 				t.Errorf("now there is %v, want %v", got, c.after)
 			}
+			removes := slices.ContainsFunc(c.steps, func(s step) bool { return s.was != "" })
+			if got, want := errors.Is(err, ErrUntouched), err != nil && !removes; got != want {
+				t.Errorf("nothing was changed: %v, want %v (%v)", got, want, err)
+			}
 		})
 	}
 }
@@ -140,12 +145,31 @@ func TestFailedRenameStopsTheCommit(t *testing.T) {
 		}
 	}, step{"a", "", "2", ""}, step{"b", "", "2", ""}, step{"c", "", "2", ""}, step{registries, "h", "2", ""})
 	want := "(done: DIR/a; not done: DIR/b, DIR/c, DIR/certs.d/h/ca.crt)"
-	if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir, "DIR"), want) {
+	if err == nil || errors.Is(err, ErrUntouched) || !strings.Contains(strings.ReplaceAll(err.Error(), dir, "DIR"), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	after := files{"a": "2", "b/": "", "c": "1", "certs.d/": ""}
 	if got := tell(t, dir); !maps.Equal(got, after) {
 		t.Errorf("now there is %v, want %v", got, after)
+	}
+}
+
+func TestARemovalOfWhatIsGoneIsMadeDurable(t *testing.T) {
+	for sentence, left := range map[string]files{
+		"the file is gone":          {"certs.d/h/client.key": "k"},
+		"its directory is gone too": {"certs.d/": ""},
+	} {
+		dir := left.make(t)
+		v := open(t, "/").visit()
+		s := step{registries, "h", "", "r"}
+		if err := v.carryOut(nil, []Removal{{s.target(t, dir), plan.DigestOf([]byte(s.was))}}); err != nil {
+			t.Fatal(err)
+		}
+		synced := slices.ContainsFunc(slices.Collect(maps.Values(v.dirs)), func(d *directory) bool { return d.dirty })
+		if err := v.sync(); err != nil || !synced {
+			t.Errorf("%s: a directory is synced: %v, %v", sentence, synced, err)
+		}
+		v.close()
 	}
 }
 
@@ -186,6 +210,15 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 			at := target(t, filepath.Join(dir, c.link), "")
 			at.FollowLink = true
 			before := tell(t, dir)
+			if f := observe(t, open(t, "/"), Look{Target: at})[0]; c.lands != "" {
+				want := ""
+				if c.lands != c.link {
+					want = filepath.Join(dir, filepath.Dir(c.lands))
+				}
+				if resolved, err := filepath.EvalSymlinks(f.Directory); f.Directory != "" && (err != nil || resolved != want) || want != "" && f.Directory == "" {
+					t.Errorf("the file is said to be in %q, %v; want %q", f.Directory, err, want)
+				}
+			}
 			err := open(t, "/").Commit([]Change{{at, []byte(sentence)}}, nil)
 			if (err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
 				t.Fatalf("error %v, want %q", err, c.reason)

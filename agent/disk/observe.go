@@ -51,7 +51,7 @@ func (v *visit) observe(l Look) plan.File {
 		return unfit(err)
 	}
 	if at.info == nil {
-		return plan.File{Closed: at.closed()}
+		return plan.File{Closed: at.closed(), Directory: at.followed}
 	}
 	buf := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buf)
@@ -75,7 +75,7 @@ func (v *visit) observe(l Look) plan.File {
 		Mode: info.Mode() &^ fs.ModeType,
 		UID:  int(st.Uid), GID: int(st.Gid),
 		Changed: time.Unix(st.Ctim.Unix()),
-		Closed:  at.closed(),
+		Closed:  at.closed(), Directory: at.followed,
 	}
 	if f.Digest != l.Known {
 		f.Data = slices.Clone(data)
@@ -107,7 +107,11 @@ func (v *visit) leave(d *directory) {
 
 func unfit(err error) plan.File {
 	var reason irregular
-	if errors.As(err, &reason) {
+	var why missing
+	switch {
+	case errors.As(err, &why):
+		return plan.File{Reason: string(why)}
+	case errors.As(err, &reason):
 		return plan.File{Kind: plan.Irregular, Reason: string(reason)}
 	}
 	return plan.File{Kind: plan.Unreadable, Reason: err.Error()}

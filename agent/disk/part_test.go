@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -45,9 +46,12 @@ func TestOnlyThePartIsSeen(t *testing.T) {
 	if got := observe(t, open(t, "/"), Look{Target: inPart(dir, "config")})[0]; string(got.Data) != "old" {
 		t.Errorf("read %q, want the part", got.Data)
 	}
-	for file, reason := range map[string]string{"odd": "has no middle", "none": "missing, and it is not ours to make"} {
-		if got := observe(t, open(t, "/"), Look{Target: inPart(dir, file)})[0]; got.Kind != plan.Irregular || got.Reason != reason || got.Data != nil {
-			t.Errorf("%s: %+v, want irregular: %s", file, got, reason)
+	for file, want := range map[string]plan.File{
+		"odd":  {Kind: plan.Irregular, Reason: "has no middle"},
+		"none": {Kind: plan.Absent, Reason: "missing, and it is not ours to make"},
+	} {
+		if got := observe(t, open(t, "/"), Look{Target: inPart(dir, file)})[0]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", file, got, want)
 		}
 	}
 }

@@ -23,6 +23,9 @@ const MaxSize = 2 << 20
 // service's back: only a new process sees the new directory writable.
 var ErrReadOnly error = syscall.EROFS
 
+// ErrUntouched means that a commit failed before it changed anything that can be seen.
+var ErrUntouched = errors.New("nothing was changed")
+
 // ErrReplaced means that a directory was moved or made anew while a commit was under way: what was
 // written may stand in the old one.
 var ErrReplaced = errors.New("the directory was replaced meanwhile")
@@ -176,7 +179,7 @@ func (v *visit) open(p string) (*directory, error) {
 	// Looked at first: to open a fifo would wait for its writer.
 	info, err := v.tree.stat(p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("directory %s does not exist", p)
+		return nil, missing("its directory " + p + " does not exist")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
@@ -226,6 +229,8 @@ type spot struct {
 	dir    *directory  // nil while the own directory does not exist
 	base   string      // the file's name in dir
 	info   fs.FileInfo // nil while the file does not exist
+	// followed is the path of dir if a link led there, else empty.
+	followed string
 }
 
 // find locates a target. It fails with an irregular if something else than a regular file is there.
@@ -255,7 +260,7 @@ func (v *visit) find(target Target) (s spot, err error) {
 	case s.info != nil && !s.info.Mode().IsRegular():
 		return s, irregular(describe(s.info))
 	case s.info == nil && target.Part != nil:
-		return s, irregular("missing, and it is not ours to make")
+		return s, missing("missing, and it is not ours to make")
 	case target.Bundle:
 		return s, s.keyless()
 	}
@@ -304,6 +309,7 @@ func (v *visit) follow(link spot) (spot, error) {
 	if s.dir, err = v.open(strings.TrimRight(dir, "/") + "/"); err != nil {
 		return link, err
 	}
+	s.followed = path.Clean(s.dir.path)
 	return s, s.look()
 }
 
@@ -317,6 +323,12 @@ func trusted(info fs.FileInfo) bool {
 type irregular string
 
 func (e irregular) Error() string { return string(e) }
+
+// missing is the error for a file that is not there and cannot be made: its directory is the host's, or only
+// a part of it is ours.
+type missing string
+
+func (e missing) Error() string { return string(e) }
 
 func describe(info fs.FileInfo) string {
 	switch info.Mode().Type() {

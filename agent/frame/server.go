@@ -80,6 +80,9 @@ type Server struct {
 	// Log takes one line a call, with a priority prefix for the journal. What it fails to take is lost. See
 	// Patient.
 	Log io.Writer
+	// Rest is called whenever nothing was asked for a second, if it is set. What is asked meanwhile is
+	// answered meanwhile.
+	Rest func()
 	// Idle ends the server when nothing was asked for so long; 0 is never.
 	Idle time.Duration
 }
@@ -92,7 +95,7 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	defer end()
 	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, s.connections()), large: make(chan struct{}, 1),
 		refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
-	r.free = time.AfterFunc(quiet, giveBack)
+	r.free = time.AfterFunc(quiet, r.pause)
 	defer r.free.Stop()
 	r.touch()
 	defer r.rest()
@@ -123,9 +126,12 @@ type run struct {
 	idle  *time.Timer // ends the server
 }
 
-// giveBack returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
+// pause returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
 // what it holds at the second collection only.
-func giveBack() {
+func (r *run) pause() {
+	if r.Rest != nil {
+		r.Rest()
+	}
 	runtime.GC()
 	debug.FreeOSMemory()
 }

@@ -18,6 +18,7 @@ func (k *Keeper) active(ctx context.Context) move {
 	if reason == k.remark {
 		reason = ""
 	}
+	k.correct()
 	if !now.Before(k.probe) {
 		m, h := k.examine(ctx)
 		if h == refuted {
@@ -52,6 +53,21 @@ func (k *Keeper) active(ctx context.Context) move {
 	return move{Active, reason, k.untilNext()}
 }
 
+// correct makes sure that the certificate was not received in the future: the clock was fast then and has been
+// put right. When to renew is counted from the receipt, and would be as late as the clock was fast: after the
+// end, if that was more than the life.
+func (k *Keeper) correct() {
+	now := k.opt.Clock.Now().UTC().Round(0)
+	if !k.current.Received.After(now) {
+		return
+	}
+	g := *k.current
+	g.Received = now
+	// If this cannot be kept, the next start counts anew.
+	_ = k.store.write(currentFile, &g)
+	k.current, k.renew = &g, k.opt.renewal(&g)
+}
+
 // untilNext is when an identity that nobody complains about needs attention.
 func (k *Keeper) untilNext() time.Duration {
 	now, next := k.opt.Clock.Now(), k.looked.Add(k.every())
@@ -83,6 +99,9 @@ const (
 func (k *Keeper) examine(ctx context.Context) (move, health) {
 	now := k.opt.Clock.Now()
 	k.probe = now.Add(k.opt.Times.Probe)
+	if k.refusedTrust.Load() {
+		_ = k.goOver(ctx) // was said when it was published
+	}
 	l, err := k.open(k.current)
 	if err != nil {
 		return move{k.state, err.Error(), k.opt.Times.RetryMax}, unclear

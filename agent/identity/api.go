@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -61,7 +62,10 @@ type condition struct {
 }
 
 // api is the part of the Kubernetes API that identity needs. Every call goes over the given link.
-type api struct{ clock Clock }
+type api struct {
+	clock Clock
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // the system's if nil
+}
 
 const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 

@@ -9,7 +9,8 @@ import (
 )
 
 // consume takes the credential that the identity came from out of use. It is tried again at the next
-// look if it fails or the agent is killed before it: the identity remembers where it came from.
+// look if it fails or the agent is killed before it: the identity remembers where it came from. If it is killed
+// after it, the record is missing here; the writer has left its own before.
 func (k *Keeper) consume(ctx context.Context) {
 	if k.consumed || k.current == nil || k.opt.Bootstrap == nil {
 		return

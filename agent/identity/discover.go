@@ -76,7 +76,7 @@ func (p api) look(ctx context.Context, c cluster) (found []*x509.Certificate, er
 	if err != nil {
 		return nil, err
 	}
-	conf.pinned, conf.transport.TLS = nil, transport.TLSConfig{Insecure: true, ServerName: c.ServerName}
+	conf.dial, conf.pinned, conf.transport.TLS = p.dial, nil, transport.TLSConfig{Insecure: true, ServerName: c.ServerName}
 	l, err := newLink(conf)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -69,15 +70,19 @@ type Keeper struct {
 	looked   time.Time
 	reported map[string]bool // files whose refusal is on record
 
-	trust []byte // beside what the cluster in use came with
+	trust        []byte      // beside what the cluster in use came with
+	wanted       []byte      // what was last published
+	refusedTrust atomic.Bool // wanted is not trust: it did not verify the server when that was tried
 
 	heard  string // the hint's text
 	hint   *hint  // and what it says
 	remark string // what came of it
 
-	failures, denials int
+	failures, denials int       // in a row
+	looks             int       // at a request that nobody has decided about
 	again             bool      // another key is made for the next request
 	penalty           time.Time // a denial forbids another request until then
+	barred            time.Time // a renewal that fails gives way to a move until then
 	doubt             time.Time // since when the server has refused the identity
 	renew, probe      time.Time
 	prove             time.Time // until when an unknown new certificate is given time
@@ -93,12 +98,12 @@ type Keeper struct {
 // New makes a Keeper; Run makes it work.
 func New(o Options) *Keeper {
 	o = o.withDefaults()
-	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
+	k := &Keeper{opt: o, api: api{o.Clock, o.Dial}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
 		swapped: make(chan struct{}, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
 	k.pins = parsePins(o.Pins)
 	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect
 	k.door = &door{turned: func(status int) {
-		if status == 0 && len(k.pins) == 0 {
+		if status == 0 && len(k.pins) == 0 && !k.refusedTrust.Load() {
 			return // asking again would not help
 		}
 		select {
@@ -172,13 +177,26 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 		return k.enter(move{k.state, "", 0})
 	}
 	k.look(ctx)
-	if k.moving && !k.opt.Clock.Now().Before(k.renew) {
-		// What works comes first; the move begins again after it.
-		k.moving, k.state, k.penalty = false, Active, time.Time{}
-	}
+	k.giveWay(ctx)
 	act := map[State]func(context.Context) move{NoCredential: k.noCredential, Requesting: k.requesting, Pending: k.waiting,
 		Proving: k.proving, Active: k.active, Suspect: k.suspect}
 	return k.enter(act[k.state](ctx))
+}
+
+// giveWay decides between a renewal that is due and a move. What works comes first, and the move begins again
+// after it. But a renewal that fails may have no chance where we are, and what leads elsewhere is there to end
+// that: it has the time until barred, and then the renewal is tried again.
+func (k *Keeper) giveWay(ctx context.Context) {
+	now := k.opt.Clock.Now()
+	barred := now.Before(k.barred)
+	switch {
+	case k.moving && !barred && !now.Before(k.renew):
+		k.moving, k.state, k.penalty = false, Active, time.Time{}
+	case k.renewing && barred && asking(k.state):
+		if c := k.elsewhere(); c != nil && (!c.announced || k.welcome(ctx, c)) {
+			k.renewing, k.moving, k.state, k.penalty = false, true, Requesting, time.Time{}
+		}
+	}
 }
 
 // enter makes the move and publishes what can be seen of it.
@@ -186,13 +204,17 @@ func (k *Keeper) enter(m move) time.Duration {
 	if m.to != k.state && m.to == Suspect {
 		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity", audit.Field{Name: audit.Reason, Value: m.reason})
 	}
-	if m.to != k.state {
+	if m.to != k.state && (!asking(m.to) || !asking(k.state)) {
 		k.failures = 0
 	}
 	k.state, k.reason = m.to, m.reason
 	k.publish()
 	return max(m.wait, 0)
 }
+
+// asking tells the two states between which a request goes to and fro while the server does not answer as it
+// should. What fails there fails in a row, until an answer is accepted.
+func asking(s State) bool { return s == Requesting || s == Pending }
 
 func (k *Keeper) publish() {
 	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}

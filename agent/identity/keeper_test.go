@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
 
 const us = "node-cert-agent:node:worker-1"
@@ -698,5 +700,199 @@ func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
 		if strings.HasSuffix(name, ".reset") {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// A clock that was fast when the certificate came, and was put right: what was noted then is in the future.
+func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
+	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour, "more than the life": 30 * 24 * time.Hour} {
+		for _, restart := range []bool{false, true} {
+			w := newWorld(t)
+			w.files, w.approve = []File{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
+				w.now = wallclock.Set(w.now, -fast)
+				w.sign(r)
+				w.now = wallclock.Set(w.now, fast)
+			}
+			w.ahead, w.now = fast, wallclock.Set(time.Now(), fast)
+			k := w.keeper()
+			w.until(k, Active, time.Minute)
+			w.pass(k, time.Minute)
+			w.now, w.ahead = wallclock.Set(w.now, -fast), 0
+			w.approve = w.sign
+			if restart {
+				k = w.keeper()
+			}
+			made := w.made
+			for end := w.now.Add(3 * w.life); w.now.Before(end); {
+				s := w.pass(k, 10*time.Minute)
+				if s.State == NoCredential || w.now.After(s.Expires) {
+					t.Fatalf("%s, restarted %v: %s: %s, expired %v ago", sentence, restart, s.State, s.Reason, w.now.Sub(s.Expires))
+				}
+			}
+			if n := w.made - made; n < 3 || n > 6 {
+				t.Errorf("%s, restarted %v: %d renewals in three lives", sentence, restart, n)
+			}
+		}
+	}
+}
+
+// A whole new fleet asks at once. What it asks is there already, and may not be looked at.
+func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden, http.StatusBadRequest} {
+		for _, files := range []int{1, 2} {
+			w := newWorld(t)
+			w.approve = nil
+			for i := range files {
+				w.files = append(w.files, w.file(fmt.Sprint("token", i), "good"))
+			}
+			w.override = func(what string) int {
+				if what == "GET request" {
+					return status
+				}
+				return 0
+			}
+			k := w.keeper()
+			w.pass(k, 5*time.Minute)
+			calls := w.calls
+			w.pass(k, time.Hour)
+			if n := w.calls - calls; n > 450 {
+				t.Errorf("%d with %d files: %d calls in an hour", status, files, n)
+			}
+			w.override, w.approve = func(string) int { return 0 }, w.sign
+			w.until(k, Active, 2*time.Minute)
+			wantOne(t, "requests", w.made, 1)
+		}
+	}
+}
+
+// Every second look at the request fails: each success would begin anew with the shortest pause.
+func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.approve = []File{w.file("token", "good")}, nil
+	looks := 0
+	w.override = func(what string) int {
+		if looks++; what == "GET request" && looks%5 != 0 {
+			return http.StatusInternalServerError
+		}
+		return 0
+	}
+	k := w.keeper()
+	w.pass(k, 10*time.Minute)
+	calls := w.calls
+	w.pass(k, time.Hour)
+	if n := w.calls - calls; n > 700 {
+		t.Errorf("%d calls in an hour", n)
+	}
+}
+
+func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
+	w := newWorld(t)
+	w.files, w.busy = []File{w.file("token", "good")}, "60"
+	w.override = func(string) int { return http.StatusTooManyRequests }
+	k := w.keeper()
+	for range 3 {
+		w.pass(k, time.Millisecond)
+	}
+	before := w.now
+	w.pass(k, time.Millisecond)
+	if wait := w.now.Sub(before); wait <= time.Minute {
+		t.Errorf("it asks again after %v", wait)
+	}
+}
+
+// whileRenewing brings a renewal of the world's identity to a stop, with a file that leads to where it would
+// succeed.
+func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) File) (w *world, k *Keeper) {
+	t.Helper()
+	w, k = active(t)
+	stop(w)
+	w.until(k, Renewing, w.life)
+	w.pass(k, time.Minute)
+	w.files = []File{file(w)}
+	return w, k
+}
+
+// at is a file for this server with that CA.
+func at(server string, ca []byte, token string) File {
+	return File{Name: "20-file", Digest: "20 " + token, Content: secret.New(kubeconfigs.Token(server, ca, token))}
+}
+
+func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		var moved *world
+		next := testpki.New("next", testpki.ECDSA)
+		for sentence, c := range map[string]struct {
+			stop func(w *world)
+			file func(w *world) File
+		}{
+			"with another CA of the server": {func(w *world) { w.reissued(next); w.server.CloseClientConnections() },
+				func(w *world) File { return at(w.server.URL, next.PEM(), "good") }},
+			"for another cluster": {func(w *world) { w.server.Close() }, func(w *world) File {
+				moved = newWorld(t)
+				moved.tokens, moved.now = map[string]bool{"there": true}, w.now
+				return at(moved.server.URL, moved.ca.PEM(), "there")
+			}},
+		} {
+			t.Run(fmt.Sprintf("%s, restarted: %v", sentence, restart), func(t *testing.T) {
+				w, k := whileRenewing(t, c.stop, c.file)
+				if restart {
+					k = w.keeper()
+					w.pass(k, time.Second)
+				}
+				for end := w.now.Add(time.Hour); k.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
+					w.pass(k, time.Second)
+					if moved != nil {
+						moved.now = w.now
+					}
+				}
+				w.until(k, Active, time.Minute)
+				w.pass(k, time.Minute)
+				if got := w.whoGoesThrough(k); got != us || len(w.files) > 0 {
+					t.Errorf("known as %q, %d files left", got, len(w.files))
+				}
+			})
+		}
+	}
+}
+
+func TestAMoveThatHangsDoesNotKeepADueRenewalFromAnotherTry(t *testing.T) {
+	moved := newWorld(t)
+	moved.tokens, moved.approve = map[string]bool{"there": true}, nil
+	w, k := whileRenewing(t, func(w *world) { w.override = func(string) int { return http.StatusServiceUnavailable } },
+		func(w *world) File { moved.now = w.now; return at(moved.server.URL, moved.ca.PEM(), "there") })
+	w.pass(k, time.Hour)
+	if moved.made == 0 {
+		t.Error("nobody asked at the other cluster")
+	}
+	w.override = func(string) int { return 0 }
+	w.pass(k, 30*time.Minute)
+	if w.records(audit.IdentityRenewed) != 1 || k.current.Cluster.Server != w.server.URL {
+		t.Errorf("%d renewals, the server is %s", w.records(audit.IdentityRenewed), k.current.Cluster.Server)
+	}
+}
+
+// The server dies between the issue of a certificate and its proof.
+func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	other.tokens, other.now = map[string]bool{"there": true}, w.now
+	w.approve = func(r *twin) {
+		w.sign(r)
+		w.override = func(what string) int {
+			if strings.HasPrefix(what, "POST") {
+				return http.StatusServiceUnavailable
+			}
+			return 0
+		}
+	}
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Proving, time.Minute)
+	w.files = append(w.files, at(other.server.URL, other.ca.PEM(), "there"))
+	for end := w.now.Add(time.Hour); w.now.Before(end) && k.state != Active; {
+		w.pass(k, time.Second)
+		other.now = w.now
+	}
+	if k.current == nil || k.current.Cluster.Server != other.server.URL || w.whoGoesThrough(k) != us {
+		t.Errorf("state %s: %s", k.state, k.reason)
 	}
 }

@@ -4,9 +4,11 @@ package identity
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -34,6 +36,8 @@ type config struct {
 	// has certainly passed.
 	clock func() time.Time
 	floor time.Time
+	// dial is the system's if nil.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // What is accepted, for the end of an error.

@@ -37,7 +37,11 @@ func newLink(c config) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{config: c, server: c.server, tracking: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)}
+	dial := c.dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	l := &link{config: c, server: c.server, tracking: connrotation.NewDialer(dial)}
 	if l.server.Path == "" {
 		l.server.Path = "/" // or JoinPath makes a relative path
 	}

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -61,9 +62,10 @@ type Options struct {
 	Credential secret.Bytes
 	Trail      Recorder
 	Times      Times
-	// Clock and Rand (in [0,1)) are the system's if nil.
+	// Clock and Rand (in [0,1)) are the system's if nil, and Dial, which connects to a server or a proxy.
 	Clock Clock
 	Rand  func() float64
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// renewal replaces the function of that name in tests.
 	renewal func(*generation) time.Time

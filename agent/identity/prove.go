@@ -68,8 +68,14 @@ func (k *Keeper) proving(ctx context.Context) move {
 		return k.deny(fmt.Sprintf("the server takes the new certificate for %.128q", a.user))
 	} else if v == unknown && k.opt.Clock.Now().After(k.prove) {
 		return k.deny("the server does not know the new certificate: " + a.reason)
+	} else if k.opt.Clock.Now().After(k.prove) {
+		// Nobody is there to prove it to. The request and its certificate stay; meanwhile others may be asked.
+		if k.fresh = nil; !k.renewing && !k.moving {
+			k.ladder.pass(k.asker)
+		}
+		return move{Requesting, "the new certificate could not be proven: " + a.reason, k.pause() + a.after}
 	}
-	return move{Proving, "the new certificate is not accepted yet: " + a.reason, max(k.pause(), a.after)}
+	return move{Proving, "the new certificate is not accepted yet: " + a.reason, k.pause() + a.after}
 }
 
 // commit makes the proven identity durable and puts it to use. Only then does anything old go.

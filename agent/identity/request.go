@@ -60,6 +60,7 @@ func (k *Keeper) requesting(ctx context.Context) move {
 	a := k.api.create(ctx, k.link(), k.request)
 	switch a.verdict() {
 	case accepted:
+		k.failures, k.looks = 0, 0
 		k.tell(audit.RequestCreated, "asked for a certificate "+k.by(), k.fields()...)
 		return move{Pending, "waiting for approval", k.opt.Times.PendingMin}
 	case exists:
@@ -129,6 +130,7 @@ func (k *Keeper) waiting(ctx context.Context) move {
 	a := k.api.get(ctx, k.link(), k.request.name)
 	switch a.verdict() {
 	case accepted:
+		k.failures = 0
 	case gone: // the cluster forgets pending requests after a day; most likely it is to be made again
 		k.vanished++
 		return move{Requesting, "the request is gone", backoff(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.vanished, k.opt.Rand())}
@@ -145,8 +147,8 @@ func (k *Keeper) waiting(ctx context.Context) move {
 	case issued:
 		return k.take(a.request.certificate)
 	}
-	k.failures++
-	return move{Pending, why + ", as " + k.request.name, patience(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.failures, k.opt.Rand())}
+	k.looks++
+	return move{Pending, why + ", as " + k.request.name, patience(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.looks, k.opt.Rand())}
 }
 
 // deny makes the pause that a denial asks for. The key stays until it is over, so that a restart

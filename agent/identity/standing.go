@@ -33,7 +33,7 @@ func (i *Identity) Ask(ctx context.Context) Standing {
 	if l.server.Path == "" {
 		l.server.Path = "/" // or JoinPath makes a relative path
 	}
-	p := api{system{}}
+	p := api{clock: system{}}
 	who := p.whoami(ctx, l)
 	s := Standing{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
 	if who.status >= http.StatusOK && who.status < http.StatusMultipleChoices {

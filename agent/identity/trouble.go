@@ -60,6 +60,9 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 			a.reason = fmt.Sprintf("known as %.128q and not allowed to ask for a certificate, a fault of RBAC: %s", who.user, a.reason)
 		}
 	}
+	if k.renewing && (a.untrusted || k.failures >= manyFailures) {
+		k.barred = k.opt.Clock.Now().Add(k.opt.Times.Refused)
+	}
 	if a.untrusted && len(k.pins) > 0 {
 		if k.renewing {
 			k.probe = k.opt.Clock.Now()
@@ -71,7 +74,7 @@ func (k *Keeper) trouble(ctx context.Context, in State, a answer) move {
 		}
 		a.reason += "; " + err.Error()
 	}
-	wait := max(k.pause(), a.after)
+	wait := k.pause() + a.after // all whom the server told the same come back apart
 	if k.moving && k.asker.announced && in == Requesting {
 		k.asker.refused, k.asker.why = k.opt.Clock.Now().Add(k.opt.Times.Refused), a.reason
 		k.remark = "the announced cluster does not let us ask: " + a.reason

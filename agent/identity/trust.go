@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 
@@ -78,15 +77,26 @@ func (k *Keeper) trusting(server string) []byte {
 	return nil
 }
 
-// retrust goes over to another bundle. The way to the server that is in use is only given up for one
-// that verifies the server too, or while nobody answers.
+// retrust takes up what is published now, and goes over to it as soon as that verifies the server.
 func (k *Keeper) retrust(ctx context.Context, bundle []byte) {
-	if bytes.Equal(k.trust, bundle) {
-		return
+	k.wanted = bundle
+	if err := k.goOver(ctx); err != nil {
+		k.tell(audit.Trouble, "the published trust does not verify the API server; the former stays in use until it does",
+			audit.Field{Name: audit.Reason, Value: err.Error()})
+	}
+}
+
+// goOver has what is published verify the server, from now on. The way to the server that is in use is only given
+// up for one that verifies the server too, or while nobody answers. Where the server rotates after the others it
+// is tried again, with each probe and when others cannot verify it.
+func (k *Keeper) goOver(ctx context.Context) error {
+	if bytes.Equal(k.trust, k.wanted) {
+		k.refusedTrust.Store(false)
+		return nil
 	}
 	before := k.trust
-	if k.trust = bundle; k.current == nil {
-		return
+	if k.trust = k.wanted; k.current == nil {
+		return nil
 	}
 	l, err := k.open(k.current)
 	if err == nil {
@@ -95,10 +105,11 @@ func (k *Keeper) retrust(ctx context.Context, bundle []byte) {
 			err = errors.New(a.reason)
 		}
 	}
+	k.refusedTrust.Store(err != nil)
 	if err != nil {
 		k.trust = before
-		k.tell(audit.Trouble, "the published trust does not verify the API server; the former stays in use", audit.Field{Name: audit.Reason, Value: fmt.Sprint(err)})
-		return
+		return err
 	}
 	k.exchange(ctx, l)
+	return nil
 }

@@ -94,3 +94,45 @@ func TestWithoutAnIdentityNothingIsProven(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Of three API servers the one that answers rotates last: what is published does not verify it yet.
+func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.files = []File{w.file("10-token", "good")}
+	k := w.keeper()
+	w.until(k, Active, time.Minute)
+	w.pass(k, time.Minute)
+	next, last := w.next(), w.next()
+	both := slices.Concat(w.ca.PEM(), next.PEM())
+	k.retrust(t.Context(), both)
+	w.reissued(next)
+	k.retrust(t.Context(), last.PEM())
+	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+	w.pass(k, 30*time.Minute)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("before its rotation the server knows us as %q", got)
+	}
+	w.reissued(last)
+	k.door.link.Load().close()
+	if res, err := k.HTTPClient().Get(k.Server().String()); err == nil {
+		_ = res.Body.Close()
+		t.Error("the server was believed")
+	}
+	wantOne(t, "notices", len(k.turned), 1) // and so it does not take until the next probe
+	k.probe = w.now
+	w.until(k, Active, time.Second)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("after its rotation the server knows us as %q", got)
+	}
+	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+	k.retrust(t.Context(), last.PEM())
+	k.retrust(t.Context(), testpki.NewCA("a stranger"))
+	w.reissued(w.ca)
+	k.door.link.Load().close()
+	k.probe = w.now
+	w.until(k, Active, time.Second)
+	if got := w.whoGoesThrough(k); got != us {
+		t.Errorf("with its first CA again the server knows us as %q", got)
+	}
+	wantOne(t, "records of it", w.records(audit.Trouble), 2)
+}

@@ -39,7 +39,8 @@ type world struct {
 	t      *testing.T
 	server *httptest.Server
 	mu     sync.Mutex
-	now    time.Time
+	now    time.Time     // by the host's clock
+	ahead  time.Duration // of the API server's
 
 	// The cluster. Requests of one cluster are gone when their entry is.
 	ca       *testpki.Authority
@@ -54,9 +55,11 @@ type world struct {
 	revoked  string               // a serial number that is not
 	requests map[string]*twin
 	made     int // requests ever made
+	calls    int // of any kind
 	life     time.Duration
 	approve  func(*twin)
 	override func(what string) int // status; 0: answer as usual
+	busy     string                // Retry-After of every answer
 
 	// The host.
 	dir      map[string][]byte
@@ -137,7 +140,7 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 func (w *world) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		issued := func(a *testpki.Authority) bool { return certs[0].CheckSignatureFrom(a.Cert) == nil }
-		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.ahead).After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
 			return ""
 		}
 		return certs[0].Subject.CommonName
@@ -157,10 +160,14 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		what = "GET request"
 	}
 	who := w.who(r)
+	w.calls++
 	if r.Header.Get("Authorization") != "" {
 		w.tokened++
 	}
 	status, body := w.override(what), any(nil)
+	if w.busy != "" {
+		rw.Header().Set("Retry-After", w.busy)
+	}
 	switch {
 	case status != 0:
 	case r.URL.Path == clusterInfoPath && w.raw != nil:

@@ -20,7 +20,7 @@ func (k *Keeper) open(g *generation) (*link, error) {
 // certificate valid when it issued ours, so that this makes no server look expired.
 func (k *Keeper) connect(c config) (*link, error) {
 	c.trusted = k.trusting(c.server.String())
-	c.clock = k.opt.Clock.Now
+	c.clock, c.dial = k.opt.Clock.Now, k.opt.Dial
 	for _, g := range []*generation{k.current, k.previous} {
 		if g != nil {
 			c.floor = latest(c.floor, g.leaf.NotBefore)
@@ -33,7 +33,8 @@ func (k *Keeper) connect(c config) (*link, error) {
 func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving, k.again = false, false
-	k.renew, k.probe = k.opt.renewal(g), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	k.correct()
+	k.renew, k.probe = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)
 	k.proven = false
 	if k.expired() || !k.consumed || !k.renewable {
 		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a

@@ -43,6 +43,14 @@ func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	return e, nil
 }
 
+// OnDisk is the digest that the file shall have.
+func (e Entry) OnDisk() Digest {
+	if e.AsIs != (Digest{}) {
+		return e.AsIs
+	}
+	return e.Digest
+}
+
 // Check is what the privileged half asks of bytes that the other half wants written: that they are what
 // Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and
 // does not repeat them.

@@ -39,12 +39,14 @@ type Hold struct {
 	// negative if it was missing in an earlier boot.
 	Since time.Duration `json:"since"`
 	Seen  time.Duration `json:"seen"`
+	// Confirmed is set once an operator said that this shall not wait.
+	Confirmed bool `json:"confirmed,omitempty"`
 }
 
 // now is h at a later moment.
 func (h Hold) now(m Moment) Hold {
 	if h.Boot != m.Boot || m.Uptime < h.Seen {
-		return Hold{Boot: m.Boot, Since: m.Uptime - (h.Seen - h.Since), Seen: m.Uptime}
+		return Hold{Boot: m.Boot, Since: m.Uptime - (h.Seen - h.Since), Seen: m.Uptime, Confirmed: h.Confirmed}
 	}
 	h.Seen = m.Uptime
 	return h

@@ -19,6 +19,8 @@ type Inputs struct {
 	Digest Digest
 	// Rows are those that the unit reads and that the host was asked about. One without files is the zero RowInputs.
 	Rows map[RowID]RowInputs
+	// Doubt names one of the files that are not as they shall be, and why; empty if all are.
+	Doubt string
 }
 
 // RowInputs are one row's share of what a unit reads.
@@ -61,22 +63,73 @@ func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
 	return more, loaded != nil
 }
 
+// Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
+// has read this. It does not see a file that came and went, as long as another of its row is newer. A row of
+// which no file is known any more is as one without files.
+func (in Inputs) Untouched(before Inputs) bool {
+	same := func(id RowID) bool {
+		a, b := in.Rows[id], before.Rows[id]
+		return a.Digest == b.Digest && a.Changed.Equal(b.Changed)
+	}
+	for id := range in.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	for id := range before.Rows {
+		if !same(id) {
+			return false
+		}
+	}
+	return in.Digest == before.Digest
+}
+
+// Returns tells whether a change of the files from before to after brings back what the unit has loaded. Somebody
+// may have reloaded it with what stood there before, of which systemd keeps no trace.
+func (l Loaded) Returns(before, after Inputs) bool {
+	return !l.Unknown && l.Inputs == after.Digest && l.Inputs != before.Digest
+}
+
+// In tells whether s is the run of the unit that l is about.
+func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
+
+// Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
+// or another run does. With the zero state it is that of none.
+func (l Loaded) Outdated(s UnitState) Loaded {
+	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
+	return l
+}
+
+// MadeOf gives the inputs of which the oneshot has made what is there now. Without memory of it that is in, unless
+// that changed since the host was booted: what was made in an earlier boot is on disk, and who lost the memory
+// of it must not restart a fleet.
+func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) Digest {
+	if !known && !in.changed().After(booted) {
+		return in.Digest
+	}
+	return l.Made
+}
+
 // Decision is what Owed says about one unit.
 type Decision struct {
 	Action Action
 	// Why is a short fact for the record.
 	Why string
+	// Outdated is set if something new is to be remembered before an action is: see Loaded.Outdated.
+	Outdated bool
 }
 
 // Action is the outcome of a Decision.
 type Action string
 
 // Nothing: the unit is not running, or has loaded what is on disk. Adopt: it provably read what is
-// on disk when it started; remember that. Act: dispatch the allowlisted verb.
+// on disk when it started; remember that. Act: dispatch the allowlisted verb. Wait: there is no telling
+// before its files are in order.
 const (
 	Nothing Action = "nothing"
 	Adopt   Action = "adopt"
 	Act     Action = "act"
+	Wait    Action = "wait"
 )
 
 // clockSlack separates "started after the change" from "maybe at the same moment": change times
@@ -89,9 +142,10 @@ const coarse = 10 * time.Millisecond
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
 // that names the unit in onChange. Files count by their paths, so that one which another row asks for now
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
-// loaded the same certificates in another order owes nothing.
-func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) Inputs {
+// loaded the same certificates in another order owes nothing. doubts are those of Doubts.
+func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, doubts map[Key]string) Inputs {
 	rows, all := make(map[RowID]map[string]File), make(map[string]File)
+	var doubt, reason string
 	for k, f := range o {
 		row, ok := p.Row(k.Row)
 		if !ok || !slices.Contains(row.OnChange, unit) {
@@ -100,15 +154,45 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content) I
 		if rows[k.Row] == nil {
 			rows[k.Row] = make(map[string]File)
 		}
-		if path, err := row.Path(k.Name); err == nil && f.Kind != Absent {
+		path, err := row.Path(k.Name)
+		if err == nil && f.Kind == Regular {
 			rows[k.Row][path], all[path] = f, f
 		}
+		if why, ok := doubts[k]; ok && (doubt == "" || path < doubt) {
+			doubt, reason = path, path+": "+why
+		}
 	}
-	in := Inputs{Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest}
+	in := Inputs{Doubt: reason, Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest}
 	for id, files := range rows {
 		in.Rows[id] = inputs(files, known)
 	}
 	return in
+}
+
+// Doubts are the files of which nobody can say that they are as they shall be, each with the reason: they cannot
+// be seen, somebody changed them and the repair was put off, their last write failed. To load one of these is
+// worse than to go on with what is loaded: what is refused may keep a unit from starting. What stands at a path
+// for which nothing is asked is doubtful only if it cannot be read; of what is asked for and is not there to be
+// edited, there is nothing to wait for.
+func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
+	doubts := make(map[Key]string)
+	for _, e := range planned {
+		if o[e.Key].Digest != e.OnDisk() {
+			doubts[e.Key] = "it is not yet as it shall be"
+		}
+	}
+	for k, not := range unsynced {
+		if not {
+			doubts[k] = "its last write failed"
+		}
+	}
+	for k, f := range o {
+		wanted := func(e Entry) bool { return e.Key == k }
+		if f.Kind == Unreadable || f.Kind == Irregular && slices.ContainsFunc(asked, wanted) {
+			doubts[k] = Printable(f.Reason)
+		}
+	}
+	return doubts
 }
 
 // inputs are some files by path.
@@ -150,40 +234,54 @@ func frame(h hash.Hash, b []byte) {
 // the action; so does every doubtful case, with one exception: without memory a restart needs a change
 // after the start, or losing /var/lib would restart a fleet. At a first boot that may be a moment after.
 //
+// While one of its files is in doubt, none of this is asked.
+//
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
 // older state of what it makes. A run that has not ended, or ended badly, is none.
 func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
-		return Decision{Nothing, "not installed, or masked"}
+		return Decision{Action: Nothing, Why: "not installed, or masked"}
 	case !s.Active && u.Verb != Restart:
-		return Decision{Nothing, "not running: it reads its files when it starts"}
+		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
+	action, why := owed(u, s, in, l, known)
+	d := Decision{action, why, action == Act && !l.In(s)}
+	if in.Doubt != "" {
+		d.Action, d.Why = Wait, "waits for "+in.Doubt
+	}
+	return d
+}
+
+// owed is Owed for a unit that may have loaded something, and files that are in order.
+func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
-	same := whole && known && !l.Unknown && l.Boot == s.Boot && l.Invocation == s.Invocation
+	same := whole && known && !l.Unknown && l.In(s)
 	switch {
 	case same && l.Inputs == in.Digest:
-		return Decision{Nothing, "has loaded what is on disk"}
+		return Nothing, "has loaded what is on disk"
 	case same:
 		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
-			return Decision{Adopt, "started after the files of its new rows last changed"}
+			return Adopt, "started after the files of its new rows last changed"
 		}
-		return Decision{Act, "its files changed since it loaded them"}
+		return Act, "its files changed since it loaded them"
+	case known && l.Unknown && l.In(s):
+		return Act, "whether an earlier action reached it is unknown"
 	case whole && startedAfter(s, in):
-		return Decision{Adopt, "started after its files last changed"}
+		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
-		return Decision{Act, "whether an earlier action reached it is unknown"}
+		return Act, "whether an earlier action reached it is unknown"
 	case u.Verb == Restart && s.Failed:
-		return Decision{Act, "its last run failed"}
+		return Act, "its last run failed"
 	case u.Verb == Restart:
-		return Decision{Act, "it is not known to have run with what is on disk"}
+		return Act, "it is not known to have run with what is on disk"
 	case known:
-		return Decision{Act, "restarted by itself near a change of its files"}
+		return Act, "restarted by itself near a change of its files"
 	case u.Verb == TryRestart && !changedAfter(s, in):
-		return Decision{Adopt, "no memory of it, and its files have not changed since it started"}
+		return Adopt, "no memory of it, and its files have not changed since it started"
 	}
-	return Decision{Act, "no memory of what it loaded"}
+	return Act, "no memory of what it loaded"
 }
 
 func startedAfter(s UnitState, in Inputs) bool {

@@ -41,51 +41,62 @@ func TestOwed(t *testing.T) {
 		known  bool
 		want   Action
 	}{
-		"a unit that does not run owes nothing":                               {Reload, UnitState{}, Loaded{Unknown: true}, true, Nothing},
-		"a unit that loaded what is on disk owes nothing":                     {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a change since the last load is owed":                                {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a change is owed even when the clock was set back since":             {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
-		"a dispatched action that was not seen done is owed again":            {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a unit that restarted by itself after the change is adopted":         {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a restart during a dispatched action, after the change, is taken":    {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
-		"a unit that restarted by itself before the change owes":              {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a restart at the moment of the change is doubtful: act":              {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
-		"after a reboot a unit started after the change is adopted":           {TryRestart, running("i1", time.Minute), Loaded{Inputs: Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
-		"without memory a reload is owed":                                     {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory a unit started after the change is adopted":           {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
-		"without memory a restart needs proof of a change":                    {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory a change a moment after the start is owed":            {TryRestart, running("i1", -clockSlack/2), Loaded{}, false, Act},
-		"without memory a change by the same tick is owed":                    {TryRestart, running("i1", coarse/2), Loaded{}, false, Act},
-		"without memory and proof there is no restart":                        {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
-		"a unit that is masked or missing owes nothing":                       {Reload, UnitState{}, Loaded{}, false, Nothing},
-		"a unit that failed reads its files when it starts":                   {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
-		"dispatched by an agent that died, before the restart: act":           {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a reload is never proven by the time of the start":                   {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
-		"a oneshot that never ran owes a run":                                 {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
-		"a oneshot that ran is inactive and owes nothing":                     {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that systemd has forgotten since owes nothing":             {Restart, UnitState{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
-		"a oneshot owes a run after a change":                                 {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a oneshot that somebody ran after the change is adopted":             {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a oneshot that somebody ran before the change owes a run":            {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot whose run after the change failed owes another":            {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot adopted while it ran, which then failed, owes another":     {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
-		"a oneshot that still runs since the change is not adopted":           {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
-		"a dispatched oneshot that still runs is not adopted":                 {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
-		"a unit with a job that was started after the change is adopted":      {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Adopt},
-		"a oneshot owes a run in each boot":                                   {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
-		"a oneshot that runs through (exited) is as good as any":              {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that was dispatched and not seen done owes a run":          {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"without memory a oneshot owes a run: it disturbs nobody":             {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
-		"a new row whose file was there before the unit's start is adopted":   {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}}), true, Adopt},
-		"a new row whose file changed after the unit's start is owed":         {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{RootCAData: {12}}), true, Act},
-		"a new row does not hide another's change":                            {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {10}}), true, Act},
-		"a row that lost its files is owed":                                   {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {12}, ImageRegistryBundleData: {13}}), true, Act},
-		"a row that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {}}), true, Act},
-		"without memory and a start time there is no restart":                 {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
+		"a unit that does not run owes nothing":                                    {Reload, UnitState{}, Loaded{Unknown: true}, true, Nothing},
+		"a unit that loaded what is on disk owes nothing":                          {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a change since the last load is owed":                                     {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a change is owed even when the clock was set back since":                  {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
+		"a dispatched action that was not seen done is owed again":                 {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a unit that restarted by itself after the change is adopted":              {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a restart during a dispatched action, after the change, is taken":         {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
+		"a run that was found not to have loaded it owes, whatever the clock says": {TryRestart, running("i2", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Act},
+		"and the run after it is judged anew":                                      {TryRestart, running("i3", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Adopt},
+		"a unit that restarted by itself before the change owes":                   {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a restart at the moment of the change is doubtful: act":                   {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
+		"after a reboot a unit started after the change is adopted":                {TryRestart, running("i1", time.Minute), Loaded{Inputs: Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
+		"without memory a reload is owed":                                          {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a unit started after the change is adopted":                {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
+		"without memory a restart needs proof of a change":                         {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a change a moment after the start is owed":                 {TryRestart, running("i1", -clockSlack/2), Loaded{}, false, Act},
+		"without memory a change by the same tick is owed":                         {TryRestart, running("i1", coarse/2), Loaded{}, false, Act},
+		"without memory and proof there is no restart":                             {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
+		"a unit that is masked or missing owes nothing":                            {Reload, UnitState{}, Loaded{}, false, Nothing},
+		"a unit that failed reads its files when it starts":                        {TryRestart, UnitState{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
+		"dispatched by an agent that died, before the restart: act":                {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a reload is never proven by the time of the start":                        {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
+		"a oneshot that never ran owes a run":                                      {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
+		"a oneshot that ran is inactive and owes nothing":                          {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that systemd has forgotten since owes nothing":                  {Restart, UnitState{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
+		"a oneshot owes a run after a change":                                      {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
+		"a oneshot that somebody ran after the change is adopted":                  {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a oneshot that somebody ran before the change owes a run":                 {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot whose run after the change failed owes another":                 {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot adopted while it ran, which then failed, owes another":          {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
+		"a oneshot that still runs since the change is not adopted":                {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
+		"a dispatched oneshot that still runs is not adopted":                      {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
+		"a unit with a job that was started after the change is adopted":           {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Adopt},
+		"a oneshot owes a run in each boot":                                        {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
+		"a oneshot that runs through (exited) is as good as any":                   {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
+		"a oneshot that was dispatched and not seen done owes a run":               {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot owes a run: it disturbs nobody":                  {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
+		"a new row whose file was there before the unit's start is adopted":        {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}}), true, Adopt},
+		"a new row whose file changed after the unit's start is owed":              {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{RootCAData: {12}}), true, Act},
+		"a new row does not hide another's change":                                 {TryRestart, running("i1", -time.Minute), knew(map[RowID]Digest{KubeAPIServerServingCAData: {10}}), true, Act},
+		"a row that lost its files is owed":                                        {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {12}, ImageRegistryBundleData: {13}}), true, Act},
+		"a row that got its first file is owed, even when the clock was back":      {TryRestart, running("i1", time.Hour), knew(map[RowID]Digest{KubeAPIServerServingCAData: {11}, RootCAData: {}}), true, Act},
+		"without memory and a start time there is no restart":                      {TryRestart, UnitState{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known); got.Action != c.want {
+			got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known)
+			if got.Action != c.want {
 				t.Errorf("decided %q (%s), want %q", got.Action, got.Why, c.want)
+			}
+			doubtful := in
+			doubtful.Doubt = "a file"
+			if d := Owed(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated || d.Action != Wait && d.Action != Nothing {
+				t.Errorf("decided %q in doubt, and to remember that %v", d.Action, d.Outdated)
+			}
+			if got.Outdated && (c.want != Act || c.loaded.In(c.unit)) {
+				t.Error("remembers of a run what is known of it, or not so")
 			}
 		})
 	}
@@ -93,18 +104,18 @@ func TestOwed(t *testing.T) {
 
 func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
-	base := InputsOf("a.service", policy, disk(a), nil)
-	if base.Digest == InputsOf("a.service", policy, disk(kubelet("b")), nil).Digest {
+	base := InputsOf("a.service", policy, disk(a), nil, nil)
+	if base.Digest == InputsOf("a.service", policy, disk(kubelet("b")), nil, nil).Digest {
 		t.Error("another content gives the same inputs")
 	}
-	if !reflect.DeepEqual(base, InputsOf("a.service", policy, disk(a, r), nil)) {
+	if !reflect.DeepEqual(base, InputsOf("a.service", policy, disk(a, r), nil, nil)) {
 		t.Error("a file of a row that does not name the unit is among its inputs")
 	}
-	if base.Digest == InputsOf("b.service", policy, disk(a), nil).Digest {
+	if base.Digest == InputsOf("b.service", policy, disk(a), nil, nil).Digest {
 		t.Error("a unit that reads nothing has the inputs of one that reads a file")
 	}
-	absent := InputsOf("a.service", policy, Observed{a.Key: File{}}, nil)
-	if absent.Digest != InputsOf("a.service", policy, nil, nil).Digest {
+	absent := InputsOf("a.service", policy, Observed{a.Key: File{}}, nil, nil)
+	if absent.Digest != InputsOf("a.service", policy, nil, nil, nil).Digest {
 		t.Error("an absent file counts as an input")
 	}
 	if d, asked := absent.Digests()[a.Key.Row]; !asked || d != (Digest{}) {
@@ -114,8 +125,60 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	f := late[a.Key]
 	f.Changed = time.Unix(7, 0)
 	late[a.Key] = f
-	if got := InputsOf("a.service", policy, late, nil).changed(); !got.Equal(f.Changed) {
+	if got := InputsOf("a.service", policy, late, nil, nil).changed(); !got.Equal(f.Changed) {
 		t.Errorf("changed at %v", got)
+	}
+}
+
+func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
+	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
+	file := a.Key
+	for sentence, c := range map[string]struct {
+		asked, planned []Entry
+		on             File
+		unsynced       bool
+		want           string
+	}{
+		"a file as it shall be":                              {asked: []Entry{a}, planned: []Entry{a}, on: disk(a)[file]},
+		"one with what is held in it":                        {asked: []Entry{a}, planned: []Entry{kubelet("a", "b")}, on: disk(kubelet("a", "b"))[file]},
+		"one that cannot be read":                            {asked: []Entry{a}, on: File{Kind: Unreadable, Reason: "input/output error"}, want: "input/output error"},
+		"one that cannot be read and nobody asks for":        {on: File{Kind: Unreadable, Reason: "input/output error"}, want: "input/output error"},
+		"a link in its place":                                {asked: []Entry{a}, on: File{Kind: Irregular, Reason: "a link"}, want: "a link"},
+		"somebody's link where nothing is asked for":         {on: File{Kind: Irregular, Reason: "a link"}},
+		"somebody's file where nothing is asked for":         {on: disk(kubelet("b"))[file]},
+		"one whose repair was put off":                       {asked: []Entry{a}, planned: []Entry{a}, on: disk(kubelet("b"))[file], want: "it is not yet as it shall be"},
+		"one that is missing and about to be written":        {asked: []Entry{a}, planned: []Entry{a}, want: "it is not yet as it shall be"},
+		"one that is missing and not ours to make":           {asked: []Entry{a}, on: File{Reason: "missing, and it is not ours to make"}},
+		"one in a closed directory, which is left to others": {asked: []Entry{a}, on: disk(kubelet("b"))[file]},
+		"one whose last write failed":                        {asked: []Entry{a}, planned: []Entry{a}, on: disk(a)[file], unsynced: true, want: "its last write failed"},
+	} {
+		o := disk(r)
+		o[file] = c.on
+		doubts := Doubts(append(c.asked, r), append(c.planned, r), o, map[Key]bool{file: c.unsynced})
+		if got := doubts[file]; got != c.want || len(doubts) > 1 {
+			t.Errorf("%s: in doubt for %q (%v), want %q", sentence, got, doubts, c.want)
+		}
+		in := InputsOf("a.service", policy, o, nil, doubts)
+		running := UnitState{Exists: true, Active: true, Invocation: "i", Since: time.Now()}
+		for _, l := range []Loaded{{}, {Inputs: in.Digest, Invocation: "i"}, {Unknown: true}} {
+			if d := Owed(Unit{Verb: Reload}, running, in, l, true); (d.Action == Wait) != (c.want != "") {
+				t.Errorf("%s: who reads it has to %s (%s)", sentence, d.Action, d.Why)
+			}
+		}
+		if d := Owed(Unit{Verb: Reload}, UnitState{Exists: true}, in, Loaded{}, true); d.Action != Nothing {
+			t.Errorf("%s: who does not run has to %s", sentence, d.Action)
+		}
+		if in := InputsOf("b.service", policy, o, nil, doubts); in.Doubt != "" {
+			t.Errorf("%s: who does not read it waits: %s", sentence, in.Doubt)
+		}
+	}
+}
+
+func TestAFileThatIsLeftAsItIsIsNotInDoubt(t *testing.T) {
+	remembered := kubelet("a")
+	remembered.AsIs = kubelet("b", "a").Digest
+	if doubts := Doubts(nil, []Entry{remembered}, disk(kubelet("b", "a")), nil); len(doubts) != 0 {
+		t.Errorf("in doubt: %v", doubts)
 	}
 }
 
@@ -125,16 +188,78 @@ func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 		both.Rows[i].OnChange = []string{"a.service"}
 	}
 	list, user := entry(ImageRegistryBundleData, "r", "r"), entry(ImageRegistryBundleUserData, "r", "r")
-	before := InputsOf("a.service", both, disk(kubelet("a"), list), nil)
+	before := InputsOf("a.service", both, disk(kubelet("a"), list), nil, nil)
 	for sentence, o := range map[string]Observed{
 		"it is asked for by the other list":           disk(kubelet("a"), user),
 		"and the claim still names the first of them": disk(kubelet("a"), list, user),
 	} {
-		if got := InputsOf("a.service", both, o, nil); got.Digest != before.Digest {
+		if got := InputsOf("a.service", both, o, nil, nil); got.Digest != before.Digest {
 			t.Errorf("%s: the inputs differ", sentence)
 		}
 	}
-	if InputsOf("a.service", both, disk(kubelet("a"), entry(ImageRegistryBundleData, "s", "r")), nil).Digest == before.Digest {
+	if InputsOf("a.service", both, disk(kubelet("a"), entry(ImageRegistryBundleData, "s", "r")), nil, nil).Digest == before.Digest {
 		t.Error("another file with the same content gives the same inputs")
+	}
+}
+
+func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	of := func(b byte, rows ...RowInputs) Inputs {
+		in := Inputs{Digest: Digest{b}, Rows: map[RowID]RowInputs{}}
+		for i, r := range rows {
+			in.Rows[RowIDs()[i]] = r
+		}
+		return in
+	}
+	before := of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)})
+	for sentence, c := range map[string]struct {
+		in   Inputs
+		want bool
+	}{
+		"nothing changed":                       {of(1, RowInputs{Digest{11}, now.Local()}, RowInputs{Digest{12}, now.Add(-time.Hour)}), true},
+		"another content":                       {of(2, RowInputs{Digest{13}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
+		"the same content, written once more":   {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now}), false},
+		"the same, after the clock went back":   {of(1, RowInputs{Digest{11}, now.Add(-time.Minute)}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
+		"a row whose only file is long gone":    {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}, RowInputs{}), true},
+		"a row that the unit did not have then": {of(1, RowInputs{Digest{11}, now}), false},
+	} {
+		if got, back := c.in.Untouched(before), before.Untouched(c.in); got != c.want || back != got {
+			t.Errorf("%s: untouched %v, and %v the other way", sentence, got, back)
+		}
+	}
+	for sentence, c := range map[string]struct {
+		loaded        Loaded
+		before, after Inputs
+		want          bool
+	}{
+		"back to what is loaded":                  {Loaded{Inputs: Digest{1}}, of(2), of(1), true},
+		"it is loaded, and stood there all along": {Loaded{Inputs: Digest{1}}, of(1), of(1), false},
+		"on to something else, which is owed":     {Loaded{Inputs: Digest{1}}, of(2), of(3), false},
+		"away from what is loaded, which is owed": {Loaded{Inputs: Digest{1}}, of(1), of(2), false},
+		"what is loaded is not known as it is":    {Loaded{Inputs: Digest{1}, Unknown: true}, of(2), of(1), false},
+	} {
+		if got := c.loaded.Returns(c.before, c.after); got != c.want {
+			t.Errorf("%s: returns %v", sentence, got)
+		}
+	}
+}
+
+func TestWhatAOneshotHasMadeIsTakenForGrantedOnlyIfItIsOlderThanTheBoot(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	in := Inputs{Digest: Digest{1}, Rows: map[RowID]RowInputs{RootCAData: {Digest{11}, now}}}
+	for sentence, c := range map[string]struct {
+		loaded Loaded
+		known  bool
+		booted time.Duration
+		want   Digest
+	}{
+		"it is remembered":                         {Loaded{Made: Digest{2}}, true, time.Hour, Digest{2}},
+		"it is remembered that it never ran":       {Loaded{}, true, time.Hour, Digest{}},
+		"nothing is remembered, the files are old": {Loaded{}, false, time.Hour, Digest{1}},
+		"nothing is remembered, the files are new": {Loaded{}, false, -time.Hour, Digest{}},
+	} {
+		if got := c.loaded.MadeOf(c.known, in, now.Add(c.booted)); got != c.want {
+			t.Errorf("%s: made of %v", sentence, got)
+		}
 	}
 }

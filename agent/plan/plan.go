@@ -59,7 +59,8 @@ const (
 // Removal takes a file away that we own and that nobody asks for.
 type Removal struct {
 	Key
-	Path   string
+	Path string
+	// Digest is what stands there. It is zero if the file is gone already and that may not be durable yet.
 	Digest Digest
 }
 
@@ -89,6 +90,34 @@ func (p Plan) Shrinks() bool {
 	return len(p.Removes) > 0 || slices.ContainsFunc(p.Writes, func(w Write) bool { return len(w.Removed) > 0 })
 }
 
+// Done gives the claims of owned once p was carried out.
+func (p Plan) Done(owned map[string]Claim) map[string]Claim {
+	owned = maps.Clone(owned)
+	for _, w := range p.Writes {
+		if cl, ok := owned[w.Path]; ok {
+			owned[w.Path] = Claim{Key: cl.Key, Digests: []Digest{w.Digest}}
+		}
+	}
+	for _, r := range p.Removes {
+		delete(owned, r.Path)
+	}
+	return owned
+}
+
+// Undone gives the claims of owned once it is known that nothing of p was carried out; before are those that
+// were there before p was claimed.
+func (p Plan) Undone(owned, before map[string]Claim) map[string]Claim {
+	owned = maps.Clone(owned)
+	for _, w := range p.Writes {
+		if cl, ok := before[w.Path]; ok {
+			owned[w.Path] = cl
+		} else {
+			delete(owned, w.Path)
+		}
+	}
+	return owned
+}
+
 // Unclaimed is p without the writes whose claim could not be made durable: they could never be
 // removed again. The others need none.
 func (p Plan) Unclaimed() Plan {
@@ -106,6 +135,18 @@ func (p Plan) Commit() Commit {
 		c.Removals = append(c.Removals, CommitRemoval{Key: r.Key, Digest: r.Digest})
 	}
 	return c
+}
+
+// Rows are those of which a file changes.
+func (p Plan) Rows() (ids []RowID) {
+	for _, w := range p.Writes {
+		ids = append(ids, w.Row)
+	}
+	for _, r := range p.Removes {
+		ids = append(ids, r.Row)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // ByRow splits the plan into one for each row that changes, in order. Claims and exceptions stay
@@ -132,20 +173,41 @@ func (p Plan) ByRow() []Plan {
 	return parts
 }
 
-// Queries lists the files that a decision about d needs to know: every desired one and every one
-// that we own, once and by the key that asks for it, as far as the host's table has a place for it: the
-// administrator may have changed the table since, and the writer refuses a request with a key that it
-// does not know. known gives the digest that each file is expected to have.
+// Queries lists the files that a decision about d needs to know: every desired one, every one that we own and
+// every row's that has one file, since who reads it does so whether or not anybody asks for it. Each is listed
+// once and by the key that asks for it, as far as the host's table has a place for it: the administrator may
+// have changed the table since, and the writer refuses a request with a key that it does not know. known
+// gives the digest that each file is expected to have.
 func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
-	at := make(map[string]Key, len(d.Entries)+len(m.Owned))
-	for _, cl := range m.Owned {
-		if path, ok := p.Path(cl.Key); ok {
-			at[path] = cl.Key
-		}
+	var keys []Key
+	for _, r := range p.Rows {
+		keys = append(keys, Key{Row: r.ID})
 	}
-	for _, e := range d.Entries {
-		if path, ok := p.Path(e.Key); ok {
-			at[path] = e.Key
+	for _, cl := range m.Owned {
+		keys = append(keys, cl.Key)
+	}
+	return queries(append(keys, keysOf(d.Entries)...), p, known)
+}
+
+// EntryQueries is Queries for some entries alone.
+func EntryQueries(entries []Entry, p Policy, known map[Key]Digest) []Query {
+	return queries(keysOf(entries), p, known)
+}
+
+func keysOf(entries []Entry) []Key {
+	keys := make([]Key, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return keys
+}
+
+// queries ask for the last key of each path.
+func queries(keys []Key, p Policy, known map[Key]Digest) []Query {
+	at := make(map[string]Key, len(keys))
+	for _, k := range keys {
+		if path, ok := p.Path(k); ok {
+			at[path] = k
 		}
 	}
 	out := make([]Query, 0, len(at))
@@ -211,7 +273,7 @@ func (c *computation) entry(e Entry) {
 	}
 	c.asks(e, path)
 	f := c.in.Observed[e.Key]
-	if f.Kind == Irregular || f.Kind == Unreadable {
+	if f.Reason != "" {
 		c.refuse(e.Key, f.Reason)
 		return
 	}
@@ -236,20 +298,19 @@ func (c *computation) entry(e Entry) {
 		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
 	}
 	if len(w.Added) == 0 && !c.in.Desired.Verified && disk.Whole && len(e.Certs) > 0 {
-		e.Digest = f.Digest // what is merely remembered adds, and there is nothing to add
+		e.AsIs = f.Digest // what is merely remembered adds, and there is nothing to add
 	}
 	switch {
 	case f.Kind == Absent:
 		w.Cause = Missing
-	case f.Digest != e.Digest:
+	case f.Digest != e.OnDisk():
 		w.Cause = Different
 	case !row.accepts(f):
 		w.Cause = WrongMode
-	case c.in.Unsynced[e.Key]:
+	case c.in.Unsynced[e.Key] || c.pending(path, f):
 		w.Cause = Undurable
 	default:
 		c.plan.Entries = append(c.plan.Entries, e)
-		c.confirm(e, path)
 		return
 	}
 	c.write(row, w, f)
@@ -292,32 +353,29 @@ func (c *computation) write(row Row, w Write, f File) {
 	}
 }
 
-// claim records, before the commit, that the new bytes are ours. Only rows with an entry per file
-// ever remove, so only they need a claim.
+// claim records, before the commit, that the new bytes will be ours. Only rows with an entry per file
+// ever remove, so only they need a claim; and what is claimed already needs no other.
 func (c *computation) claim(row Row, w Write) {
 	if !row.Many() {
 		return
 	}
-	digests := []Digest{w.Digest}
-	if old := c.in.Memory.Owned[w.Path]; w.Before != w.Digest && slices.Contains(old.Digests, w.Before) {
+	old, digests := c.in.Memory.Owned[w.Path], []Digest{w.Digest}
+	if w.Before != w.Digest && slices.Contains(old.Digests, w.Before) {
 		digests = append(digests, w.Before)
 	}
-	c.setOwned(w.Path, Claim{Key: w.Key, Digests: digests})
-}
-
-// confirm shortens the claim on a file that is as desired: a commit that was cut short left both
-// its old and its new digest claimed.
-func (c *computation) confirm(e Entry, path string) {
-	if old := c.in.Memory.Owned[path]; len(old.Digests) > 1 && slices.Contains(old.Digests, e.Digest) {
-		c.setOwned(path, Claim{Key: e.Key, Digests: []Digest{e.Digest}})
+	if !slices.ContainsFunc(digests, func(d Digest) bool { return !slices.Contains(old.Digests, d) }) {
+		return
 	}
-}
-
-func (c *computation) setOwned(path string, cl Claim) {
 	if c.owned == nil {
 		c.owned = make(map[string]Claim)
 	}
-	c.owned[path] = cl
+	c.owned[w.Path] = Claim{Key: w.Key, Digests: digests, Pending: true}
+}
+
+// pending tells whether it is not known who wrote the file: we were about to.
+func (c *computation) pending(path string, f File) bool {
+	cl := c.owned[path]
+	return cl.Pending && slices.Contains(cl.Digests, f.Digest)
 }
 
 // owner decides about one file that we wrote once: does anybody still ask for it?
@@ -332,10 +390,13 @@ func (c *computation) owner(path string, cl Claim) {
 	}
 	f := c.in.Observed[k]
 	switch {
+	case f.Kind == Absent && f.Reason != "":
+		c.keep(k, f.Reason)
+	case f.Kind == Absent && !(c.in.Desired.Verified && c.in.Desired.Listed[k.Row]):
+	case f.Kind == Absent && (f.Closed || len(row.Beside) > 0):
+		delete(c.owned, path)
 	case f.Kind == Absent:
-		if c.in.Desired.Verified && c.in.Desired.Listed[k.Row] {
-			delete(c.owned, path)
-		}
+		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path})
 	case !c.in.Desired.Listed[k.Row]:
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
 	case c.refusedAt(path):
@@ -388,5 +449,7 @@ func (c *computation) keep(k Key, reason string) {
 }
 
 func equalOwned(a, b map[string]Claim) bool {
-	return maps.EqualFunc(a, b, func(x, y Claim) bool { return x.Key == y.Key && slices.Equal(x.Digests, y.Digests) })
+	return maps.EqualFunc(a, b, func(x, y Claim) bool {
+		return x.Key == y.Key && x.Pending == y.Pending && slices.Equal(x.Digests, y.Digests)
+	})
 }

@@ -154,8 +154,11 @@ func TestCompute(t *testing.T) {
 		"a registry that moved to the other list is not removed": {
 			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
 			"[own 1]"},
-		"a registry that is gone already is forgotten": {
-			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[own 0]"},
+		"a registry that is gone already is forgotten once that is durable": {
+			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[remove " + regPath + "]"},
+		"a registry whose directory is gone altogether is left as it is": {
+			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"}, other.Key: file(other)},
+				Memory: Memory{Owned: owned(regPath, reg)}}, "[keep imageRegistryBundleData/r:5000: its directory does not exist]"},
 		"a row that the administrator moved leaves the old file alone": {
 			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}}, "[]"},
 		"memory repairs a missing file": {
@@ -205,18 +208,26 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	if got := p.Owned[path].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
 		t.Fatalf("claimed %v before the commit", got)
 	}
-	p = Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: p.Owned}})
-	if got := p.Owned[path].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() {
+	killed := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: p.Owned}})
+	if len(killed.Writes) != 1 || killed.Owned != nil {
+		t.Errorf("an agent that was killed after the commit plans %s", brief(killed))
+	}
+	done := p.Done(p.Owned)
+	p = Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: done}})
+	if got := done[path].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() || p.Owned != nil {
 		t.Errorf("claimed %v after the commit, plan %s", got, brief(p))
 	}
 }
 
-func TestQueriesAskForDesiredAndOwnedFilesOnce(t *testing.T) {
+func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
 	q := Queries(desired(b), Memory{Owned: map[string]Claim{"a": {Key: a.Key}, "b": {Key: Key{ImageRegistryBundleUserData, "b"}}, "c": {Key: Key{RootCAData, ""}}, "d": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
-	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}}
+	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}, {Key: kubelet().Key}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)
+	}
+	if q = EntryQueries([]Entry{b}, policy, nil); !reflect.DeepEqual(q, []Query{{Key: b.Key}}) {
+		t.Errorf("asked %v for one entry", q)
 	}
 }
 
@@ -276,11 +287,12 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 		o[w.Key] = file(w.Entry)
 	}
 	for _, r := range p.Removes {
-		if cl, ok := m.Owned[r.Path]; !ok || !slices.Contains(cl.Digests, o[r.Key].Digest) {
+		if cl, ok := m.Owned[r.Path]; !ok || r.Digest != o[r.Key].Digest || r.Digest != (Digest{}) && !slices.Contains(cl.Digests, r.Digest) {
 			t.Fatalf("planned to remove %q, which is not ours", r.Path)
 		}
 		delete(o, r.Key)
 	}
+	m.Owned = p.Done(m.Owned)
 }
 
 func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {

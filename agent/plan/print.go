@@ -34,6 +34,10 @@ func (p Plan) String() string {
 		certLines(&b, "-", w.Removed)
 	}
 	for _, r := range p.Removes {
+		if r.Digest == (Digest{}) {
+			fmt.Fprintf(&b, "forget  %s (%s: no longer listed, and gone)\n", r.Path, r.Key)
+			continue
+		}
 		fmt.Fprintf(&b, "remove  %s (%s: no longer listed)\n", r.Path, r.Key)
 	}
 	for _, r := range p.Refused {

@@ -109,7 +109,7 @@ func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 		return h, false
 	}
 	h.Left, h.Reason = c.left(HoldKey{Path: path})
-	if c.mass() && !c.in.Desired.Now && c.in.Desired.Paused == "" {
+	if c.mass() && !c.holds[HoldKey{Path: path}].Confirmed && c.in.Desired.Paused == "" {
 		h.Left, h.Reason = 0, massRemoval
 	}
 	return h, h.Reason != ""
@@ -143,14 +143,15 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 		before = Hold{Boot: c.in.Now.Boot, Since: c.in.Now.Uptime, Seen: c.in.Now.Uptime}
 	}
 	h := before.now(c.in.Now)
-	if !ok || h.Boot != before.Boot || h.Seen-before.Seen >= limit/6 {
+	h.Confirmed = h.Confirmed || c.in.Desired.Now
+	if !ok || h.Boot != before.Boot || h.Confirmed != before.Confirmed || h.Seen-before.Seen >= limit/6 {
 		c.holds[k] = h // not every look is worth a write: a reboot costs a sixth of the hold at most
 	}
 	left := limit - h.age()
 	switch {
 	case c.in.Desired.Paused != "":
 		return left, "paused: " + Printable(c.in.Desired.Paused)
-	case c.in.Desired.Now || left <= 0:
+	case h.Confirmed || left <= 0:
 		return 0, ""
 	}
 	return left, waits

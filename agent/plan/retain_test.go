@@ -95,6 +95,7 @@ func (m *machine) pass(d Desired) *machine {
 		if p.Owned != nil {
 			m.memory.Owned = p.Owned
 		}
+		m.memory.Owned = p.Done(m.memory.Owned)
 		if p.Holds != nil {
 			m.memory.Holds = p.Holds
 		}

@@ -76,7 +76,8 @@ type Desired struct {
 	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
 	// empty. Trust still grows.
 	Paused string
-	// Now is set by an operator who confirms every removal that the object asks for.
+	// Now is set by an operator who confirms every removal that is asked for at this moment. What has to
+	// wait all the same stays confirmed.
 	Now bool
 }
 
@@ -87,7 +88,10 @@ type Entry struct {
 	// no verb of fmt and no encoding shows them.
 	Data   []byte `json:"-"`
 	Digest Digest
-	Certs  []pki.Cert
+	// AsIs is the digest of a file that holds all of this, and more or in another order, and is left as it
+	// is; zero if the file shall be Data.
+	AsIs  Digest
+	Certs []pki.Cert
 	// Warnings say what is questionable about Data.
 	Warnings []string
 	// Carried is set if the object does not ask for this now: see Desired.Carry.
@@ -127,10 +131,13 @@ type File struct {
 	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
 	// or later.
 	Changed time.Time `json:"changed,omitzero"`
+	// Directory is where the file is found if a link led there, and empty otherwise.
+	Directory string `json:"directory,omitempty"`
 	// Closed is set if the directory that the entry has for itself belongs to somebody else and keeps
 	// the writer out. The file can be seen and not changed.
 	Closed bool `json:"closed,omitempty"`
-	// Reason explains Irregular and Unreadable.
+	// Reason is why nothing may be written there: it explains Irregular and Unreadable, and an absent file that
+	// is not ours to make.
 	Reason string `json:"reason,omitempty"`
 	// Data holds the bytes if, and only if, they were asked for: see Query.Known.
 	Data []byte `json:"data,omitempty"`
@@ -220,20 +227,27 @@ type Loaded struct {
 	Boot       string           `json:"boot,omitempty"`
 	Invocation string           `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has
-	// loaded is unknown, and Inputs are those that it is to load.
+	// loaded is unknown, and Inputs are those that it is to load. The run that Boot and Invocation name, if
+	// they do, is not known to have loaded them by anything that came before.
 	Unknown bool `json:"unknown,omitempty"`
+	// Made are, of a oneshot, the inputs of its last run that ended well: what others load is what it made
+	// of them.
+	Made Digest `json:"made,omitzero"`
 	// Tries counts the jobs in a row that were dispatched for these Inputs and not seen to succeed, the
 	// last of them at Tried.
 	Tries int       `json:"tries,omitempty"`
 	Tried time.Time `json:"tried,omitzero"`
 }
 
-// Claim says that we wrote a file: only what is claimed may be removed. Digests holds more than one
-// between the durable intent and the commit.
+// Claim says that we wrote a file: only what is claimed may be removed.
 type Claim struct {
 	// Key is who asked for the file last.
 	Key
+	// Digests are the bytes that may be ours: one, or more until a commit is known to be done.
 	Digests []Digest `json:"digests"`
+	// Pending is durable before the commit and gone after it. An agent that was killed in between cannot
+	// tell whose equal bytes are, and writes them again.
+	Pending bool `json:"pending,omitempty"`
 }
 
 // Memory is what survives a restart of the agent. Losing it costs reloads, never trust. Of files it speaks

@@ -67,6 +67,8 @@ type Operator struct {
 	Base plan.Digest `json:"base,omitzero"`
 	// Overtaken is set once the object asked for something else than Base.
 	Overtaken bool `json:"overtaken,omitempty"`
+	// CarriedOut is set once a pass carried out what was applied: from then on it confirms nothing more.
+	CarriedOut bool `json:"carriedOut,omitempty"`
 }
 
 // Remembered is one file of the last good version; its bytes are the blob of that digest.
@@ -212,7 +214,8 @@ func encode(st State) ([]byte, error) {
 
 // Keep makes the contents of entries durable as blobs and then names them in st as the last good
 // version. Blobs that nothing names any more are removed afterwards. If the contents are those of the
-// last good version nothing is written, even for a new version of the object.
+// last good version nothing is written, even for a new version of the object. An entry whose digest is not
+// that of its content is an error: it could not be read back.
 func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error {
 	good := make([]Remembered, len(entries))
 	for i, e := range entries {
@@ -229,6 +232,9 @@ func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error 
 	for _, e := range entries {
 		name := e.Digest.String()
 		if !have[name] && !named[name] {
+			if plan.DigestOf(e.Data) != e.Digest {
+				return fmt.Errorf("keeping the last good content of %s: its digest is another", e.Key)
+			}
 			if err := s.dir.WriteFile(blobs+"/"+name, e.Data); err != nil {
 				return fmt.Errorf("keeping the last good content: %v", err)
 			}

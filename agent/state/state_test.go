@@ -131,6 +131,23 @@ func TestTheLastGoodContentIsKeptAndOldContentDropped(t *testing.T) {
 	}
 }
 
+func TestContentUnderAnotherDigestIsNotKept(t *testing.T) {
+	dir := agenttest.NewDir()
+	s, st := state.Open(dir), state.State{}
+	good, bad := entry("a", "one"), entry("a", "two")
+	if err := s.Keep(&st, plan.Object{}, []plan.Entry{good}); err != nil {
+		t.Fatal(err)
+	}
+	bad.Digest = plan.Digest{7}
+	if err := s.Keep(&st, plan.Object{}, []plan.Entry{bad}); err == nil {
+		t.Error("it was kept")
+	}
+	st, _, _ = s.Load()
+	if data, err := s.Content(st.LastGood[0]); err != nil || string(data) != "one" {
+		t.Errorf("the last good content is %q, %v", data, err)
+	}
+}
+
 func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
@@ -141,5 +158,33 @@ func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	dir.Fail = func(op, name string) error { return errors.New(op + " " + name) }
 	if err := s.Keep(&st, plan.Object{ResourceVersion: "2"}, entries); err != nil {
 		t.Errorf("touched the disk: %v", err)
+	}
+}
+
+func TestHalfAWordCounts(t *testing.T) {
+	dir := agenttest.NewDir()
+	said := state.Word{Applied: &state.Applied{ID: "1"}, Pause: &state.Pause{Reason: "freeze"}}
+	if err := state.Say(dir, said); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.WriteFile("operator/applied.json", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := state.ReadWord(dir, state.Word{Applied: &state.Applied{ID: "0"}})
+	if err == nil || w.Applied == nil || w.Applied.ID != "0" || w.Pause == nil || w.Pause.Reason != "freeze" {
+		t.Errorf("heard %+v, %v", w, err)
+	}
+	dir.Fail = func(_, name string) error {
+		if name == "operator/pause.json" {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+	if err := state.Say(dir, state.Word{Applied: said.Applied}); err != nil {
+		t.Fatal(err)
+	}
+	w, err = state.ReadWord(dir, state.Word{})
+	if err == nil || w.Applied == nil || w.Applied.ID != "1" || w.Pause != nil {
+		t.Errorf("heard %+v, %v", w, err)
 	}
 }

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Applied struct {
 	// Source says where the content came from, for people.
 	Source string    `json:"source"`
 	At     time.Time `json:"at"`
-	// Now confirms every removal that follows.
+	// Now confirms every removal that is asked for when this is carried out, and none that comes later.
 	Now   bool          `json:"now,omitempty"`
 	Files []AppliedFile `json:"files"`
 	Lists []plan.RowID  `json:"lists,omitempty"`
@@ -62,35 +63,29 @@ func (p Pause) Over(now time.Time, boot string, uptime time.Duration) bool {
 	return !now.Before(p.Until) || boot == p.Boot && uptime-p.Uptime >= p.Until.Sub(p.At)
 }
 
-// ReadWord reads what the operator said. A file that cannot be read is an error, and the other counts.
-func ReadWord(dir Dir) (w Word, err error) {
-	var a Applied
-	if ok, e := read(dir, appliedFile, &a); ok {
-		w.Applied = &a
-	} else {
-		err = e
-	}
-	var p Pause
-	if ok, e := read(dir, pauseFile, &p); ok {
-		w.Pause = &p
-	} else if err == nil {
-		err = e
-	}
-	return w, err
+// ReadWord reads what the operator said. A part that cannot be read is an error and as in last; the other
+// counts.
+func ReadWord(dir Dir, last Word) (w Word, err error) {
+	var broken error
+	w.Applied, err = read(dir, appliedFile, last.Applied)
+	w.Pause, broken = read(dir, pauseFile, last.Pause)
+	return w, cmp.Or(err, broken)
 }
 
-func read(dir Dir, name string, into any) (bool, error) {
+// read gives one part, nil if there is none, or with an error last.
+func read[T any](dir Dir, name string, last *T) (*T, error) {
 	data, err := dir.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading the operator's word: %v", err)
+		return last, fmt.Errorf("reading the operator's word: %v", err)
 	}
-	if json.Unmarshal(data, into) != nil {
-		return false, fmt.Errorf("reading the operator's word: %s is not the JSON we wrote", name)
+	part := new(T)
+	if json.Unmarshal(data, part) != nil {
+		return last, fmt.Errorf("reading the operator's word: %s is not the JSON we wrote", name)
 	}
-	return true, nil
+	return part, nil
 }
 
 // Say makes one part of the operator's word durable. What is nil in w stays as it was.

@@ -4,8 +4,6 @@ package units
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/godbus/dbus/v5"
 
@@ -26,29 +24,24 @@ var propagates = map[plan.Verb][]string{
 	plan.Restart:    restarts,
 }
 
-// Affected names the other units that systemd would act on along with the verb, directly or through one
-// another, sorted. It is as of now: systemd knows a dependency on a unit only while it has loaded the
-// one that depends. Units that do not run at the moment are among them. The error is an *Error.
-func (c *Conn) Affected(ctx context.Context, u plan.Unit) ([]string, error) {
-	bus, err := c.connect(ctx)
-	if err != nil {
-		return nil, failure(u.Name, "", err)
-	}
-	seen := map[string]bool{u.Name: true}
+// closure finds the other units that systemd would act on along with the verb, directly or through one
+// another, and their properties. The error is a *reloader.Error.
+func closure(ctx context.Context, bus *dbus.Conn, u plan.Unit, props map[string]dbus.Variant) (map[string]map[string]dbus.Variant, error) {
+	seen := map[string]map[string]dbus.Variant{u.Name: props}
 	for next := []string{u.Name}; len(next) > 0; next = next[1:] {
-		props, err := properties(ctx, bus, next[0])
-		if err != nil {
-			return nil, failure(next[0], "", err)
-		}
-		for _, name := range dependents(props, u.Verb) {
-			if !seen[name] {
-				seen[name] = true
-				next = append(next, name)
+		for _, name := range dependents(seen[next[0]], u.Verb) {
+			if seen[name] != nil {
+				continue
 			}
+			var err error
+			if seen[name], err = properties(ctx, bus, name); err != nil {
+				return nil, failure(name, "", err)
+			}
+			next = append(next, name)
 		}
 	}
 	delete(seen, u.Name)
-	return slices.Sorted(maps.Keys(seen)), nil
+	return seen, nil
 }
 
 func dependents(props map[string]dbus.Variant, v plan.Verb) (names []string) {

@@ -35,6 +35,12 @@ type fakeUnit struct {
 	deny string
 	// job, if not nil, is what a job waits for before it ends.
 	job chan struct{}
+	// lost has the end of a job announced to nobody.
+	lost bool
+	// running is the unit's job.
+	running int
+	// alias is the name of the unit if it is asked about by another.
+	alias string
 }
 
 // fakeBus is a message bus with systemd on it, complete as far as this package can see: it speaks
@@ -49,7 +55,7 @@ type fakeBus struct {
 	clients  map[*fakeClient]bool
 	units    map[string]*fakeUnit
 	jobs     int
-	says     map[string]string // properties of the manager and of polkit, by interface
+	says     map[string]string // properties of the manager, by interface
 	// forge sends a false end of each job, as any user of a bus can, before the job begins.
 	forge bool
 	// early announces the end of a job before its path is answered.
@@ -221,21 +227,24 @@ func (c *fakeClient) call(m *dbus.Message) {
 
 // unit finds the unit whose object this is. systemd's own escaping of this test's names: only "." and
 // "-" need any.
-func (b *fakeBus) unit(path string) *fakeUnit {
+func (b *fakeBus) unit(path string) (string, *fakeUnit) {
 	for name, u := range b.units {
 		if strings.HasSuffix(path, "/"+strings.NewReplacer(".", "_2e", "-", "_2d").Replace(name)) {
-			return u
+			return cmp.Or(u.alias, name), u
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func (c *fakeClient) properties(m *dbus.Message, path string) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
 	values := map[string]any{"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "InvocationID": []byte{}, "InactiveExitTimestamp": uint64(0)}
-	if u := c.bus.unit(path); u != nil {
-		values["LoadState"] = cmp.Or(u.load, "loaded")
+	if name, u := c.bus.unit(path); u != nil {
+		values["LoadState"], values["Id"] = cmp.Or(u.load, "loaded"), name
+		if u.running > 0 {
+			values["Job"] = job{uint32(u.running), jobPath(u.running)}
+		}
 		values["ActiveState"], values["SubState"] = cmp.Or(u.active, "inactive"), u.sub
 		if u.invocation != 0 {
 			values["InvocationID"] = []byte(strings.Repeat(string(rune(u.invocation)), 16))
@@ -253,8 +262,9 @@ func (c *fakeClient) properties(m *dbus.Message, path string) {
 func (c *fakeClient) serviceProperty(m *dbus.Message, path string) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
-	u, name := c.bus.unit(path), m.Body[1].(string)
-	if version, ok := c.bus.says[m.Body[0].(string)]; ok && (name == "Version" || name == "BackendVersion") {
+	_, u := c.bus.unit(path)
+	name := m.Body[1].(string)
+	if version, ok := c.bus.says[m.Body[0].(string)]; ok && name == "Version" {
 		c.reply(m, dbus.MakeVariant(version))
 		return
 	}
@@ -274,10 +284,13 @@ func (c *fakeClient) job(m *dbus.Message, method, name, mode string) {
 	b.mu.Lock()
 	b.jobs++
 	id, u := b.jobs, b.units[name]
+	if u != nil {
+		u.running = id
+	}
 	b.mu.Unlock()
 	b.started <- method + " " + name
 	switch {
-	case mode != "replace":
+	case mode != "fail":
 		c.fail(m, "org.freedesktop.DBus.Error.InvalidArgs", "mode "+mode)
 		return
 	case u == nil:
@@ -306,7 +319,12 @@ func (c *fakeClient) job(m *dbus.Message, method, name, mode string) {
 		result = u.act(u)
 	}
 	b.mu.Unlock()
-	c.jobRemoved(owner, id, name, result)
+	if !u.lost {
+		c.jobRemoved(owner, id, name, result)
+	}
+	b.mu.Lock()
+	u.running = 0 // after the announcement, as in systemd
+	b.mu.Unlock()
 	if b.early {
 		c.reply(m, jobPath(id))
 	}

@@ -4,86 +4,75 @@ package units
 
 import (
 	"context"
-	"errors"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 )
 
-// Nobody is a unit that does not exist: the name is ours, and we ship none of that name.
-const Nobody = "node-cert-agent-nobody.service"
-
-// unitMasked is how systemd passes on that it could not ask a masked polkit.service. Nobody's unit is
-// not masked.
-const unitMasked = "org.freedesktop.systemd1.UnitMasked"
-
-// Refuses asks for a try-restart of Nobody, as the user of this process, and reports whether that was
-// refused as it should be for whoever is confined to an allowlist. Where it is not, nothing happens:
-// systemd has nothing to restart, and to try-restart starts nothing. The error is an *Error.
-func (c *Conn) Refuses(ctx context.Context) (bool, error) {
+// Look implements reloader.Systemd. What it says of affected units is as of now: systemd knows a dependency
+// on a unit only while it has loaded the one that depends. Units that do not run are among them. The
+// error is a *reloader.Error.
+func (c *Conn) Look(ctx context.Context, u plan.Unit) (reloader.Seen, error) {
+	fail := func(name string, err error) (reloader.Seen, error) { return reloader.Seen{}, failure(name, "", err) }
 	bus, err := c.connect(ctx)
 	if err != nil {
-		return false, failure(Nobody, plan.TryRestart, err)
+		return fail(u.Name, err)
 	}
-	err = bus.Object(systemd, managerPath).CallWithContext(ctx, methods[plan.TryRestart], 0, Nobody, "replace").Err
-	if err == nil {
-		return false, nil
+	props, err := properties(ctx, bus, u.Name)
+	if err != nil {
+		f := failure(u.Name, "", err)
+		if f.Reason == reloader.NoSuchUnit {
+			return reloader.Seen{}, nil
+		}
+		return reloader.Seen{}, f
 	}
-	var answer dbus.Error
-	masked := errors.As(err, &answer) && answer.Name == unitMasked
-	switch f := failure(Nobody, plan.TryRestart, err); {
-	case f.Reason == Denied, masked:
-		return true, nil
-	case f.Reason == NoSuchUnit:
-		return false, nil // the unit was looked for, which comes after the question who asks
-	default:
-		return false, f
+	s := reloader.Seen{Name: text(props, "Id"), State: state(props)}
+	if !s.State.Exists {
+		return reloader.Seen{}, nil
 	}
+	if u.Verb == plan.Restart {
+		if s.Program, err = program(ctx, bus, u.Name); err != nil {
+			return fail(u.Name, err)
+		}
+	}
+	affected, err := closure(ctx, bus, u, props)
+	if err != nil {
+		return reloader.Seen{}, err
+	}
+	s.Affected = slices.Sorted(maps.Keys(affected))
+	s.Starts = []plan.UnitState{started(props)}
+	for _, props := range affected {
+		s.Starts = append(s.Starts, started(props))
+	}
+	return s, nil
 }
 
-// Systemd is the version that systemd gives of itself, such as "252.39-1~deb12u1". The error is an
-// *Error.
-func (c *Conn) Systemd(ctx context.Context) (string, error) {
-	return c.property(ctx, systemd, managerPath, managerIface, "Version")
-}
-
-// Polkit is the version that polkit gives of itself, such as "0.105" or "122"; polkit is started for
-// that if it does not run. The error is an *Error.
-func (c *Conn) Polkit(ctx context.Context) (string, error) {
-	const name = "org.freedesktop.PolicyKit1"
-	return c.property(ctx, name, "/org/freedesktop/PolicyKit1/Authority", name+".Authority", "BackendVersion")
-}
-
-func (c *Conn) property(ctx context.Context, name string, path dbus.ObjectPath, iface, property string) (string, error) {
+// Version implements reloader.Systemd.
+func (c *Conn) Version(ctx context.Context) (string, error) {
 	bus, err := c.connect(ctx)
 	if err != nil {
-		return "", failure(name, "", err)
+		return "", failure(systemd, "", err)
 	}
 	var v dbus.Variant
-	if err := bus.Object(name, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, property).Store(&v); err != nil {
-		return "", failure(name, "", err)
+	if err := get(ctx, bus, managerPath, managerIface, "Version").Store(&v); err != nil {
+		return "", failure(systemd, "", err)
 	}
-	text, _ := v.Value().(string)
-	return text, nil
+	version, _ := v.Value().(string)
+	return version, nil
 }
 
-// Name is the name that systemd has a unit under, and that it tells polkit: another one if it was asked
-// about by an alias (Alias= of systemd.unit(5)). The error is an *Error.
-func (c *Conn) Name(ctx context.Context, unit string) (string, error) {
-	return c.property(ctx, systemd, unitPath(unit), unitIface, "Id")
-}
-
-// Program is what a service runs when it starts, by its path; empty if it runs nothing. The error is an
-// *Error.
-func (c *Conn) Program(ctx context.Context, service string) (string, error) {
-	bus, err := c.connect(ctx)
-	if err != nil {
-		return "", failure(service, "", err)
-	}
+// program is what a service runs when it starts, by its path; empty if it runs nothing.
+func program(ctx context.Context, bus *dbus.Conn, service string) (string, error) {
 	var v dbus.Variant
-	if err := bus.Object(systemd, unitPath(service)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, serviceIface, "ExecStart").Store(&v); err != nil {
-		return "", failure(service, "", err)
+	if err := get(ctx, bus, unitPath(service), serviceIface, "ExecStart").Store(&v); err != nil {
+		return "", err
 	}
 	commands, _ := v.Value().([][]any) // the path is the first of what systemd has of each
 	if len(commands) == 0 || len(commands[0]) == 0 {
@@ -93,16 +82,80 @@ func (c *Conn) Program(ctx context.Context, service string) (string, error) {
 	return path, nil
 }
 
-// MainPID is the process of a service, or 0 if it does not run. The error is an *Error.
-func (c *Conn) MainPID(ctx context.Context, service string) (int, error) {
-	bus, err := c.connect(ctx)
-	if err != nil {
-		return 0, failure(service, "", err)
+func get(ctx context.Context, bus *dbus.Conn, path dbus.ObjectPath, iface, property string) *dbus.Call {
+	return bus.Object(systemd, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, property)
+}
+
+func properties(ctx context.Context, bus *dbus.Conn, name string) (map[string]dbus.Variant, error) {
+	var props map[string]dbus.Variant
+	err := bus.Object(systemd, unitPath(name)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, unitIface).Store(&props)
+	return props, err
+}
+
+// state projects a unit's properties.
+func state(props map[string]dbus.Variant) plan.UnitState {
+	switch text(props, "LoadState") {
+	case "not-found", "masked":
+		return plan.UnitState{}
 	}
-	var v dbus.Variant
-	if err := bus.Object(systemd, unitPath(service)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, serviceIface, "MainPID").Store(&v); err != nil {
-		return 0, failure(service, "", err)
+	s := plan.UnitState{Exists: true}
+	switch text(props, "ActiveState") {
+	case "active", "activating", "reloading", "refreshing":
+		s.Active = true
+	case "failed":
+		s.Failed = true
 	}
-	pid, _ := v.Value().(uint32)
-	return int(pid), nil
+	if id, ok := props["InvocationID"].Value().([]byte); ok {
+		s.Invocation = hex.EncodeToString(id)
+	}
+	if usec, ok := props["InactiveExitTimestamp"].Value().(uint64); ok && usec > 0 {
+		s.Since = time.UnixMicro(int64(usec))
+	}
+	if usec, ok := props["InactiveExitTimestampMonotonic"].Value().(uint64); ok && usec < maxUsec {
+		s.SinceUptime = time.Duration(usec) * time.Microsecond
+	}
+	_, s.Busy = currentJob(props)
+	burst, _ := props["StartLimitBurst"].Value().(uint32)
+	if usec, ok := props["StartLimitIntervalUSec"].Value().(uint64); ok && usec > 0 && usec < maxUsec && burst > 0 {
+		s.StartBurst, s.StartInterval = int(burst), time.Duration(usec)*time.Microsecond
+	}
+	return s
+}
+
+// currentJob is the one that systemd has for the unit.
+func currentJob(props map[string]dbus.Variant) (path dbus.ObjectPath, ok bool) {
+	job, _ := props["Job"].Value().([]any)
+	if len(job) != 2 || job[0] == uint32(0) {
+		return "", false
+	}
+	path, _ = job[1].(dbus.ObjectPath)
+	return path, true
+}
+
+// maxUsec is a century; "infinity" is far above it and would not fit a Duration.
+const maxUsec = 100 * 365 * 24 * 3600 * 1_000_000
+
+// started is the state with the time of the last start by the clock that systemd counts starts with, which
+// nobody sets.
+func started(props map[string]dbus.Variant) plan.UnitState {
+	s := state(props)
+	s.Since = time.Time{}
+	if s.SinceUptime > 0 {
+		s.Since = time.Now().Add(s.SinceUptime - monotonic())
+	}
+	return s
+}
+
+// monotonic is CLOCK_MONOTONIC of clock_gettime(2).
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // every Linux has it
+	}
+	return time.Duration(t.Nano())
+}
+
+func text(props map[string]dbus.Variant, name string) string {
+	s, _ := props[name].Value().(string)
+	return s
 }

@@ -2,74 +2,76 @@
 
 package units
 
-import "testing"
+import (
+	"testing"
+	"time"
 
-func TestOnlyADenialCountsAsRefused(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		unit    *fakeUnit
-		refused bool
-		reason  Reason
-	}{
-		"denied by polkit":                     {&fakeUnit{deny: "org.freedesktop.DBus.Error.AccessDenied"}, true, ""},
-		"polkit would ask a person":            {&fakeUnit{deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, true, ""},
-		"polkit is masked":                     {&fakeUnit{deny: "org.freedesktop.systemd1.UnitMasked"}, true, ""},
-		"allowed, and there is no such unit":   {nil, false, ""},
-		"allowed, and a job that does nothing": {&fakeUnit{}, false, ""},
-		"any other answer":                     {&fakeUnit{deny: "org.freedesktop.DBus.Error.LimitsExceeded"}, false, Unexpected},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			b := newFakeBus(t, map[string]*fakeUnit{Nobody: c.unit})
-			if c.unit == nil {
-				delete(b.units, Nobody)
-			}
-			refused, err := connected(t, b).Refuses(within(t))
-			if refused != c.refused || err != nil != (c.reason != "") || err != nil && reason(t, err) != c.reason {
-				t.Errorf("refused %v, %v", refused, err)
-			}
-			if asked := <-b.started; asked != "TryRestartUnit "+Nobody {
-				t.Errorf("asked for %s", asked)
-			}
-		})
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+)
+
+func TestTheVersionOfSystemdIsRead(t *testing.T) {
+	b := newFakeBus(t, nil)
+	b.says = map[string]string{managerIface: "252.39"}
+	c := connected(t, b)
+	if v, err := c.Version(within(t)); v != "252.39" || err != nil {
+		t.Errorf("systemd is %q, %v", v, err)
+	}
+	b.stop()
+	if _, err := c.Version(within(t)); reason(t, err) != reloader.Unreachable {
+		t.Errorf("without a bus: %v", err)
 	}
 }
 
-func TestVersionsAndProcessesAreRead(t *testing.T) {
+func TestTheProgramOfAOneshotIsRead(t *testing.T) {
 	type command struct {
 		Path   string
 		Words  []string
 		Ignore bool
 	}
-	b := newFakeBus(t, map[string]*fakeUnit{"w.service": {more: map[string]any{"MainPID": uint32(42), "ExecStart": []command{{"/bin/w", []string{"w", "x"}, true}}}},
+	b := newFakeBus(t, map[string]*fakeUnit{"once.service": {more: map[string]any{"ExecStart": []command{{"/bin/w", []string{"w", "x"}, true}}}},
 		"idle.service": {more: map[string]any{"ExecStart": []command{}}}})
-	say := func(what map[string]string) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.says = what
-	}
-	say(map[string]string{managerIface: "252.39", "org.freedesktop.PolicyKit1.Authority": "0.105"})
 	c := connected(t, b)
-	if v, err := c.Systemd(within(t)); v != "252.39" || err != nil {
-		t.Errorf("systemd is %q, %v", v, err)
-	}
-	if v, err := c.Polkit(within(t)); v != "0.105" || err != nil {
-		t.Errorf("polkit is %q, %v", v, err)
-	}
-	if pid, err := c.MainPID(within(t), "w.service"); pid != 42 || err != nil {
-		t.Errorf("the process is %d, %v", pid, err)
-	}
-	for service, want := range map[string]string{"w.service": "/bin/w", "idle.service": ""} {
-		if path, err := c.Program(within(t), service); path != want || err != nil {
-			t.Errorf("%s runs %q, %v", service, path, err)
+	for service, want := range map[string]string{"once.service": "/bin/w", "idle.service": "", "none.service": ""} {
+		if s, err := c.Look(within(t), plan.Unit{Name: service, Verb: plan.Restart}); s.Program != want || err != nil {
+			t.Errorf("%s runs %q, %v", service, s.Program, err)
 		}
 	}
-	if _, err := c.Program(within(t), "none.service"); err == nil {
-		t.Error("a service that does not exist runs a program")
+}
+
+func TestAnAliasShowsTheNameOfItsUnit(t *testing.T) {
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", alias: "other.service"}})
+	if s, err := connected(t, b).Look(within(t), a); err != nil || s.Name != "other.service" {
+		t.Errorf("have %+v, %v", s, err)
 	}
-	if _, err := c.MainPID(within(t), "none.service"); err == nil {
-		t.Error("a service that does not exist has a process")
+}
+
+// The last start of each unit comes in the time of now, whatever became of the clock since then.
+func TestStartsAreToldByAClockThatNobodySets(t *testing.T) {
+	start := func(ago time.Duration, more map[string]any) *fakeUnit {
+		m := map[string]any{"InactiveExitTimestampMonotonic": uint64((monotonic() - ago).Microseconds()), "StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}
+		for k, v := range more {
+			m[k] = v
+		}
+		// The wall clock was set back by hours after the start.
+		return &fakeUnit{active: "active", invocation: 7, since: time.Now().Add(3 * time.Hour), more: m}
 	}
-	say(nil)
-	if v, err := c.Polkit(within(t)); v != "" || err == nil {
-		t.Errorf("without polkit it is %q, %v", v, err)
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": start(2*time.Second, map[string]any{"RequiredBy": []string{"b.service", "c.service"}}),
+		"b.service": start(time.Second, nil), "c.service": {load: "masked"}})
+	s, err := connected(t, b).Look(within(t), plan.Unit{Name: "a.service", Verb: plan.TryRestart})
+	if err != nil || len(s.Starts) != 3 {
+		t.Fatalf("have %+v, %v", s, err)
+	}
+	var ages []time.Duration
+	for _, st := range s.Starts {
+		if st.StartBurst == 5 {
+			ages = append(ages, time.Since(st.Since).Round(time.Second))
+		}
+	}
+	if len(ages) != 2 || ages[0] != 2*time.Second || ages[1] != time.Second {
+		t.Errorf("the starts are %v ago", ages)
+	}
+	if s.State.Since.Before(time.Now().Add(time.Hour)) {
+		t.Errorf("the start by the wall clock, with which times of files are compared: %v", s.State.Since)
 	}
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 )
+
+var a = plan.Unit{Name: "a.service", Verb: plan.Reload}
 
 var since = time.UnixMicro(1_790_000_000_123_456)
 
@@ -27,26 +30,26 @@ func within(t *testing.T) context.Context {
 }
 
 func connected(t *testing.T, b *fakeBus) *Conn {
-	c := New(b.address(), "boot-1")
+	c := New(b.address())
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// reason is that of an *Error, or "" without an error.
-func reason(t *testing.T, err error) Reason {
+// reason is that of an error, or "" without one.
+func reason(t *testing.T, err error) reloader.Reason {
 	t.Helper()
 	if err == nil {
 		return ""
 	}
-	var e *Error
+	var e *reloader.Error
 	if !errors.As(err, &e) {
-		t.Fatalf("not an *Error: %v", err)
+		t.Fatalf("not a *reloader.Error: %v", err)
 	}
 	return e.Reason
 }
 
 func TestStateSaysWhetherAUnitRuns(t *testing.T) {
-	run := plan.UnitState{Exists: true, Boot: "boot-1", Invocation: strings.Repeat("07", 16), Since: since}
+	run := plan.UnitState{Exists: true, Invocation: strings.Repeat("07", 16), Since: since}
 	with := func(change func(*plan.UnitState)) plan.UnitState {
 		s := run
 		change(&s)
@@ -81,13 +84,13 @@ func TestStateSaysWhetherAUnitRuns(t *testing.T) {
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			tt.unit.invocation, tt.unit.since = 7, since
-			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).State(within(t), "a-b.service")
-			if err != nil || have != tt.want {
+			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).Look(within(t), plan.Unit{Name: "a-b.service"})
+			if err != nil || have.State != tt.want || tt.want.Exists && have.Name != "a-b.service" {
 				t.Errorf("have %+v, %v", have, err)
 			}
 		})
 	}
-	if have, err := connected(t, newFakeBus(t, nil)).State(within(t), "a.service"); err != nil || have != (plan.UnitState{}) {
+	if have, err := connected(t, newFakeBus(t, nil)).Look(within(t), plan.Unit{Name: "a.service"}); err != nil || have.Name != "" || have.State != (plan.UnitState{}) {
 		t.Errorf("a unit that does not exist: have %+v, %v", have, err)
 	}
 }
@@ -108,7 +111,7 @@ func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
 		b.early = early
 		for verb, method := range map[plan.Verb]string{plan.Reload: "ReloadUnit", plan.TryRestart: "TryRestartUnit", plan.Restart: "RestartUnit"} {
 			have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: verb})
-			want := plan.UnitState{Exists: true, Active: true, Boot: "boot-1", Invocation: strings.Repeat("09", 16), Since: since}
+			want := plan.UnitState{Exists: true, Active: true, Invocation: strings.Repeat("09", 16), Since: since}
 			if err != nil || have != want {
 				t.Fatalf("%s: have %+v, %v", verb, have, err)
 			}
@@ -137,18 +140,18 @@ func TestActFails(t *testing.T) {
 		verb plan.Verb
 		want string
 	}{
-		"when polkit says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"}, plan.Reload,
+		"when the bus says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"}, plan.Reload,
 			"reload a.service: denied: org.freedesktop.DBus.Error.AccessDenied: Permission denied"},
-		"when polkit would ask a person": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, plan.TryRestart,
+		"when a person would have to be asked": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, plan.TryRestart,
 			"try-restart a.service: denied: org.freedesktop.DBus.Error.InteractiveAuthorizationRequired: Permission denied"},
 		"when the unit does not exist": {nil, plan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.NoSuchUnit: Unit a.service not found."},
-		"when polkit is masked": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
-			"reload a.service: denied: org.freedesktop.systemd1.UnitMasked: Permission denied"},
 		"when the unit is masked": {&fakeUnit{load: "masked", deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.UnitMasked: Permission denied"},
 		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, plan.Reload,
 			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not applicable for unit a.service."},
+		"when a job of somebody else is in the way": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, plan.TryRestart,
+			"try-restart a.service: later: org.freedesktop.systemd1.TransactionIsDestructive: Permission denied"},
 		"when systemd is not on the bus": {&fakeUnit{deny: "org.freedesktop.DBus.Error.ServiceUnknown"}, plan.Reload,
 			"reload a.service: unreachable: org.freedesktop.DBus.Error.ServiceUnknown: Permission denied"},
 		"when the answer is new to us": {&fakeUnit{deny: "org.freedesktop.systemd1.News"}, plan.Reload,
@@ -178,7 +181,7 @@ func TestActFails(t *testing.T) {
 				t.Errorf("have %+v, %v\nwant %s", state, err, tt.want)
 			}
 			reason(t, err)
-			if e := (*Error)(nil); !errors.As(err, &e) || e.Denied() != strings.Contains(tt.want, ": denied: ") || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
+			if e := (*reloader.Error)(nil); !errors.As(err, &e) || e.Denied() != (strings.Contains(tt.want, ": denied: ") || strings.Contains(tt.want, ": refused: ")) || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
 				t.Errorf("denied is %v, unreachable %v", e.Denied(), e.Unreachable())
 			}
 		})
@@ -189,7 +192,7 @@ func TestOtherVerbsNeverReachTheBus(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active"}})
 	c := connected(t, b)
 	for _, verb := range []plan.Verb{"", "start", "stop", "Restart", "reload-or-restart", "kill", "Reload"} {
-		if _, err := c.Act(within(t), plan.Unit{Name: "a.service", Verb: verb}); reason(t, err) != Refused {
+		if _, err := c.Act(within(t), plan.Unit{Name: "a.service", Verb: verb}); reason(t, err) != reloader.Refused {
 			t.Errorf("%q: %v", verb, err)
 		}
 	}
@@ -206,7 +209,7 @@ func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
 		}
 		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {kind: "oneshot", act: run}})
 		have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Restart})
-		want := plan.UnitState{Exists: true, Active: after == "active", Boot: "boot-1", Invocation: strings.Repeat("09", 16), Since: since}
+		want := plan.UnitState{Exists: true, Active: after == "active", Invocation: strings.Repeat("09", 16), Since: since}
 		if err != nil || have != want {
 			t.Errorf("%s: have %+v, %v", after, have, err)
 		}
@@ -216,7 +219,7 @@ func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
 func TestAnEndThatSystemdDidNotAnnounceIsNotBelieved(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", act: func(*fakeUnit) string { return "failed" }}})
 	b.forge = true
-	if _, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != JobFailed {
+	if _, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != reloader.JobFailed {
 		t.Errorf("have %v", err)
 	}
 }
@@ -224,7 +227,7 @@ func TestAnEndThatSystemdDidNotAnnounceIsNotBelieved(t *testing.T) {
 func TestOneJobDoesNotDelayAnother(t *testing.T) {
 	slow := make(chan struct{})
 	b := newFakeBus(t, map[string]*fakeUnit{"slow.service": {active: "active", job: slow}, "fast.service": {active: "active"}})
-	b.early = true // systemd asks polkit: there is no answer before the job could end
+	b.early = true // there is no answer before the job could end
 	c, ctx := connected(t, b), within(t)
 	ended := make(chan error, 1)
 	go func() {
@@ -256,10 +259,10 @@ func TestAJobPastItsTimeIsReportedAndGoesOn(t *testing.T) {
 		cancel()
 	}()
 	c := connected(t, b)
-	if _, err := c.Act(ctx, plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != Unfinished {
+	if _, err := c.Act(ctx, plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != reloader.Unfinished {
 		t.Errorf("have %v", err)
 	}
-	if s, err := c.State(within(t), "a.service"); err != nil || !s.Active {
+	if s, err := c.Look(within(t), a); err != nil || !s.State.Active {
 		t.Errorf("the connection is of no use any more: %+v, %v", s, err)
 	}
 }
@@ -290,13 +293,13 @@ func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
 		{plan.TryRestart, "alone.service", nil},
 		{plan.TryRestart, "missing.service", nil},
 	} {
-		have, err := c.Affected(within(t), plan.Unit{Name: tt.unit, Verb: tt.verb})
-		if err != nil || !slices.Equal(have, tt.want) {
-			t.Errorf("%s %s: have %q, %v, want %q", tt.verb, tt.unit, have, err, tt.want)
+		have, err := c.Look(within(t), plan.Unit{Name: tt.unit, Verb: tt.verb})
+		if err != nil || !slices.Equal(have.Affected, tt.want) || have.Name != "" && len(have.Starts) != 1+len(tt.want) {
+			t.Errorf("%s %s: have %+v, %v, want %q", tt.verb, tt.unit, have, err, tt.want)
 		}
 	}
 	b.stop()
-	if _, err := c.Affected(within(t), plan.Unit{Name: "crio.service", Verb: plan.Reload}); reason(t, err) != Unreachable {
+	if _, err := c.Look(within(t), plan.Unit{Name: "crio.service", Verb: plan.Reload}); reason(t, err) != reloader.Unreachable {
 		t.Errorf("without a bus: %v", err)
 	}
 }
@@ -309,10 +312,10 @@ func TestALostBusIsReportedAndDialledAgain(t *testing.T) {
 		<-b.started
 		b.stop()
 	}()
-	if _, err := c.Act(within(t), u); reason(t, err) != Unreachable {
+	if _, err := c.Act(within(t), u); reason(t, err) != reloader.Unreachable {
 		t.Errorf("while the job runs: %v", err)
 	}
-	if _, err := c.State(within(t), "a.service"); reason(t, err) != Unreachable {
+	if _, err := c.Look(within(t), a); reason(t, err) != reloader.Unreachable {
 		t.Errorf("without a bus: %v", err)
 	}
 	close(slow)
@@ -326,12 +329,12 @@ func TestTheCallersContextDoesNotEndTheConnection(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active"}})
 	c := connected(t, b)
 	ctx, cancel := context.WithCancel(context.Background())
-	if _, err := c.State(ctx, "a.service"); err != nil {
+	if _, err := c.Look(ctx, a); err != nil {
 		t.Fatal(err)
 	}
 	first := c.bus
 	cancel()
-	if _, err := c.State(within(t), "a.service"); err != nil || c.bus != first {
+	if _, err := c.Look(within(t), a); err != nil || c.bus != first {
 		t.Errorf("dialled anew, %v", err)
 	}
 }
@@ -342,7 +345,41 @@ func TestASilentBusIsGivenUp(t *testing.T) {
 	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := New(b.address(), "").State(ctx, "a.service"); reason(t, err) != Unreachable {
+	if _, err := New(b.address()).Look(ctx, a); reason(t, err) != reloader.Unreachable {
+		t.Errorf("have %v", err)
+	}
+}
+
+func TestAJobWhoseEndIsNeverAnnouncedIsUnknownOnceSystemdHasItNoMore(t *testing.T) {
+	running := make(chan struct{})
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", job: running, lost: true}})
+	c := connected(t, b)
+	c.patience = 20 * time.Millisecond
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Act(within(t), a)
+		ended <- err
+	}()
+	<-b.started
+	select {
+	case err := <-ended:
+		t.Fatalf("given up while systemd has the job: %v", err)
+	case <-time.After(5 * c.patience):
+	}
+	close(running)
+	if err := <-ended; reason(t, err) != reloader.Unreachable {
+		t.Errorf("have %v", err)
+	}
+}
+
+func TestARequestThatSystemdDoesNotAnswerIsUnknown(t *testing.T) {
+	running := make(chan struct{})
+	defer close(running)
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", job: running}})
+	b.early = true // the answer would come after the end of the job
+	c := connected(t, b)
+	c.patience = 20 * time.Millisecond
+	if _, err := c.Act(within(t), a); reason(t, err) != reloader.Unreachable {
 		t.Errorf("have %v", err)
 	}
 }

@@ -23,8 +23,9 @@ import (
 //
 // A directory that does not exist is awaited in its nearest existing ancestor; one that is removed,
 // renamed or replaced is awaited or watched again. Not noticed are: a change by way of a file opened
-// before the directory was replaced, and the replacement of an ancestor of a directory that exists;
-// the next Set finds the latter. inotify(7) needs read permission on each directory.
+// before the directory was replaced; the replacement of an ancestor of a directory that exists; and that a
+// file system is mounted over a directory, or one that held it unmounted. The next Set finds all but the
+// first, also with the same directories. inotify(7) needs read permission on each directory.
 type Drift struct {
 	quiet   time.Duration
 	changed chan struct{}
@@ -149,8 +150,11 @@ func (d *Drift) notify() {
 // temporary tells the names under which files are staged beside their final place: a dot, the final
 // name, digits. Their coming and going changes nothing, and a commit of ours causes many.
 func temporary(base string) bool {
-	last := base[len(base)-1:]
-	return strings.HasPrefix(base, ".") && last >= "0" && last <= "9"
+	if !strings.HasPrefix(base, ".") { // "" is a change of the root itself
+		return false
+	}
+	last := base[len(base)-1]
+	return last >= '0' && last <= '9'
 }
 
 // arrange watches every wanted directory or its nearest existing ancestor, and nothing else. It

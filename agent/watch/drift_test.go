@@ -161,3 +161,31 @@ func TestStagedFilesAreNotNews(t *testing.T) {
 		}
 	}
 }
+
+func TestAReplacedAncestorIsFoundByTheNextSet(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "etc", "certs.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := newDrift(t, dir)
+	if err := os.Rename(filepath.Join(top, "etc"), filepath.Join(top, "old")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Set([]string{dir}); err != nil {
+		t.Fatal(err)
+	}
+	d.notices(t, "a file in the new one", write(filepath.Join(dir, "x")))
+}
+
+func TestAChangeOfTheRootIsNoticed(t *testing.T) {
+	d := newDrift(t)
+	d.quiet, d.watched = time.Hour, map[string]interest{"/": {all: true}}
+	d.event(fsnotify.Event{Name: "/", Op: fsnotify.Chmod})
+	if !d.pending {
+		t.Error("it was not noticed")
+	}
+}

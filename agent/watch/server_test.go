@@ -135,8 +135,11 @@ type clock struct {
 	armed  chan time.Duration
 }
 
+// clockStart is what a new clock shows.
+var clockStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 func newClock() *clock {
-	return &clock{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time), armed: make(chan time.Duration, 1000)}
+	return &clock{now: clockStart, timers: make(map[chan time.Time]time.Time), armed: make(chan time.Duration, 1000)}
 }
 
 func (c *clock) Now() time.Time {
@@ -214,15 +217,26 @@ func start(t *testing.T) *bench {
 
 func startWith(t *testing.T, s *server, client *http.Client, base string) *bench {
 	t.Helper()
+	c := newClock()
+	return startAt(t, s, client, base, c, c)
+}
+
+// startWithClock has the watcher see another clock than the one whose timers it sets.
+func startWithClock(t *testing.T, s *server, c *clock, seen Clock) *bench {
+	t.Helper()
+	return startAt(t, s, s.Client(), s.URL, c, seen)
+}
+
+func startAt(t *testing.T, s *server, client *http.Client, base string, c *clock, seen Clock) *bench {
+	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newClock()
 	reopen := make(chan struct{})
 	w := New(Options{Reopen: reopen, Client: client, Server: u, Group: "machineconfiguration.openshift.io", Version: "v1",
 		Resource: "controllerconfigs", Name: objectName, Grace: grace, Silence: silence, Lifetime: lifetime,
-		Spread: spread, MaxDelay: maxDelay, Clock: c, Rand: func() float64 { return 0.5 }})
+		Spread: spread, MaxDelay: maxDelay, Clock: seen, Rand: func() float64 { return 0.5 }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()

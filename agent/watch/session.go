@@ -30,9 +30,9 @@ type session struct {
 	*Watcher
 	signals chan signal
 	listed  chan signal
-	lasts   time.Duration // what is asked of the server
-	opened  time.Time     // when it answered 200
-	heard   atomic.Int64  // when the last byte came, Unix nanoseconds
+	lasts   time.Duration             // what is asked of the server
+	opened  time.Time                 // when it answered 200
+	heard   atomic.Pointer[time.Time] // when the last byte came; the wall clock may be set meanwhile
 	grace   <-chan time.Time
 	spoken  bool   // the watch has told about the object
 	behind  string // the older version that it showed instead
@@ -82,7 +82,7 @@ func (w *Watcher) session(parent context.Context) end {
 		case sig := <-s.listed:
 			s.takeList(sig)
 		case <-silence:
-			quiet := w.opt.Clock.Now().Sub(time.Unix(0, s.heard.Load()))
+			quiet := w.opt.Clock.Now().Sub(*s.heard.Load())
 			if quiet >= w.opt.Silence {
 				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.Silence), held: s.held()}
 			}
@@ -91,7 +91,10 @@ func (w *Watcher) session(parent context.Context) end {
 	}
 }
 
-func (s *session) hear() { s.heard.Store(s.opt.Clock.Now().UnixNano()) }
+func (s *session) hear() {
+	now := s.opt.Clock.Now()
+	s.heard.Store(&now)
+}
 
 // held reports whether the watch was up for long enough to count as a success.
 func (s *session) held() bool {

@@ -158,7 +158,8 @@ type end struct {
 
 // delay is the time to the next try: a random point in a window, so that a fleet does not come back
 // as one. The window doubles while tries fail, and a watch that ends as soon as it begins is a
-// failure whatever it said: there is no hot loop.
+// failure whatever it said: there is no hot loop. It comes after the wait that the server asked for, which
+// is the same for all.
 func (w *Watcher) delay(e end) time.Duration {
 	if e.held {
 		w.tries = 0
@@ -171,7 +172,7 @@ func (w *Watcher) delay(e end) time.Duration {
 		window = soon
 	}
 	w.tries++
-	return max(time.Duration(w.opt.Rand()*float64(window)), e.after)
+	return e.after + time.Duration(w.opt.Rand()*float64(window))
 }
 
 // found publishes the object, unless it is the one that is known already. Contents are compared, not

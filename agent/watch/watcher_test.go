@@ -9,11 +9,13 @@ import (
 	"log"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
+	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
 
 const early = "the server ended the watch early"
@@ -139,16 +141,16 @@ func TestAnswersAreStatesWithANextTry(t *testing.T) {
 		reason string
 		delay  time.Duration
 	}{
-		"401 is not accepted":                   {401, nil, Unauthorized, "the server answered 401 Unauthorized: why", afterFirst},
-		"403 is retried":                        {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
-		"404 is a missing CRD":                  {404, nil, NoObject, "the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
-		"429 waits as told":                     {429, []string{"Retry-After", "60"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Minute},
-		"503 waits until the date told":         {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded, "the server answered 503 Service Unavailable: why", 2 * time.Minute},
-		"429 without advice backs off":          {429, nil, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
-		"a wait of a year is not believed":      {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", reply.MaxWait},
-		"a wait that is no number is ignored":   {503, []string{"Retry-After", "soon"}, Overloaded, "the server answered 503 Service Unavailable: why", afterFirst},
-		"a wait of less than our own, the same": {429, []string{"Retry-After", "1"}, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
-		"500 is no API server":                  {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
+		"401 is not accepted":                  {401, nil, Unauthorized, "the server answered 401 Unauthorized: why", afterFirst},
+		"403 is retried":                       {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
+		"404 is a missing CRD":                 {404, nil, NoObject, "the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
+		"429 waits as told":                    {429, []string{"Retry-After", "60"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Minute + afterFirst},
+		"503 waits until the date told":        {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded, "the server answered 503 Service Unavailable: why", 2*time.Minute + afterFirst},
+		"429 without advice backs off":         {429, nil, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
+		"a wait of a year is not believed":     {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", reply.MaxWait + afterFirst},
+		"a wait that is no number is ignored":  {503, []string{"Retry-After", "soon"}, Overloaded, "the server answered 503 Service Unavailable: why", afterFirst},
+		"a wait of less than our own, as well": {429, []string{"Retry-After", "1"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Second + afterFirst},
+		"500 is no API server":                 {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			b := start(t)
@@ -434,5 +436,46 @@ func TestVersionsAreComparedAsNumbers(t *testing.T) {
 		if got := older(c.a, c.b); got != c.want {
 			t.Errorf("%q before %q: %v", c.a, c.b, got)
 		}
+	}
+}
+
+func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
+	var delays []time.Duration
+	for _, random := range []float64{0.1, 0.9} {
+		w := New(Options{Spread: spread, Rand: func() float64 { return random }})
+		delays = append(delays, w.delay(end{after: time.Minute}))
+	}
+	if delays[0] < time.Minute || delays[1]-delays[0] < spread/2 {
+		t.Errorf("they wait %v", delays)
+	}
+}
+
+// wallClock is a clock as the system's, whose wall part may be set.
+type wallClock struct {
+	*clock
+	began time.Time // with a monotonic part
+	by    atomic.Int64
+}
+
+func (c *wallClock) Now() time.Time {
+	return wallclock.Set(c.began.Add(c.clock.Now().Sub(clockStart)), time.Duration(c.by.Load()))
+}
+
+func TestSilenceIsNoticedWhateverTheWallClockIsSetTo(t *testing.T) {
+	for _, by := range []time.Duration{-10 * time.Hour, 10 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			c := &wallClock{clock: newClock(), began: time.Now()}
+			b := startWithClock(t, newServer(t), c.clock, c)
+			b.reads(Connecting, "")
+			q := b.follow(version(t, "1", nil))
+			b.clock.wait(t, grace)
+			b.clock.advance(silence / 3)
+			q.send(line("MODIFIED", version(t, "2", nil)))
+			b.reads(Following, "")
+			c.by.Store(int64(by))
+			b.clock.advance(silence - silence/3) // and somebody looks how long it has been silent
+			b.clock.pass(t, silence/3)
+			b.reads(Unreachable, "the server sent nothing for 3m0s")
+		})
 	}
 }

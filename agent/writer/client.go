@@ -18,12 +18,25 @@ import (
 //
 // A request whose kept connection turns out to be dead is sent once more. That is safe for all of them:
 // a commit that was done already writes the same bytes, and finds its removals done.
-type Client struct{ peer *frame.Client }
+type Client struct {
+	peer *frame.Client
+	rows map[plan.RowID]plan.Digest
+}
 
 // Dial returns a client of the writer that listens at the path socket. It connects at the first
 // request, so that it cannot fail.
 func Dial(socket string) *Client {
-	return &Client{frame.Dial(socket, requests, replies)}
+	return &Client{peer: frame.Dial(socket, requests, replies)}
+}
+
+// For is a client on the same connection whose requests mean these rows: what asks for one of them is
+// Failed while the writer has read another configuration.
+func (c *Client) For(rows []plan.Row) *Client {
+	definitions := make(map[plan.RowID]plan.Digest, len(rows))
+	for _, r := range rows {
+		definitions[r.ID] = r.Definition()
+	}
+	return &Client{peer: c.peer, rows: definitions}
 }
 
 // Observe is Local.Observe on the other side.
@@ -37,7 +50,7 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 			return nil, err
 		}
 		if len(r.Files) == 0 || len(r.Files) > len(rest) {
-			return nil, &Error{Failed, fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
+			return nil, &Error{Kind: Failed, Text: fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
 		}
 		files = append(files, r.Files...)
 	}
@@ -47,8 +60,11 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 // Commit is Local.Commit on the other side. What is too large for one request is sent in several, in
 // order, and the first that fails ends it: each is staged as a whole before its first rename.
 func (c *Client) Commit(ctx context.Context, commit plan.Commit) error {
-	for _, part := range parts(commit) {
+	for i, part := range parts(commit) {
 		if _, err := c.ask(ctx, request{Commit: &part}); err != nil {
+			if e, ok := err.(*Error); ok && i > 0 {
+				e.Untouched = false
+			}
 			return err
 		}
 	}
@@ -104,6 +120,14 @@ func (c *Client) Close() error { return c.peer.Close() }
 
 // ask returns the writer's answer. The context's own error is returned as such, wrapped.
 func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
+	for _, k := range q.keys() {
+		if d, ok := c.rows[k.Row]; ok {
+			if q.Rows == nil {
+				q.Rows = make(map[plan.RowID]plan.Digest)
+			}
+			q.Rows[k.Row] = d
+		}
+	}
 	bare, contents := q.detach()
 	err = c.peer.Ask(ctx, bare, contents, func(text, content []byte) error {
 		err := frame.Decode(text, &r, replies)
@@ -123,9 +147,9 @@ func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
 	case ctx.Err() != nil:
 		return reply{}, fmt.Errorf("ask writer: %w", ctx.Err())
 	case errors.Is(err, frame.ErrFrame):
-		return reply{}, &Error{Refused, err.Error()}
+		return reply{}, &Error{Kind: Refused, Text: err.Error()}
 	case errors.Is(err, io.EOF):
-		return reply{}, &Error{Unavailable, "it closed the connection without an answer"}
+		return reply{}, &Error{Kind: Unavailable, Text: "it closed the connection without an answer"}
 	}
-	return reply{}, &Error{Unavailable, err.Error()}
+	return reply{}, &Error{Kind: Unavailable, Text: err.Error()}
 }

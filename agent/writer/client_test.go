@@ -66,11 +66,11 @@ func TestWhatIsTooLargeForOneRequestIsSentInSeveral(t *testing.T) {
 	local, dir := newLocal(t)
 	c := Dial(serve(t, local).socket)
 	var large plan.Commit
-	for i := range 9 {
+	for i := range 5 {
 		large.Writes = append(large.Writes, plan.CommitWrite{Key: key(plan.ImageRegistryBundleData, fmt.Sprint("r", i)),
 			Data: []byte("valid" + strings.Repeat("x", disk.MaxSize-5))})
 	}
-	for i := range 2*batch + 1 {
+	for i := range batch {
 		large.Writes = append(large.Writes, writes(plan.ImageRegistryBundleData, longest(i), "valid").Writes...)
 	}
 	large.Removals = []plan.CommitRemoval{
@@ -168,5 +168,42 @@ func TestClientDoubtsStrangeAnswers(t *testing.T) {
 				t.Errorf("got %v, %v; want an error", files, err)
 			}
 		})
+	}
+}
+
+func TestARowThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
+	local, dir := newLocal(t)
+	s := serve(t, local)
+	ctx := context.Background()
+	removal := plan.Commit{Removals: []plan.CommitRemoval{
+		{Key: key(plan.ImageRegistryBundleData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}}
+	for sentence, change := range map[string]func(*plan.Row){
+		"path":   func(r *plan.Row) { r.File = "/etc/containers/certs.d/{name}/ca.crt" },
+		"mode":   func(r *plan.Row) { r.Mode = 0o600 },
+		"owner":  func(r *plan.Row) { r.UID = 1 },
+		"group":  func(r *plan.Row) { r.GID = 1 },
+		"link":   func(r *plan.Row) { r.FollowLink = true },
+		"strict": func(r *plan.Row) { r.Validate = plan.Strict },
+		"others": func(r *plan.Row) { r.Beside = []plan.Writer{plan.NodeCA} },
+	} {
+		mine := rows()
+		change(&mine[3])
+		c := Dial(s.socket).For(mine)
+		if err := c.Commit(ctx, removal); kind(err) != Failed || !strings.Contains(err.Error(), "different times") {
+			t.Errorf("another %s: the removal is answered %v", sentence, err)
+		}
+		if _, err := c.Observe(ctx, []plan.Query{{Key: removal.Removals[0].Key}}); kind(err) != Failed {
+			t.Errorf("another %s: the look is answered %v", sentence, err)
+		}
+		if _, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); err != nil {
+			t.Errorf("another %s: a look at the row before is answered %v", sentence, err)
+		}
+		_ = c.Close()
+	}
+	if got := tell(t, dir)["etc/docker/certs.d/gone/ca.crt"]; got != "valid, gone" {
+		t.Errorf("the file holds %q", got)
+	}
+	if err := Dial(s.socket).For(rows()).Commit(ctx, removal); err != nil {
+		t.Errorf("the same rows: %v", err)
 	}
 }

@@ -31,19 +31,25 @@ const (
 type Error struct {
 	Kind Kind   `json:"kind"`
 	Text string `json:"text"`
+	// Untouched is set if the request is known to have changed nothing that can be seen.
+	Untouched bool `json:"untouched,omitempty"`
 }
 
 // Error implements error.
 func (e *Error) Error() string { return "writer " + string(e.Kind) + ": " + e.Text }
 
+// NothingChanged reports whether a commit failed before it changed anything.
+func (e *Error) NothingChanged() bool { return e.Untouched }
+
 func refuse(format string, args ...any) error {
-	return &Error{Refused, fmt.Sprintf(format, args...)}
+	return &Error{Kind: Refused, Text: fmt.Sprintf(format, args...), Untouched: true}
 }
 
 // failure classifies an error of package disk.
 func failure(err error) error {
+	e := &Error{Kind: Failed, Text: err.Error(), Untouched: errors.Is(err, disk.ErrUntouched)}
 	if errors.Is(err, disk.ErrReadOnly) || errors.Is(err, disk.ErrReplaced) {
-		return &Error{ReadOnly, err.Error()}
+		e.Kind = ReadOnly
 	}
-	return &Error{Failed, err.Error()}
+	return e
 }

@@ -108,6 +108,11 @@ func kind(err error) Kind {
 	return ""
 }
 
+func untouched(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.NothingChanged()
+}
+
 func TestCommitRefusesWhatItMayNot(t *testing.T) {
 	twice := writes(plan.ImageRegistryBundleData, "h", "valid 1")
 	twice.Writes = append(twice.Writes, writes(plan.ImageRegistryBundleUserData, "h", "valid 2").Writes...)

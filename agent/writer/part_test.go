@@ -58,8 +58,8 @@ func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
 	if string(got[0].Data) != "old\n" || got[0].Digest != plan.DigestOf([]byte("old\n")) || got[0].Mode != 0o600 {
 		t.Errorf("observed %+v, want the CA", got[0])
 	}
-	if got[1].Kind != plan.Irregular || !strings.Contains(got[1].Reason, "missing") {
-		t.Errorf("a missing one is %+v, want irregular", got[1])
+	if got[1].Kind != plan.Absent || !strings.Contains(got[1].Reason, "missing") {
+		t.Errorf("a missing one is %+v, want absent, with the reason", got[1])
 	}
 	if text := fmt.Sprintf("%+v %q", got, got[0].Data); strings.Contains(text, hidden) {
 		t.Errorf("a credential left: %s", text)

@@ -46,6 +46,9 @@ type request struct {
 	// Bootstrap asks for the bootstrap credentials, Consume takes one out of use.
 	Bootstrap bool        `json:"bootstrap,omitempty"`
 	Consume   plan.Digest `json:"consume,omitzero"`
+	// Rows are the definitions that the caller knows of rows that it asks for. Where the server knows
+	// another, the two have read the configuration at different times, and a key means another file.
+	Rows map[plan.RowID]plan.Digest `json:"rows,omitempty"`
 	// Sizes of the contents of Commit's writes, in bytes. The contents follow the JSON, because to
 	// decode them from base64 would take longer than to bring them to the disk.
 	Sizes []int `json:"sizes,omitempty"`
@@ -59,6 +62,22 @@ func (q request) parts() (n int) {
 		}
 	}
 	return n
+}
+
+// keys are those of what the request is about.
+func (q request) keys() (all []plan.Key) {
+	for _, o := range q.Observe {
+		all = append(all, o.Key)
+	}
+	if q.Commit != nil {
+		for _, w := range q.Commit.Writes {
+			all = append(all, w.Key)
+		}
+		for _, r := range q.Commit.Removals {
+			all = append(all, r.Key)
+		}
+	}
+	return all
 }
 
 // lines is about how many a request adds to the log.

@@ -121,7 +121,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		e := effects[i]
 		i++
 		if f.Kind != plan.Regular && f.Kind != plan.Absent {
-			return &Error{Failed, fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason)}
+			return &Error{Kind: Failed, Text: fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason), Untouched: true}
 		}
 		e.before = f
 		lines = append(lines, e.lines()...)

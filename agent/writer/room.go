@@ -13,6 +13,11 @@ import (
 const (
 	maxEntries = 4096
 	maxBytes   = 256 << 20
+
+	// The compiler checks that the largest host has room, and that all of it may be written thrice at once.
+	largest = 2 * 1000
+	_       = uint(maxEntries - 2*largest)
+	_       = uint(burst - 3*(largest+largest/batch+1))
 )
 
 // need is what a commit adds to the files of one path.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	}
 	log = frame.Patient("writer", log)
 	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
-	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log}
+	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
+		Rest: sync.OnceFunc(func() { h.tidy(ctx) })}
 	return s.Serve(ctx, ln)
 }
 
@@ -58,7 +60,16 @@ type server struct {
 	complaint string // why it is not the present one
 }
 
-func (s *server) Refuse(reason string) any { return reply{Error: &Error{Refused, reason}} }
+// tidy sweeps once in the life of a process: the one before may have been killed in a commit, and the agent
+// sweeps only when it starts itself. It is done when nothing is asked for, and what is, waits for no more of
+// it than a look into the directories of all rows.
+func (s *server) tidy(ctx context.Context) {
+	self := frame.Peer{UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}
+	// What cannot be removed now is left to the agent's sweep, which hears why.
+	_, _ = s.current().sweep(ctx, &records{s.log, self})
+}
+
+func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: Refused, Text: reason}} }
 
 func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
 	r := s.answer(ctx, &records{s.log, who}, text, content)
@@ -82,12 +93,15 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		err = q.attach(content)
 	}
 	if err != nil {
-		return reply{Error: &Error{Refused, "malformed request: " + err.Error()}}
-	}
-	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
-		return reply{tooOften: true, Error: &Error{Failed, "more was changed lately than any host needs; this is for later"}}
+		return reply{Error: &Error{Kind: Refused, Text: "malformed request: " + err.Error()}}
 	}
 	local := s.current()
+	if e := local.differs(q.Rows); e != nil {
+		return reply{Error: e}
+	}
+	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
+		return reply{tooOften: true, Error: &Error{Kind: Failed, Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
+	}
 	switch {
 	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")
@@ -109,7 +123,7 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
-		r.Error = &Error{Failed, err.Error()}
+		r.Error = &Error{Kind: Failed, Text: err.Error()}
 	}
 	return r
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -155,8 +156,15 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 			if got := tell(t, dir); !maps.Equal(got, want) {
 				t.Errorf("now there is %v, want %v", got, want)
 			}
-			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused {
+			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused || !untouched(err) {
 				t.Errorf("an unknown row: %v", err)
+			}
+			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != Failed || !untouched(err) {
+				t.Errorf("a file that cannot be staged: %v", err)
+			}
+			theirs := plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "new:5000"), Digest: plan.Digest{7}}}}
+			if err := w.Commit(ctx, theirs); kind(err) != Failed || untouched(err) {
+				t.Errorf("a removal that stopped: %v", err)
 			}
 		})
 	}
@@ -367,4 +375,36 @@ func FuzzServer(f *testing.F) {
 		default:
 		}
 	})
+}
+
+func TestAWriterSweepsWhatTheOneBeforeItLeft(t *testing.T) {
+	local, dir := newLocal(t)
+	leftover := filepath.Join(dir, "etc/kubernetes/.ca.crt123")
+	if err := os.WriteFile(leftover, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan struct{}, 1)
+	log := &lines{before: func() { said <- struct{}{} }}
+	ctx, cancel := context.WithCancel(context.Background())
+	ln := listen(t, filepath.Join(t.TempDir(), "s"))
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, ln, always(local), everyone, log) }()
+	// Nobody asks for it, nor for anything else.
+	select {
+	case <-said:
+	case err := <-done:
+		t.Fatalf("ended with %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was swept")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := tell(t, dir); !maps.Equal(got, host) {
+		t.Errorf("now there is %v", got)
+	}
+	if want := fmt.Sprintf("<5>writer swept: path=\"/etc/kubernetes/.ca.crt123\" uid=%d pid=%d\n", os.Geteuid(), os.Getpid()); log.String() != want {
+		t.Errorf("recorded %q, want %q", log, want)
+	}
 }

@@ -38,6 +38,7 @@ const (
 // ServiceAccount's token was bound to when it was requested.
 const (
 	tokenPrefix   = "system:bootstrap:"
+	bootstrappers = "system:bootstrappers"
 	kubeletPrefix = "system:node:"
 	accountPrefix = "system:serviceaccount:"
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
@@ -57,6 +58,10 @@ type Claim struct {
 	Bound bool
 	// PublicKey is the SHA-256 of the SubjectPublicKeyInfo, in lower-case hexadecimal.
 	PublicKey string
+	// Made is when the object was made, by the API server's clock.
+	Made time.Time
+	// tokenGroups are the groups that the requester's bootstrap token had beside system:bootstrappers.
+	tokenGroups []string
 }
 
 // Right is the virtual subresource that the requester needs the right to create.
@@ -90,10 +95,14 @@ func Read(o *certificates.CertificateSigningRequest, p Policy, now time.Time) (*
 		return nil, Verdict{Check: Ours, Fact: "another signer"}
 	case decided(o):
 		return nil, Verdict{Check: Ours, Fact: "decided already"}
-	case !claimsUs(o.Spec.Request):
+	case !borrows(o) && !claimsUs(o.Spec.Request):
 		return nil, Verdict{Check: Ours, Fact: "another subject"}
-	case !now.Before(o.CreationTimestamp.Add(maxAge)):
-		return nil, leave(Age, time.Time{}, "made at %s, more than %v ago", stamp(o.CreationTimestamp.Time), maxAge)
+	}
+	if v, old := aged(o.CreationTimestamp.Time, now); old {
+		return nil, v
+	}
+	if !claimsUs(o.Spec.Request) {
+		return nil, foreign(o.Spec.Request)
 	}
 	r, err := csr.Check(o.Spec.Request)
 	if err != nil {
@@ -103,7 +112,8 @@ func Read(o *certificates.CertificateSigningRequest, p Policy, now time.Time) (*
 		return nil, v
 	}
 	sum := sha256.Sum256(r.SPKI)
-	c := &Claim{Request: o.Name, Node: r.Node, User: o.Spec.Username, PublicKey: hex.EncodeToString(sum[:])}
+	c := &Claim{Request: o.Name, Node: r.Node, User: o.Spec.Username, PublicKey: hex.EncodeToString(sum[:]),
+		Made: o.CreationTimestamp.Time}
 	if v, bad := c.classify(o.Spec); bad {
 		return nil, v
 	}
@@ -116,21 +126,58 @@ func decided(o *certificates.CertificateSigningRequest) bool {
 	})
 }
 
-// claimsUs is true if the subject holds our user prefix or our group, however wrong the rest. Only such
-// requests are ours to deny; anybody may use the same signer.
+func aged(made, now time.Time) (Verdict, bool) {
+	if now.Before(made.Add(maxAge)) {
+		return Verdict{}, false
+	}
+	return leave(Age, time.Time{}, "made at %s, more than %v ago", stamp(made), maxAge), true
+}
+
+// borrows is true if the request has a name like ours, or comes from one of our groups, whatever its subject.
+// Who approves requests by hand sees the name and not the subject.
+func borrows(o *certificates.CertificateSigningRequest) bool {
+	return csr.Named(o.Name) || slices.ContainsFunc(o.Spec.Groups, func(g string) bool {
+		return g == csr.Group || g == csr.BootstrapGroup || strings.HasPrefix(g, csr.BootstrapGroup+":")
+	})
+}
+
+// maxRequest is more than any request of ours; nothing larger is parsed to see whose it is.
+const maxRequest = 16 << 10
+
+// claimsUs is true if the subject holds our user prefix or our group, however wrong the rest. Such requests
+// are ours to deny; anybody may use the same signer.
 func claimsUs(request []byte) bool {
-	block, _ := pem.Decode(request)
-	if block == nil {
-		return false
-	}
-	c, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(c.Subject.Names, func(n pkix.AttributeTypeAndValue) bool {
+	c := parse(request)
+	return c != nil && slices.ContainsFunc(c.Subject.Names, func(n pkix.AttributeTypeAndValue) bool {
 		value, _ := n.Value.(string)
 		return value == csr.Group || strings.HasPrefix(value, csr.UserPrefix)
 	})
+}
+
+// parse is nil for what is no PKCS#10 in PEM, or too large for one of ours.
+func parse(request []byte) *x509.CertificateRequest {
+	if len(request) > maxRequest {
+		return nil
+	}
+	block, _ := pem.Decode(request)
+	if block == nil {
+		return nil
+	}
+	c, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+// foreign is why a request that only looks like ours can never become right.
+func foreign(request []byte) Verdict {
+	if c := parse(request); c != nil {
+		return deny(Form, "it has a name like ours or comes from one of our groups, and asks for the subject %.256q",
+			c.Subject.String())
+	}
+	_, err := csr.Check(request)
+	return deny(Form, "%s", fact(err))
 }
 
 // fact is a violation without the words that Form says already.
@@ -180,6 +227,9 @@ func (c *Claim) classify(s certificates.CertificateSigningRequestSpec) (Verdict,
 		c.Class, c.Bound = Agent, true
 	case strings.HasPrefix(c.User, tokenPrefix):
 		c.Class = Token
+		c.tokenGroups = slices.DeleteFunc(slices.Clone(s.Groups), func(g string) bool {
+			return !strings.HasPrefix(g, bootstrappers+":")
+		})
 		bound := slices.ContainsFunc(s.Groups, func(g string) bool { return strings.HasPrefix(g, csr.BootstrapGroup+":") })
 		if c.Bound = slices.Contains(s.Groups, NodeGroup(c.Node)); bound && !c.Bound {
 			return deny(Requester, "the bootstrap token %.16q is bound to another node than %s", c.TokenID(), c.Node), true

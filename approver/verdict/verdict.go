@@ -41,7 +41,8 @@ type Check string
 
 // The checks, in the order in which they are made.
 const (
-	// Ours: our signer and our user prefix or group, undecided.
+	// Ours: our signer; our user prefix or group in the subject, a name like ours, or a requester in one of
+	// our groups; undecided.
 	Ours Check = "ours"
 	// Age: younger than a day, the time after which Kubernetes removes a pending request.
 	Age Check = "age"
@@ -55,14 +56,16 @@ const (
 	Name Check = "name"
 	// Requester: nobody asks for a node that it is known not to be.
 	Requester Check = "requester"
-	// Access: the requester holds the right to bootstrap or to renew.
-	Access Check = "access"
 	// Inventory: the node is known.
 	Inventory Check = "inventory"
 	// Newest: of several requests of one requester for one node, the last one.
 	Newest Check = "newest"
 	// Live: no identity in use is taken over, and none that was just granted.
 	Live Check = "live identity"
+	// Credential: the bootstrap token is still good, and was not spent on another node.
+	Credential Check = "token"
+	// Access: the requester holds the right to bootstrap or to renew.
+	Access Check = "access"
 )
 
 // Verdict is the outcome for one request.
@@ -96,7 +99,7 @@ type Policy struct {
 type Facts struct {
 	// Access is the answer to the SubjectAccessReview for Claim.Right.
 	Access bool
-	// Known is set if there is a Node of the name, or the administrator's list holds it.
+	// Known is set if there is a Node of the name, or the administrator's list holds it: the inventory.
 	Known bool
 	// Identity is what the node last reported, nil if it never did.
 	Identity *Identity
@@ -107,8 +110,10 @@ type Facts struct {
 	// Newer is the name of an undecided request by the same requester for the same node that was made
 	// later, or empty.
 	Newer string
-	// TokenCreated is when the requester's bootstrap token was made, zero if that is unknown.
-	TokenCreated time.Time
+	// Token is what is known of the requester's bootstrap token.
+	Token TokenFacts
+	// KnownSince is when the node was first found to be known after it was admitted, zero if it never was.
+	KnownSince time.Time
 	// Allowed is the name of a request that an administrator lets replace a live identity.
 	Allowed string
 }
@@ -118,33 +123,72 @@ type Identity struct {
 	Issued, Expires time.Time
 	// PublicKey is as in Claim.
 	PublicKey string
-	// Heartbeat is when the node last wrote, by the API server's clock.
+	// Heartbeat is when the approver last saw that the node had written, or when it began to look.
 	Heartbeat time.Time
 }
 
-// Judge decides about a claim once the facts are known.
+// Judge decides about a claim once the facts are known. What it costs no request to know comes first, so
+// that whoever knows the rest may ask for Token and Access only where these would decide: see Cheap.
 func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
+	if v, old := aged(c.Made, now); old {
+		return v
+	}
+	if v, bad := absent(c, f); bad {
+		return v
+	}
+	if c.Class != Agent {
+		// An agent that lost its key asks with another; to approve both would give one to nobody knows whom.
+		if f.Newer != "" {
+			return leave(Newest, time.Time{}, "%s has asked again for %s, by %s", quoted(c.User), c.Node, f.Newer)
+		}
+		if v, taken := live(c, f, p, now); taken {
+			return v
+		}
+	}
+	if c.Class == Token && f.Token.Withdrawn != "" {
+		return leave(Credential, time.Time{}, "the bootstrap token %.16q %s", c.TokenID(), f.Token.Withdrawn)
+	}
+	if c.Class == Token && f.Token.SpentOn != "" {
+		return leave(Credential, time.Time{}, "the bootstrap token %.16q is for single use and was spent on %s",
+			c.TokenID(), f.Token.SpentOn)
+	}
 	if !f.Access {
 		return leave(Access, time.Time{}, "%s may not create %s.%s", quoted(c.User), c.Right(), certificates.GroupName)
 	}
 	if c.Class == Agent {
-		// A node that was admitted with a credential of its own need not be a Node, such as a firewall.
-		if !f.Known && f.Admitted.IsZero() {
-			return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list", c.Node)
-		}
 		return Verdict{Word: Approve, Fact: fmt.Sprintf("the agent of %s renews its certificate", c.Node)}
 	}
-	if !f.Known && !c.Bound {
-		return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list, and the credential is not bound to it", c.Node)
-	}
-	// An agent that lost its key asks with another; to approve both would give one to nobody knows whom.
-	if f.Newer != "" {
-		return leave(Newest, time.Time{}, "%s has asked again for %s, by %s", quoted(c.User), c.Node, f.Newer)
-	}
-	if v, taken := live(c, f, p, now); taken {
-		return v
-	}
 	return Verdict{Word: Approve, Fact: fmt.Sprintf("%s asks for the first certificate of %s", quoted(c.User), c.Node)}
+}
+
+// Cheap fills in, at its best for the claim, what only a request to the API server tells. If Judge leaves a
+// claim even so, the request can be saved.
+func Cheap(f Facts) Facts {
+	f.Access, f.Token = true, TokenFacts{Created: farOff}
+	return f
+}
+
+// farOff is after any certificate was issued.
+var farOff = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// absent tells whether the claim fails because of the inventory. A node that was admitted with a credential of
+// its own need not be in it, such as a firewall; but what was in it once and is no longer has left.
+func absent(c Claim, f Facts) (Verdict, bool) {
+	left := !f.KnownSince.IsZero()
+	switch {
+	case f.Known:
+		return Verdict{}, false
+	case left && (c.Class == Agent || c.Class == Kubelet):
+		return leave(Inventory, time.Time{},
+			"there is no node %s any more, neither in the cluster nor in the list, where it was at %s",
+			c.Node, stamp(f.KnownSince)), true
+	case c.Class == Agent && f.Admitted.IsZero():
+		return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list", c.Node), true
+	case c.Class != Agent && !c.Bound:
+		return leave(Inventory, time.Time{},
+			"there is no node %s, neither in the cluster nor in the list, and the credential is not bound to it", c.Node), true
+	}
+	return Verdict{}, false
 }
 
 // backdate is what the signer of Kubernetes takes off NotBefore.
@@ -168,16 +212,20 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	}
 	since := f.Admitted
 	if f.Identity != nil {
-		if i := f.Identity.Issued.Add(backdate); i.After(since) {
-			since = i
+		issued := f.Identity.Issued.Add(backdate)
+		if issued.After(f.Identity.Heartbeat) {
+			issued = f.Identity.Heartbeat // it was issued before it was reported, whatever the report says
+		}
+		if issued.After(since) {
+			since = issued
 		}
 	}
-	if c.Bound && f.TokenCreated.After(since) {
+	if c.Bound && f.Token.Created.After(since) {
 		return Verdict{}, false
 	}
 	token := "a token for this node made after " + stamp(since)
-	if c.Class == Token && f.TokenCreated.IsZero() {
-		token = "a token for this node, once the approver may read when it was made (the component single-use)"
+	if c.Class == Token {
+		token += " (the approver reads that with the component single-use)"
 	}
 	return leave(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to wait until %s",
 		c.Node, fact, token, AllowAnnotation, c.Request, stamp(until)), true

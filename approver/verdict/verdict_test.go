@@ -16,6 +16,7 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
@@ -96,6 +97,22 @@ func subject(cn string, o ...string) x509.CertificateRequest {
 	return x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: o}}
 }
 
+// stranger makes a request of somebody who is in none of our groups, under a name of its own.
+func stranger(
+	change func(*certificates.CertificateSigningRequest),
+) func(*certificates.CertificateSigningRequest) {
+	return func(o *certificates.CertificateSigningRequest) {
+		change(o)
+		by("jane", "system:authenticated")(o)
+		o.Name = "csr-abcde"
+	}
+}
+
+// requesting replaces the request by any bytes.
+func requesting(b []byte) func(*certificates.CertificateSigningRequest) {
+	return func(o *certificates.CertificateSigningRequest) { o.Spec.Request = b }
+}
+
 // decide is Read and Judge in one, for facts that are known beforehand.
 func decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now time.Time) Verdict {
 	c, v := Read(o, p, now)
@@ -160,14 +177,16 @@ func TestWhatIsNotOursIsIgnored(t *testing.T) {
 		"another signer": func(o *certificates.CertificateSigningRequest) {
 			o.Spec.SignerName = "kubernetes.io/kube-apiserver-client-kubelet"
 		},
-		"a kubelet":        asking(t, subject("system:node:a", "system:nodes"), p256),
-		"a person":         asking(t, subject("jane", "devs"), p256),
-		"a similar prefix": asking(t, subject("x-node-cert-agent:node:a", "x"), p256),
-		"no PEM":           func(o *certificates.CertificateSigningRequest) { o.Spec.Request = []byte("x") },
-		"no PKCS#10": func(o *certificates.CertificateSigningRequest) {
-			o.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST"})
+		"a kubelet":        stranger(asking(t, subject("system:node:a", "system:nodes"), p256)),
+		"a person":         stranger(asking(t, subject("jane", "devs"), p256)),
+		"a similar prefix": stranger(asking(t, subject("x-node-cert-agent:node:a", "x"), p256)),
+		"no PEM":           stranger(requesting([]byte("x"))),
+		"no PKCS#10":       stranger(requesting(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST"}))),
+		"nothing":          stranger(requesting(nil)),
+		"a name that is nearly ours": func(o *certificates.CertificateSigningRequest) {
+			stranger(asking(t, subject("jane", "devs"), p256))(o)
+			o.Name = csr.NamePrefix + strings.Repeat("w", 32)
 		},
-		"nothing":            func(o *certificates.CertificateSigningRequest) { o.Spec.Request = nil },
 		"approved":           condition(certificates.CertificateApproved),
 		"denied":             condition(certificates.CertificateDenied),
 		"failed":             condition(certificates.CertificateFailed),
@@ -222,6 +241,50 @@ func TestCertainViolationsAreDenied(t *testing.T) {
 	}
 }
 
+// TestAForeignSubjectUnderOurNameOrByOurGroupsIsDenied: nobody should be asked to approve it by hand, and it can
+// never become right.
+func TestAForeignSubjectUnderOurNameOrByOurGroupsIsDenied(t *testing.T) {
+	p256 := key(t, elliptic.P256())
+	manager := asking(t, subject("system:kube-controller-manager"), p256)
+	named := func(user string, groups ...string) func(*certificates.CertificateSigningRequest) {
+		return func(o *certificates.CertificateSigningRequest) {
+			manager(o)
+			by(user, groups...)(o)
+		}
+	}
+	renamed := func(change func(*certificates.CertificateSigningRequest)) func(*certificates.CertificateSigningRequest) {
+		return func(o *certificates.CertificateSigningRequest) {
+			change(o)
+			o.Name = "csr-abcde"
+		}
+	}
+	for sentence, change := range map[string]func(*certificates.CertificateSigningRequest){
+		"under our name by a person":          named("jane"),
+		"under our name by an agent":          named(csr.User("a"), csr.Group),
+		"under another by an agent":           renamed(named(csr.User("a"), csr.Group)),
+		"under another by a bootstrap token":  renamed(named("system:bootstrap:abcdef", csr.BootstrapGroup)),
+		"by a token that is bound to a node":  renamed(named("system:bootstrap:abcdef", NodeGroup("a"))),
+		"no PEM under our name":               requesting([]byte("x")),
+		"no PKCS#10 under our name":           requesting(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST"})),
+		"nothing under our name":              requesting(nil),
+		"more than any request of ours holds": requesting(make([]byte, 1<<20)),
+	} {
+		t.Run(sentence, func(t *testing.T) { check(t, change, known, Deny, Form) })
+	}
+	if v := check(t, manager, known, Deny, Form); !strings.Contains(v.Fact, "system:kube-controller-manager") {
+		t.Errorf("does not say who is asked for: %s", v.Fact)
+	}
+	decided := func(o *certificates.CertificateSigningRequest) {
+		manager(o)
+		o.Status.Conditions = []certificates.CertificateSigningRequestCondition{{Type: certificates.CertificateApproved}}
+	}
+	check(t, decided, known, Ignore, Ours)
+	check(t, func(o *certificates.CertificateSigningRequest) {
+		manager(o)
+		o.Spec.SignerName = "example.com/signer"
+	}, known, Ignore, Ours)
+}
+
 func TestWhatMayChangeIsLeftPending(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*certificates.CertificateSigningRequest)
@@ -237,6 +300,14 @@ func TestWhatMayChangeIsLeftPending(t *testing.T) {
 		"no node for a shared token":        {nil, Facts{Access: true}, Inventory},
 		"no node for a ServiceAccount":      {by("system:serviceaccount:x:y"), Facts{Access: true}, Inventory},
 		"a node that is gone renews":        {renewal, Facts{Access: true}, Inventory},
+		"a node that left the inventory renews": {renewal,
+			Facts{Access: true, Admitted: now.Add(-48 * time.Hour), KnownSince: now.Add(-47 * time.Hour)}, Inventory},
+		"the kubelet of a node that left the inventory": {by("system:node:a", "system:nodes"),
+			Facts{Access: true, Admitted: now.Add(-48 * time.Hour), KnownSince: now.Add(-47 * time.Hour)}, Inventory},
+		"a token that is withdrawn":       {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}}, Credential},
+		"a bound token that is withdrawn": {bound, Facts{Access: true, Token: TokenFacts{Withdrawn: "is gone"}}, Credential},
+		"a token for single use that another node has": {nil,
+			Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Credential},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if v := check(t, c.change, c.facts, Leave, c.check); c.check == Access && !strings.Contains(v.Fact, "certificatesigningrequests/nodecert") {
@@ -274,17 +345,17 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if !strings.Contains(v.Fact, "the component single-use") {
 		t.Errorf("says %q", v.Fact)
 	}
-	if v := check(t, nil, inUse(func(f *Facts) { f.TokenCreated = now.Add(-time.Minute) }), Leave, Live); !strings.Contains(v.Fact, "a token for this node made after") {
+	if v := check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave, Live); !strings.Contains(v.Fact, "a token for this node made after") {
 		t.Errorf("says %q", v.Fact)
 	}
 	check(t, by("jane"), inUse(nil), Leave, Live)
 	check(t, bound, inUse(nil), Leave, Live)
-	check(t, bound, inUse(func(f *Facts) { f.TokenCreated = now.Add(-25 * time.Hour) }), Leave, Live)
+	check(t, bound, inUse(func(f *Facts) { f.Token.Created = now.Add(-25 * time.Hour) }), Leave, Live)
 	check(t, nil, inUse(func(f *Facts) { f.Allowed = "another request" }), Leave, Live)
-	check(t, nil, inUse(func(f *Facts) { f.TokenCreated = now.Add(-time.Minute) }), Leave, Live) // not bound
+	check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave, Live) // not bound
 	// The very token of the first issue is older than the approval, whatever the node reports.
 	check(t, bound, inUse(func(f *Facts) {
-		f.Identity.Issued, f.TokenCreated, f.Admitted = now.Add(-80*time.Minute), now.Add(-66*time.Minute), now.Add(-65*time.Minute)
+		f.Identity.Issued, f.Token.Created, f.Admitted = now.Add(-80*time.Minute), now.Add(-66*time.Minute), now.Add(-65*time.Minute)
 	}), Leave, Live)
 	soon := check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now.Add(time.Minute) }), Leave, Live)
 	if !soon.Again.Equal(now.Add(time.Minute)) {
@@ -305,9 +376,24 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = now.Add(-2 * time.Hour) }), Approve, "")
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = time.Time{} }), Approve, "")
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now }), Approve, "")
-	check(t, bound, inUse(func(f *Facts) { f.TokenCreated = now.Add(-time.Minute) }), Approve, "")
+	check(t, bound, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Approve, "")
 	check(t, by("system:node:a"), inUse(nil), Approve, "")
 	check(t, renewal, inUse(nil), Approve, "")
+}
+
+// TestWhatANodeSaysOfItsCertificateDoesNotKeepANewTokenOut: an agent that was taken over reports that its
+// certificate was issued in years to come.
+func TestWhatANodeSaysOfItsCertificateDoesNotKeepANewTokenOut(t *testing.T) {
+	f := known
+	f.Identity = &Identity{Issued: now.Add(5 * 365 * 24 * time.Hour), Expires: now.Add(10 * 365 * 24 * time.Hour),
+		Heartbeat: now.Add(-time.Hour)}
+	f.Token.Created = now.Add(-time.Minute)
+	check(t, bound, f, Approve, "")
+}
+
+func TestANodeThatLeftAndIsKnownAgainRenews(t *testing.T) {
+	f := Facts{Access: true, Known: true, Admitted: now.Add(-48 * time.Hour), KnownSince: now.Add(-47 * time.Hour)}
+	check(t, renewal, f, Approve, "")
 }
 
 func TestOnlyTheNewestOfSeveralRequestsIsApproved(t *testing.T) {
@@ -334,14 +420,14 @@ func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
 	if !v.Again.Equal(now.Add(9*time.Minute)) || !strings.Contains(v.Fact, "granted") {
 		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
 	}
-	check(t, bound, granted(time.Minute, func(f *Facts) { f.TokenCreated = now.Add(-time.Hour) }), Leave, Live)
+	check(t, bound, granted(time.Minute, func(f *Facts) { f.Token.Created = now.Add(-time.Hour) }), Leave, Live)
 	// The old identity is stale, and the new one has not spoken.
 	stale := func(f *Facts) { f.Identity = &Identity{Heartbeat: now.Add(-3 * time.Hour)} }
 	check(t, nil, granted(time.Minute, stale), Leave, Live)
 
 	check(t, nil, granted(10*time.Minute, nil), Approve, "")
 	check(t, nil, granted(10*time.Minute, stale), Approve, "")
-	check(t, bound, granted(time.Minute, func(f *Facts) { f.TokenCreated = now.Add(-time.Second) }), Approve, "")
+	check(t, bound, granted(time.Minute, func(f *Facts) { f.Token.Created = now.Add(-time.Second) }), Approve, "")
 	check(t, by("system:node:a"), granted(time.Minute, nil), Approve, "")
 	check(t, renewal, granted(time.Minute, nil), Approve, "")
 	// It has spoken, and what it said is over.
@@ -359,11 +445,199 @@ func TestADamagedRequestIsNeverApprovedAndNeverHarms(t *testing.T) {
 		for _, der := range [][]byte{block.Bytes[:i], slices.Concat(block.Bytes[:i], []byte{^b}, block.Bytes[i+1:])} {
 			damaged := o.DeepCopy()
 			damaged.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-			if v := decide(damaged, known, policy, now); v.Word != Ignore && v.Word != Deny {
+			if v := decide(damaged, known, policy, now); v.Word != Deny {
 				t.Errorf("damaged at byte %d: %v (%s)", i, v.Word, v.Message())
 			}
 		}
 	}
+}
+
+// TestWhatAnAttackerGets is what each of those whom SECURITY.md names gets out of a request, what is left to
+// them included.
+func TestWhatAnAttackerGets(t *testing.T) {
+	p256 := key(t, elliptic.P256())
+	day := 24 * time.Hour
+	agentB := by(csr.User("b"), csr.Group)
+	inUse := Facts{Access: true, Known: true, Admitted: now.Add(-2 * day), Identity: &Identity{
+		Issued: now.Add(-2 * day), Expires: now.Add(5 * day), Heartbeat: now.Add(-30 * time.Minute)}}
+	with := func(change func(*Facts)) Facts {
+		f := inUse
+		i := *inUse.Identity
+		f.Identity = &i
+		change(&f)
+		return f
+	}
+	for sentence, c := range map[string]struct {
+		change func(*certificates.CertificateSigningRequest)
+		facts  Facts
+		word   Word
+		check  Check
+	}{
+		// The agent of node b was taken over. It keeps its own identity, and gets no other.
+		"b's agent asks for a": {agentB, known, Deny, Requester},
+		"b's agent asks for a controller": {func(o *certificates.CertificateSigningRequest) {
+			asking(t, subject("system:kube-controller-manager"), p256)(o)
+			agentB(o)
+		}, known, Deny, Form},
+		"an agent in no group of ours":       {by(csr.User("a")), known, Leave, Requester},
+		"an agent whose right was taken":     {renewal, Facts{Known: true}, Leave, Access},
+		"an agent renews":                    {renewal, inUse, Approve, ""},
+		"an agent whose node was deleted":    {renewal, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
+		"an agent whose node is there again": {renewal, with(func(f *Facts) { f.KnownSince = now.Add(-day) }), Approve, ""},
+		"an agent whose node never joined":   {renewal, with(func(f *Facts) { f.Known = false }), Approve, ""},
+		// A stranger has a token for any node.
+		"a token for a node in use":            {nil, inUse, Leave, Live},
+		"a token for a node just admitted":     {nil, with(func(f *Facts) { f.Identity = nil; f.Admitted = now.Add(-time.Minute) }), Leave, Live},
+		"a token for a node that nobody knows": {nil, Facts{Access: true}, Leave, Inventory},
+		"a token for a node that left":         {nil, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
+		"a token without the right":            {nil, Facts{Known: true}, Leave, Access},
+		"a revoked token":                      {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}}, Leave, Credential},
+		"a single-use token that has served":   {nil, Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Leave, Credential},
+		"a token bound to another node": {by("system:bootstrap:abcdef", csr.BootstrapGroup, NodeGroup("b")),
+			known, Deny, Requester},
+		"a token for a node that fell silent": {nil, with(func(f *Facts) { f.Identity.Heartbeat = now.Add(-3 * time.Hour) }), Approve, ""},
+		"a token for a node without identity": {nil, known, Approve, ""},
+		"a bound token older than the identity": {bound,
+			with(func(f *Facts) { f.Token.Created = now.Add(-3 * day) }), Leave, Live},
+		// What a node says of its own certificate, or a clock that is wrong, counts against itself at most.
+		"a node that says it lives for ever and is silent": {nil, with(func(f *Facts) {
+			f.Identity.Expires, f.Identity.Heartbeat = now.Add(3650*day), now.Add(-3*time.Hour)
+		}), Approve, ""},
+		"a node that says its certificate is over": {nil,
+			with(func(f *Facts) { f.Identity.Expires = now.Add(-day) }), Approve, ""},
+		"a node that says it was issued tomorrow, and a new token": {bound, with(func(f *Facts) {
+			f.Identity.Issued, f.Token.Created = now.Add(day), now.Add(-time.Minute)
+		}), Approve, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) { check(t, c.change, c.facts, c.word, c.check) })
+	}
+}
+
+var secret = core.Secret{
+	ObjectMeta: meta.ObjectMeta{Name: "bootstrap-token-abcdef", Labels: map[string]string{SingleUseLabel: "true"},
+		CreationTimestamp: meta.NewTime(now.Add(-time.Hour))},
+	Type: core.SecretTypeBootstrapToken,
+	Data: map[string][]byte{"token-id": []byte("abcdef"), "usage-bootstrap-authentication": []byte("true"),
+		"expiration":        []byte("2026-11-21T13:00:00Z"),
+		"auth-extra-groups": []byte("system:bootstrappers:x," + csr.BootstrapGroup)},
+}
+
+func TestATokenThatIsNoLongerGoodIsWithdrawn(t *testing.T) {
+	data := func(key, value string) func(*core.Secret) {
+		return func(s *core.Secret) { s.Data[key] = []byte(value) }
+	}
+	for sentence, c := range map[string]struct {
+		change func(*core.Secret)
+		good   bool
+	}{
+		"as it was made":           {func(*core.Secret) {}, true},
+		"without an end":           {func(s *core.Secret) { delete(s.Data, "expiration") }, true},
+		"expired":                  {data("expiration", "2026-11-21T12:00:00Z"), false},
+		"an end nobody reads":      {data("expiration", "tomorrow"), false},
+		"not for authenticating":   {data("usage-bootstrap-authentication", "false"), false},
+		"without that usage":       {func(s *core.Secret) { delete(s.Data, "usage-bootstrap-authentication") }, false},
+		"of another id":            {data("token-id", "abcdeg"), false},
+		"out of our group":         {data("auth-extra-groups", "system:bootstrappers:x"), false},
+		"of another type":          {func(s *core.Secret) { s.Type = core.SecretTypeOpaque }, false},
+		"being deleted":            {func(s *core.Secret) { s.DeletionTimestamp = &meta.Time{Time: now} }, false},
+		"made anew under its name": {func(s *core.Secret) { s.CreationTimestamp = meta.NewTime(now.Add(time.Hour)) }, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			claim, v := Read(good(t), policy, now)
+			if claim == nil {
+				t.Fatal(v)
+			}
+			s := secret.DeepCopy()
+			c.change(s)
+			if got := ReadToken(s, *claim, now); (got.Withdrawn == "") != c.good {
+				t.Errorf("withdrawn: %q", got.Withdrawn)
+			}
+		})
+	}
+	claim, _ := Read(good(t), policy, now)
+	if ReadToken(nil, *claim, now).Withdrawn == "" {
+		t.Error("a token that is gone is good")
+	}
+	o := good(t)
+	bound(o)
+	claim, _ = Read(o, policy, now)
+	if ReadToken(&secret, *claim, now).Withdrawn == "" {
+		t.Error("a token that is no longer bound to the node is good")
+	}
+}
+
+func TestATokenForSingleUseIsSpentOnOneNode(t *testing.T) {
+	noted := func(node string, n Note) []Note { n.Node = node; return []Note{{Node: "z", Secret: "another"}, n} }
+	later := Note{Secret: secret.Name, Approved: now.Add(-time.Minute)}
+	for sentence, c := range map[string]struct {
+		notes []Note
+		want  string
+	}{
+		"on no node":                  {nil, ""},
+		"on this node":                {noted("a", later), ""},
+		"on another":                  {noted("b", later), "b"},
+		"another token":               {noted("b", Note{Secret: "bootstrap-token-x", Approved: now}), ""},
+		"before this one was made":    {noted("b", Note{Secret: secret.Name, Approved: now.Add(-2 * time.Hour)}), ""},
+		"in the second it was made":   {noted("b", Note{Secret: secret.Name, Approved: now.Add(-time.Hour)}), "b"},
+		"at a time that nobody reads": {noted("b", Note{Secret: secret.Name}), "b"},
+	} {
+		if got := SpentOn(&secret, "a", slices.Values(c.notes)); got != c.want {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+	shared := secret.DeepCopy()
+	shared.Labels = nil
+	if got := SpentOn(shared, "a", slices.Values(noted("b", later))); got != "" {
+		t.Errorf("a token for many uses is spent on %q", got)
+	}
+}
+
+// FuzzJudge holds, of any facts, what no approval may go without, and that a claim which fails at its best by
+// Cheap fails by all that is so.
+func FuzzJudge(f *testing.F) {
+	for class := range 5 {
+		f.Add(byte(class), true, true, false, int64(-3600), int64(-7200), int64(86400), int64(0), int64(-60), "", "", "")
+		f.Add(byte(class), true, false, true, int64(-36000), int64(0), int64(0), int64(-50), int64(0), "gone", "b", "newer")
+	}
+	// A token that is younger than now, by another server's clock.
+	f.Add(byte(Token), true, true, true, int64(0), int64(22), int64(0), int64(0), int64(23), "", "", "")
+	f.Fuzz(func(t *testing.T, class byte, access, isKnown, isBound bool,
+		heartbeat, admitted, expires, knownSince, created int64, withdrawn, spentOn, newer string) {
+		at := func(seconds int64) time.Time {
+			if seconds == 0 {
+				return time.Time{}
+			}
+			return now.Add(time.Duration(seconds%1e8) * time.Second)
+		}
+		c := Claim{Request: "r", Node: "a", User: "u", Class: Class(class % 5), Bound: isBound, PublicKey: "k", Made: now}
+		facts := Facts{Access: access, Known: isKnown, Admitted: at(admitted), Newer: newer, KnownSince: at(knownSince),
+			Token: TokenFacts{Created: at(created), Withdrawn: withdrawn, SpentOn: spentOn}}
+		if heartbeat != 0 {
+			facts.Identity = &Identity{Issued: at(admitted), Expires: at(expires), Heartbeat: at(heartbeat)}
+		}
+		v := Judge(c, facts, policy, now)
+		if cheap := Judge(c, Cheap(facts), policy, now); cheap.Word != Approve && v.Word == Approve {
+			t.Errorf("left for %s without a look, and is approved with one", cheap.Message())
+		}
+		if v.Word != Approve {
+			return
+		}
+		live := facts.Identity != nil && now.Before(facts.Identity.Heartbeat.Add(policy.StaleAfter)) &&
+			(facts.Identity.Expires.IsZero() || now.Before(facts.Identity.Expires))
+		for sentence, broken := range map[string]bool{
+			"without the right":      !access,
+			"by a withdrawn token":   c.Class == Token && withdrawn != "",
+			"by a spent token":       c.Class == Token && spentOn != "",
+			"beside a newer request": c.Class != Agent && newer != "",
+			"for nobody knows whom":  !isKnown && !isBound && (c.Class != Agent || facts.Admitted.IsZero()),
+			"for a node that left":   !isKnown && (c.Class == Agent || c.Class == Kubelet) && !facts.KnownSince.IsZero(),
+			"over a live identity":   live && !isBound && (c.Class == Token || c.Class == ServiceAccount || c.Class == Other),
+		} {
+			if broken {
+				t.Errorf("approved %s: %+v", sentence, facts)
+			}
+		}
+	})
 }
 
 // FuzzDecide holds that no request of a stranger harms the approver, and that whatever is approved is
@@ -387,6 +661,14 @@ func FuzzDecide(f *testing.F) {
 		v := decide(o, known, policy, now)
 		if strings.ContainsFunc(v.Message(), func(r rune) bool { return r < ' ' || r == 0x7f }) || len(v.Message()) > 2000 {
 			t.Errorf("not one line: %q", v.Message())
+		}
+		mine := csr.Named(name) || group == csr.Group || group == csr.BootstrapGroup ||
+			strings.HasPrefix(group, csr.BootstrapGroup+":")
+		if v.Word == Deny && !mine && !claimsUs(o.Spec.Request) {
+			t.Errorf("denied a stranger's: %s", v.Message())
+		}
+		if v.Word == Ignore && mine {
+			t.Error("ignored what looks like ours")
 		}
 		if v.Word != Approve {
 			return

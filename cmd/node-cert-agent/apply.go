@@ -46,7 +46,8 @@ func applyCommand(f *flags) *cobra.Command {
 what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
 What is applied wins over the object until the object asks for something else than it does now, or until
 apply --release. A service that runs carries it out; if none runs, this command does.
---now alone confirms what the object asks for, or what was applied before: what is held goes at once.
+--now alone confirms what the object asks for, or what was applied before: what is held goes at once, and what
+is dropped later waits as ever.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -166,7 +167,7 @@ func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *s
 type said state.Word
 
 // Word implements agent.Operator.
-func (s said) Word() (state.Word, error) { return state.Word(s), nil }
+func (s said) Word(state.Word) (state.Word, error) { return state.Word(s), nil }
 
 // idle is a source that has nothing to read.
 type idle struct{}
@@ -231,7 +232,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	defer w.close()
-	word, err := state.ReadWord(own)
+	word, err := state.ReadWord(own, state.Word{})
 	if err != nil {
 		return err
 	}

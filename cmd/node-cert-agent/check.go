@@ -22,7 +22,7 @@ func checkCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Say whether this host and its cluster are fit for the agent",
-		Long: `check looks at the configuration, the files and their directories, the writer, systemd and polkit, the
+		Long: `check looks at the configuration, the files and their directories, the writer, systemd, the
 allowlist, the identity, the API server and the clock, and prints a line for each finding: ok, warn or
 fail, what was found, and what to do about it. It changes nothing, and may run at any time beside the
 service. As root it sees most. It exits with 0 if nothing fails, with 1 if something does, and with 2 if
@@ -98,8 +98,7 @@ func (p *survey) look(ctx context.Context) (err error) {
 	p.host()
 	p.directories()
 	p.managed(ctx)
-	p.mounts(ctx)
-	p.rule()
+	p.mounts()
 	if !p.facts.NoUser {
 		if err := p.flags.becomeServiceUser(); err != nil {
 			return err

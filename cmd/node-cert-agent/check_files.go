@@ -42,7 +42,7 @@ func (p *survey) ask(ctx context.Context) {
 }
 
 // mounts reads the table of the host, and that of the writer, which the question before has started.
-func (p *survey) mounts(ctx context.Context) {
+func (p *survey) mounts() {
 	if p.facts.Plain {
 		return
 	}
@@ -51,8 +51,8 @@ func (p *survey) mounts(ctx context.Context) {
 	if !p.facts.Root {
 		return
 	}
-	if pid, err := p.wiring.bus.MainPID(ctx, writerService); err == nil && pid > 0 {
-		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)) // what is not seen is said to be unknown
+	if pids, _ := processes(writerService); len(pids) > 0 {
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pids[0])) // what is not seen is said to be unknown
 		p.facts.Writer.Mounts = string(table)
 	}
 }

@@ -8,87 +8,80 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/units"
 )
 
-const (
-	agentService = "node-cert-agent.service"
-	// ruleFile is where node-cert-agent-polkit.service writes the rule.
-	ruleFile = "/etc/polkit-1/rules.d/50-node-cert-agent.rules"
-)
+const agentService = "node-cert-agent.service"
 
-// rule reads the installed one: the directory is closed to all but root and polkit.
-func (p *survey) rule() {
-	k := &p.facts.Polkit
-	k.File, k.Want = ruleFile, units.PolkitRule(serviceUser, p.settings.Policy.Units)
-	if p.facts.Plain {
-		return
-	}
-	text, err := os.ReadFile(ruleFile)
-	k.Rule, k.Seen = string(text), err == nil || errors.Is(err, fs.ErrNotExist)
-}
-
-// systemd asks it and polkit what they are and what they know of the allowlist, and whether they hold
-// it.
+// systemd asks the reloader what systemd is and what it knows of the allowlist.
 func (p *survey) systemd(ctx context.Context) {
 	if p.facts.Plain {
 		return
 	}
-	bus, f := p.wiring.bus, &p.facts
-	f.Systemd = toldVersion(bus.Systemd(ctx))
-	if f.Systemd.Problem != "" {
-		f.Polkit.Problem = f.Systemd.Problem
-		return
+	f := &p.facts
+	pids, known := processes(agentService)
+	f.Service.Looked, f.Service.Active = known, len(pids) > 0
+	if !f.Root && !confined() {
+		return // the socket is closed to everybody else
 	}
-	f.Polkit.Version = toldVersion(bus.Polkit(ctx))
-	if confined() {
-		refused, err := bus.Refuses(ctx)
-		f.Polkit.Tried, f.Polkit.Refused, f.Polkit.TryProblem = err == nil, refused, problem(err)
+	v, err := p.wiring.systemd.Version(ctx)
+	f.Reloader.Asked, f.Reloader.Problem, f.Systemd = true, problem(err), v
+	if err != nil {
+		return
 	}
 	for _, u := range p.settings.Policy.Units {
 		f.Units = append(f.Units, p.unit(ctx, u))
 	}
-	s, err := bus.State(ctx, agentService)
-	f.Service.Looked, f.Service.Active = err == nil, s.Active
 }
 
 func (p *survey) unit(ctx context.Context, u plan.Unit) check.Unit {
 	out := check.Unit{Unit: u}
-	s, err := p.wiring.bus.State(ctx, u.Name)
-	if err == nil && s.Exists {
-		out.Exists = true
-		out.Affected, err = p.wiring.bus.Affected(ctx, u)
+	all, err := p.wiring.systemd.Look(ctx, u.Name)
+	if err != nil {
+		out.Problem = err.Error()
+		return out
 	}
-	if err == nil && s.Exists {
-		out.Own, err = p.wiring.bus.Name(ctx, u.Name)
-	}
-	if out.Exists && err == nil && u.Verb == plan.Restart { // what we ship may name a program of another distribution
-		var program string
-		if program, err = p.wiring.bus.Program(ctx, u.Name); program != "" {
-			if _, missing := os.Stat(program); errors.Is(missing, fs.ErrNotExist) {
-				out.Absent = program
-			}
+	s := all[0]
+	out.Exists, out.Own, out.Affected = s.State.Exists, s.Name, s.Affected
+	if s.Program != "" { // what we ship may name a program of another distribution
+		if _, err := os.Stat(s.Program); errors.Is(err, fs.ErrNotExist) {
+			out.Absent = s.Program
 		}
 	}
-	if path, err := p.wiring.bus.State(ctx, units.PathUnit(u)); err == nil {
-		out.ByPath = path.Active
-	}
-	out.Problem = problem(err)
 	return out
 }
 
-// confined reports whether we are the user that the rule is about: what root is granted says nothing.
+// processes are those of a service, as its control group has them; known is false where it cannot be found.
+// systemd itself is not asked for that: only the reloader may ask it, and only about the allowlist.
+func processes(service string) (pids []int, known bool) {
+	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/systemd"} { // of version 2, and of version 1
+		slice := filepath.Join(top, "system.slice")
+		if _, err := os.Stat(slice); err != nil {
+			continue
+		}
+		known = true
+		text, _ := os.ReadFile(filepath.Join(slice, service, "cgroup.procs"))
+		for field := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) > 0 {
+			break
+		}
+	}
+	return pids, known
+}
+
+// confined reports whether we are the service's user: what root is granted says nothing.
 func confined() bool {
 	u, err := user.Lookup(serviceUser)
 	return err == nil && u.Uid == strconv.Itoa(os.Geteuid())
-}
-
-func toldVersion(v string, err error) check.Version {
-	return check.Version{Version: v, Problem: problem(err)}
 }
 
 func problem(err error) string {

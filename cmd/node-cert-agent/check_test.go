@@ -132,7 +132,7 @@ func TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine(t *testing.T) {
 	} {
 		r.configure("units:\n  " + entry + "\n")
 		tree := r.snapshot()
-		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig}, {"polkit-rule"}, {"diff", "--kubeconfig", r.kubeconfig}} {
+		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}} {
 			o := r.command(args...)
 			if want := r.path(fragment) + ":5: units."; o.code != exitUsage || !strings.Contains(o.stderr, want) || o.stdout != "" {
 				t.Errorf("%s: %q exits with %d, prints %q and says %q, want 2 and %q", entry, args, o.code, o.stdout, o.stderr, want)

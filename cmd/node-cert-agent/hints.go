@@ -28,7 +28,7 @@ func hints(err error) []string {
 	case errors.Is(err, errNoIdentity):
 		return []string{"node-cert-agent status says how far it has come; put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d", "or name one that something else maintains: --kubeconfig FILE"}
 	case errors.Is(err, errNoSocket):
-		return []string{"the writer is started by systemd through node-cert-agent-writer.socket and not by hand", "to try the agent without systemd: node-cert-agent run --root DIR"}
+		return []string{"systemd starts it, through a socket unit of its name, and nobody by hand", "to try the agent without systemd: node-cert-agent run --root DIR"}
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return []string{"as an ordinary user, try it on a tree of your own: --root DIR"}
 	}

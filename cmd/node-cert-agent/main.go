@@ -130,8 +130,8 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	cmd.PersistentFlags().StringVar(&f.root, "root", "/", "work on the tree below `DIR`: plain mode, without systemd, journal and a second process")
 	cmd.PersistentFlags().StringArrayVar(&f.configDirs, "config-dir", nil, "read fragments from `DIR` instead of the three config.d directories (repeatable)")
-	cmd.AddCommand(runCommand(f), writerCommand(f), bootstrapCommand(f), statusCommand(f), diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f),
-		checkCommand(f), certsCommand(f), resetCommand(f), polkitRuleCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
+	cmd.AddCommand(runCommand(f), writerCommand(f), reloaderCommand(f), bootstrapCommand(f), statusCommand(f), diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f),
+		checkCommand(f), certsCommand(f), resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
 	return cmd
 }
 

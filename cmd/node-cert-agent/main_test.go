@@ -144,7 +144,7 @@ func TestInvalidConfigurationIsNamedAndChangesNothing(t *testing.T) {
 	r.configure("rows:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n")
 	r.api.publish(map[string]any{"rootCAData": ca("a")})
 	before := r.snapshot()
-	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}, {"polkit-rule"}} {
+	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}, {"check"}} {
 		o := r.command(args...)
 		if want := r.path(fragment) + ":5: rows.rootCAData.fiel: "; o.code != exitUsage || !strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
 			t.Errorf("%q exits with %d and says %q, want 2, a hint and %q", args, o.code, o.stderr, want)
@@ -249,43 +249,6 @@ func TestRelativePathsDo(t *testing.T) {
 	r.awaitFile(kubeletCA, a) // drift is noticed, too
 }
 
-func TestPolkitRuleIsPrintedOrWritten(t *testing.T) {
-	r := newTree(t)
-	r.configure("units: {crio.service: {verb: reload}}\n")
-	o := r.command("polkit-rule")
-	if o.code != 0 || !strings.Contains(o.stdout, `["crio.service","reload"]`) || !strings.Contains(o.stdout, `"node-cert-agent"`) {
-		t.Fatalf("polkit-rule exits with %d and prints\n%s", o.code, o.stdout)
-	}
-	if w := r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); w.code != 0 || w.stdout != "" || r.file("/etc/kubernetes/x.rules") != o.stdout {
-		t.Errorf("with --write it exits with %d, prints %q and writes\n%s", w.code, w.stdout, r.file("/etc/kubernetes/x.rules"))
-	}
-
-	// What is as it should be is left alone, and what only looks so is not.
-	path := filepath.Join(r.root, "/etc/kubernetes/x.rules")
-	stat := func() os.FileInfo {
-		t.Helper()
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info
-	}
-	before := stat()
-	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); !os.SameFile(before, stat()) {
-		t.Error("an unchanged rule was written again")
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); stat().Mode() != 0o644 {
-		t.Errorf("a rule that polkitd cannot read is left with mode %v", stat().Mode())
-	}
-	r.configure("units: {kubelet.service: {verb: reload}}\n")
-	if r.command("polkit-rule", "--write", "/etc/kubernetes/x.rules"); !strings.Contains(r.file("/etc/kubernetes/x.rules"), "kubelet.service") {
-		t.Error("another rule was not written")
-	}
-}
-
 func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 	root := t.TempDir()
 	for sentence, c := range map[string]struct {
@@ -298,7 +261,8 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 		"an unknown output":           {[]string{"status", "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table or json`},
 		"a duration that is none":     {[]string{"diff", "--timeout", "soon"}, `invalid argument "soon"`},
 		"a writer in plain mode":      {[]string{"writer", "--root", root}, "in plain mode there is no second process"},
-		"a directory that is missing": {[]string{"polkit-rule", "--config-dir", filepath.Join(root, "none")}, filepath.Join(root, "none")},
+		"a reloader in plain mode":    {[]string{"reloader", "--root", root}, "in plain mode there is no systemd"},
+		"a directory that is missing": {[]string{"diff", "--config-dir", filepath.Join(root, "none")}, filepath.Join(root, "none")},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := command(t, c.args...)
@@ -322,7 +286,7 @@ func TestWhatFailsExitsWith1AndAHint(t *testing.T) {
 
 func TestHelpNamesEveryCommandAndExitCode(t *testing.T) {
 	o := command(t, "--help")
-	for _, want := range []string{"run ", "writer ", "diff ", "check ", "certs ", "status ", "polkit-rule ", "version ", "0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
+	for _, want := range []string{"run ", "writer ", "diff ", "check ", "certs ", "status ", "reloader ", "version ", "0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("help lacks %q:\n%s", want, o.stdout)
 		}

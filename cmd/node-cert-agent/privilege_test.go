@@ -26,7 +26,7 @@ var rightsOf = map[string]struct {
 	staysRoot bool
 }{
 	"writer":        {nil, true},
-	"polkit-rule":   {nil, true},
+	"reloader":      {nil, true},
 	"writer-dropin": {nil, true},
 	"status":        {nil, true}, // prints one file, escaped
 	"version":       {nil, true},

@@ -21,8 +21,8 @@ func runCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Follow the controllerconfig until stopped",
-		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and asks
-systemd for the allowlisted actions. It works without privileges and never exits because the world is
+		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and the
+reloader act on allowlisted units. It works without privileges and never exits because the world is
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
 /var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
 		Args: noArgs,
@@ -116,7 +116,7 @@ func (v *service) agent(s config.Settings, src agent.Source, files drift, o agen
 type operator struct{ own *disk.Directory }
 
 // Word implements agent.Operator.
-func (o operator) Word() (state.Word, error) { return state.ReadWord(o.own) }
+func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadWord(o.own, last) }
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.

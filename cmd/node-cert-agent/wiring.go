@@ -28,20 +28,21 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
-	"github.com/node-cert-agent/node-cert-agent/agent/units"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
 // Places of the host's contract.
 const (
-	stateDir     = "/var/lib/node-cert-agent"
-	runtimeDir   = "/run/node-cert-agent"
-	bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
-	writerSocket = "/run/node-cert-agent-writer.sock"
-	serviceUser  = "node-cert-agent"
+	stateDir       = "/var/lib/node-cert-agent"
+	runtimeDir     = "/run/node-cert-agent"
+	bootstrapDir   = "/etc/node-cert-agent/bootstrap.d"
+	writerSocket   = "/run/node-cert-agent-writer.sock"
+	reloaderSocket = "/run/node-cert-agent-reloader.sock"
+	serviceUser    = "node-cert-agent"
 )
 
 const (
@@ -87,7 +88,7 @@ type wiring struct {
 	trail   *audit.Trail
 	report  *report.Reporter
 	client  *writer.Client
-	bus     *units.Conn
+	systemd *reloader.Client
 }
 
 func wire(f *flags, stderr io.Writer) (*wiring, error) {
@@ -103,7 +104,7 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 		w.trail = audit.Text(stderr)
 	} else {
 		w.client = writer.Dial(writerSocket)
-		w.bus = units.New(units.SystemBus, bootID())
+		w.systemd = reloader.Dial(reloaderSocket, bootID())
 	}
 	return w, nil
 }
@@ -159,8 +160,8 @@ func (w *wiring) remembered() (state.State, *state.Store, error) {
 }
 
 func (w *wiring) close() {
-	if w.bus != nil {
-		_ = w.bus.Close()
+	if w.systemd != nil {
+		_ = w.systemd.Close()
 		_ = w.client.Close()
 	}
 }
@@ -231,7 +232,7 @@ func (w *wiring) half(s config.Settings) half {
 	if w.plain {
 		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 	}
-	return w.client
+	return w.client.For(s.Policy.Rows)
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.
@@ -248,7 +249,7 @@ func (w *wiring) units(s config.Settings) agent.Units {
 	if len(w.policy(s).Units) == 0 {
 		return nil
 	}
-	return w.bus
+	return w.systemd
 }
 
 // prober is nil in plain mode: the servers of this machine do not read that tree.

@@ -19,7 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
-var errNoSocket = errors.New("no listening socket was passed to the writer")
+var errNoSocket = errors.New("no listening socket was passed to this process")
 
 func writerCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
@@ -64,7 +64,7 @@ func inherited() (*net.UnixListener, error) {
 		return nil, errNoSocket
 	}
 	const first = 3
-	file := os.NewFile(first, "writer socket")
+	file := os.NewFile(first, "socket")
 	defer func() { _ = file.Close() }()
 	ln, err := net.FileListener(file)
 	if err != nil {

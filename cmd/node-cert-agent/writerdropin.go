@@ -19,7 +19,7 @@ import (
 // opened are the directories that node-cert-agent-writer.service has writable as it is shipped.
 var opened = []string{
 	"/etc/kubernetes", "/etc/docker/certs.d", "/etc/pki/ca-trust/source/anchors", "/usr/local/share/ca-certificates",
-	"/etc/node-cert-agent/bootstrap.d", "/etc/mco", "/var/lib/kubelet",
+	"/etc/node-cert-agent/bootstrap.d",
 }
 
 func writerDropinCommand(f *flags) *cobra.Command {

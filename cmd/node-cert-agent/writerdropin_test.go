@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -37,14 +38,65 @@ NoExecPaths="-/var/lib/elsewhere"
 	}
 }
 
-func TestTheShippedProfilesNeedNoDropin(t *testing.T) {
-	for _, profile := range []string{"standalone", "openshift", "kubeadm"} {
+// settings are the lines of a drop-in that are no comments.
+func settings(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
+	shipped := settings(read(t, "packaging/openshift/writer.conf"))
+	for profile, dropin := range map[string][]string{"standalone": {"[Service]"}, "kubeadm": {"[Service]"}, "openshift": shipped} {
 		dir := t.TempDir()
 		save(t, filepath.Join(dir, "50-site.yaml"), "apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: "+profile+"\n")
 		var out strings.Builder
-		if code := run(t.Context(), []string{"writer-dropin", "--root", t.TempDir(), "--config-dir", dir}, &out, os.Stderr); code != 0 || !strings.HasSuffix(out.String(), "[Service]\n") {
-			t.Errorf("%s: exit code %d, printed\n%s", profile, code, out.String())
+		code := run(t.Context(), []string{"writer-dropin", "--root", t.TempDir(), "--config-dir", dir}, &out, os.Stderr)
+		if got := settings(out.String()); code != 0 || !slices.Equal(got, dropin) {
+			t.Errorf("%s: exit code %d, needs\n%s\nand has\n%s", profile, code, strings.Join(got, "\n"), strings.Join(dropin, "\n"))
 		}
+		// The other way round: what is open has a row, or is where credentials are.
+		f := &flags{root: t.TempDir(), configDirs: []string{dir}}
+		s, err := f.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, open := range slices.Concat(opened, openedBy(dropin)) {
+			used := slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool { return strings.HasPrefix(r.Directory()+"/", open+"/") })
+			if !used && open != bootstrapDir && !elsewhere[open][profile] {
+				t.Errorf("%s: the writer may write to %s, where no row has a file", profile, open)
+			}
+		}
+	}
+}
+
+// elsewhere are directories that are open beside those of a profile's rows, and why that is right: which of the
+// two a host has for anchors is a matter of its distribution, whose settings are not in a profile.
+var elsewhere = map[string]map[string]bool{
+	"/etc/pki/ca-trust/source/anchors": {"openshift": true},
+	"/usr/local/share/ca-certificates": {"standalone": true, "kubeadm": true, "openshift": true},
+}
+
+func openedBy(dropin []string) (dirs []string) {
+	for _, line := range dropin {
+		if d, ok := strings.CutPrefix(line, "ReadWritePaths=\"-"); ok {
+			dirs = append(dirs, strings.TrimSuffix(d, "\""))
+		}
+	}
+	return dirs
+}
+
+func TestTheMachineConfigBringsTheDropinOfItsProfile(t *testing.T) {
+	unit := regexp.MustCompile(`(?s)- name: node-cert-agent-writer\.service\n.*?contents: \|\n(.*?)(\n  - |$)`)
+	m := unit.FindStringSubmatch(read(t, "packaging/ignition/openshift.bu"))
+	if m == nil {
+		t.Fatal("it has no drop-in for the writer")
+	}
+	if got, want := settings(m[1]), settings(read(t, "packaging/openshift/writer.conf")); !slices.Equal(got, want) {
+		t.Errorf("it brings %q, want %q", got, want)
 	}
 }
 

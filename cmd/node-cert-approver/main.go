@@ -104,6 +104,8 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 		return settings{}, fmt.Errorf("-stale-after %v is not between a minute and 30 days", s.stale)
 	case s.lease < time.Second || s.lease > time.Hour:
 		return settings{}, fmt.Errorf("-lease %v is not between a second and an hour", s.lease)
+	case s.lease >= s.stale: // an outage that the lease outlives is counted as silence of the nodes
+		return settings{}, fmt.Errorf("-lease %v is not shorter than -stale-after %v", s.lease, s.stale)
 	}
 	if at, err := netip.ParseAddrPort(s.listen); s.listen != "" && (err != nil || !at.Addr().IsLoopback()) {
 		return settings{}, fmt.Errorf("-listen %q is not a port of the loopback interface, such as 127.0.0.1:10457", s.listen)

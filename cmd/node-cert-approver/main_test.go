@@ -14,7 +14,7 @@ import (
 func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	for _, args := range [][]string{
 		{"-no-such-flag"}, {"argument"}, {"-max-lifetime", "9m"}, {"-max-lifetime", "2161h"}, {"-stale-after", "1s"},
-		{"-stale-after", "x"}, {"-lease", "0s"},
+		{"-stale-after", "x"}, {"-lease", "0s"}, {"-lease", "1m", "-stale-after", "1m"},
 		{"-listen", "0.0.0.0:1"}, {"-listen", ":1"}, {"-listen", "127.0.0.1"}, {"-listen", "192.0.2.1:1"},
 	} {
 		var out, complaint bytes.Buffer

@@ -70,6 +70,23 @@ func TestBadRequestsAreDeniedOrLeftAndStrangersIgnored(t *testing.T) {
 			spec("request", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))(cl)
 		}
 	}
+	renamed := func(name string, change func(*claim)) claim {
+		cl := changed(change)
+		cl.name = name
+		cl.object["metadata"] = map[string]any{"name": name}
+		return cl
+	}
+	// Who approves by hand sees a name like ours and no subject.
+	manager := changed(subject("system:kube-controller-manager"))
+	c.send(c.Client(csr.User("b"), csr.Group), manager)
+	borrowed := renamed(csr.NamePrefix+strings.Repeat("0", 32), subject("jane", "devs"))
+	c.send(admin, borrowed)
+	for _, cl := range []claim{manager, borrowed} {
+		c.kubectl("wait", "csr/"+cl.name, "--for=condition=Denied", "--timeout=40s")
+		if got := c.conditions(cl.name); !strings.HasPrefix(got, "Denied NodeCertificateDenied form: ") {
+			t.Errorf("a foreign subject: the condition is %q", got)
+		}
+	}
 	for check, cl := range map[string]claim{
 		"form":     changed(subject(csr.User("a"), csr.Group)),
 		"usages":   changed(spec("usages", []string{"client auth", "digital signature", "key encipherment"})),

@@ -83,7 +83,7 @@ func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 	if err != nil {
 		return b, err
 	}
-	reloader, err := build(ctx, b.dir, "reloader")
+	reload, err := build(ctx, b.dir, "reload")
 	if err != nil {
 		return b, err
 	}
@@ -97,8 +97,8 @@ func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 			"/etc/pki/ca-trust/source/anchors/README": {},
 			"/etc/systemd/system/" + floorUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
 				strings.Join(b.floorCommand(floorBinary, cluster.Server, floorPKI, floorRoot), " ") + "\n")},
-			reloadUnit.path: {Data: []byte(reloadUnit.text)}, reloadRule.path: {Data: []byte(reloadRule.text)},
-			reloadBinary: {Data: reloader, Mode: 0o755},
+			reloadUnit.path: {Data: []byte(reloadUnit.text)},
+			reloadBinary:    {Data: reload, Mode: 0o755},
 		}}})
 	if err != nil {
 		return b, err

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -48,10 +49,15 @@ func machineConfigServers(ca []byte) []byte { return kubeconfigs.Node(ca, nodeTo
 // openShiftFiles are a host as OpenShift leaves it, with this CA in both kubeconfigs. Its kubelet has noted its
 // start and what it loads before systemd calls it started.
 func openShiftFiles(ca []byte) map[string]host.File {
+	dropin, err := os.ReadFile("../../packaging/openshift/writer.conf")
+	if err != nil {
+		panic(err)
+	}
 	return map[string]host.File{
-		"/etc/systemd/system/" + kubeletUnit: {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
-		bootstrapKubeconfig:                  {Data: machineConfigServers(ca), Mode: 0o644},
-		kubeletKubeconfig:                    {Data: machineConfigServers(ca), Mode: 0o600},
+		"/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf": {Data: dropin},
+		"/etc/systemd/system/" + kubeletUnit:                                     {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
+		bootstrapKubeconfig:                                                      {Data: machineConfigServers(ca), Mode: 0o644},
+		kubeletKubeconfig:                                                        {Data: machineConfigServers(ca), Mode: 0o600},
 	}
 }
 

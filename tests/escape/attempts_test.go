@@ -77,31 +77,83 @@ const (
 	login   = "org.freedesktop.login1.Manager."
 )
 
-func ask(method string, args ...string) attempt {
-	return refused("call", append([]string{"org.freedesktop.systemd1", "/org/freedesktop/systemd1", manager + method}, args...)...)
+// buses are the addresses at which a bus, or systemd itself, might be reached.
+var buses = []string{
+	"unix:path=/run/dbus/system_bus_socket", "unix:path=/var/run/dbus/system_bus_socket", "unix:path=/run/systemd/private",
+	"unix:path=/run/user/0/bus", "unix:path=/run/user/0/systemd/private", "unix:abstract=/run/dbus/system_bus_socket",
+	"tcp:host=127.0.0.1,port=55556",
 }
 
-func of(service, object, method string, args ...string) attempt {
-	return refused("call", append([]string{service, object, method}, args...)...)
+// modes are those of systemd's jobs, also the ones that only some verbs take.
+var modes = []string{"replace", "fail", "replace-irreversibly", "isolate", "flush", "ignore-dependencies", "ignore-requirements",
+	"triggering", "restart-dependencies", "lenient"}
+
+// bus tries what D-Bus offers, at every address: all verbs in all modes on the allowlisted unit, and a selection of
+// the rest on others. None is for the agent, the allowlisted reload included.
+func bus() (out []attempt) {
+	call := func(address, service, object, method string, args ...string) {
+		name := fmt.Sprintf("bus %s: %s %s", address, method, strings.Join(args, " "))
+		out = append(out, attempt{Name: name, Do: "bus", Args: append([]string{address, service, object, method}, args...)})
+	}
+	systemd := func(address, method string, args ...string) {
+		call(address, "org.freedesktop.systemd1", "/org/freedesktop/systemd1", manager+method, args...)
+	}
+	for _, address := range buses {
+		for _, mode := range modes {
+			for _, verb := range []string{"ReloadUnit", "TryRestartUnit", "RestartUnit", "ReloadOrRestartUnit", "StopUnit", "StartUnit"} {
+				systemd(address, verb, "s:reader.service", "s:"+mode)
+			}
+			systemd(address, "StopUnit", "s:kubelet.service", "s:"+mode)
+		}
+		systemd(address, "StartUnit", "s:reboot.target", "s:replace-irreversibly")
+		systemd(address, "StartUnit", "s:rescue.target", "s:isolate")
+		systemd(address, "KillUnit", "s:reader.service", "s:all", "i:9")
+		systemd(address, "CancelJob", "u:1")
+		systemd(address, "ClearJobs")
+		for _, method := range []string{"Reload", "Reexecute", "Reboot", "PowerOff", "Exit", "ResetFailed"} {
+			systemd(address, method)
+		}
+		systemd(address, "SetEnvironment", "as:LD_PRELOAD=/x")
+		systemd(address, "MaskUnitFiles", "as:kubelet.service", "b:false", "b:true")
+		systemd(address, "LinkUnitFiles", "as:/var/lib/node-cert-agent/x.service", "b:true", "b:true")
+		call(address, "org.freedesktop.login1", "/org/freedesktop/login1", login+"Reboot", "b:false")
+		call(address, "org.freedesktop.login1", "/org/freedesktop/login1", login+"Inhibit", "s:shutdown", "s:x", "s:x", "s:block")
+		call(address, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.RequestName", "s:org.freedesktop.systemd1", "u:4")
+		call(address, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.ListNames")
+	}
+	return append(out, attempt{Name: "a transient unit", Do: "transient"}, attempt{Name: "a bus among the abstract sockets", Do: "abstract"})
 }
 
-// bus tries what D-Bus offers; one verb for one unit is on the allowlist.
-var bus = []attempt{
-	{Name: "the allowlisted reload", Do: "call", Args: []string{"org.freedesktop.systemd1", "/org/freedesktop/systemd1", manager + "ReloadUnit", "s:reader.service", "s:replace"}, Allowed: true},
-	ask("RestartUnit", "s:reader.service", "s:replace"), ask("TryRestartUnit", "s:reader.service", "s:replace"), ask("StopUnit", "s:reader.service", "s:replace"),
-	ask("StartUnit", "s:reader.service", "s:replace"), ask("ReloadOrRestartUnit", "s:reader.service", "s:replace"), ask("KillUnit", "s:reader.service", "s:all", "i:9"),
-	ask("ReloadUnit", "s:kubelet.service", "s:replace"), ask("TryRestartUnit", "s:kubelet.service", "s:replace"), ask("StopUnit", "s:kubelet.service", "s:replace"),
-	ask("StartUnit", "s:victim.service", "s:replace"), ask("RestartUnit", "s:node-cert-agent-update-ca-trust.service", "s:replace"), ask("StopUnit", "s:node-cert-agent-writer.socket", "s:replace"),
-	ask("StartUnit", "s:reboot.target", "s:replace-irreversibly"), ask("StartUnit", "s:rescue.target", "s:isolate"), ask("StartUnit", "s:debug-shell.service", "s:replace"),
-	ask("Reload"), ask("Reexecute"), ask("Reboot"), ask("PowerOff"), ask("Exit"), ask("SetDefaultTarget", "s:rescue.target", "b:true"), ask("SetEnvironment", "as:LD_PRELOAD=/x"),
-	ask("EnableUnitFiles", "as:victim.service", "b:false", "b:true"), ask("MaskUnitFiles", "as:kubelet.service", "b:false", "b:true"),
-	ask("LinkUnitFiles", "as:/var/lib/node-cert-agent/x.service", "b:true", "b:true"), ask("FreezeUnit", "s:kubelet.service"), ask("ResetFailed"), ask("SetShowStatus", "s:no"),
-	{Name: "a transient unit", Do: "transient"},
-	of("org.freedesktop.login1", "/org/freedesktop/login1", login+"Reboot", "b:false"), of("org.freedesktop.login1", "/org/freedesktop/login1", login+"PowerOff", "b:false"),
-	of("org.freedesktop.login1", "/org/freedesktop/login1", login+"Inhibit", "s:shutdown", "s:x", "s:x", "s:block"),
-	of("org.freedesktop.hostname1", "/org/freedesktop/hostname1", "org.freedesktop.hostname1.SetStaticHostname", "s:escaped", "b:false"),
-	of("org.freedesktop.timedate1", "/org/freedesktop/timedate1", "org.freedesktop.timedate1.SetNTP", "b:false", "b:false"),
-	of("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.RequestName", "s:org.freedesktop.systemd1", "u:4"),
+func act(unit string) string { return fmt.Sprintf(`{"act":%q}`, unit) }
+
+// actions speak to the reloader.
+func actions() []attempt {
+	out := []attempt{
+		{Name: "reloader: the allowlisted reload", Do: "reloader", Args: []string{act("reader.service")}, Allowed: true},
+		{Name: "reloader: what systemd says of it", Do: "reloader", Args: []string{`{"observe":["reader.service"]}`}, Allowed: true},
+		{Name: "reloader: systemd's version", Do: "reloader", Args: []string{`{"version":true}`}, Allowed: true},
+	}
+	for _, unit := range []string{"kubelet.service", "victim.service", "hold.service", "node-cert-agent.service", "node-cert-agent-writer.socket",
+		"reboot.target", "rescue.target", "debug-shell.service", "alias.service", "reader", "reader.service ", " reader.service", "READER.SERVICE",
+		"reader.service\x00", "reader.service\n", "reader*", "../reader.service", "/etc/systemd/system/reader.service", "reader@.service", "-.mount"} {
+		out = append(out, attempt{Name: fmt.Sprintf("reloader: act on %q", unit), Do: "reloader", Args: []string{act(unit)}},
+			attempt{Name: fmt.Sprintf("reloader: look at %q", unit), Do: "reloader", Args: []string{fmt.Sprintf(`{"observe":[%q]}`, unit)}})
+	}
+	for name, text := range map[string]string{
+		"a mode": `{"act":"reader.service","mode":"flush"}`, "a verb": `{"act":"reader.service","verb":"stop"}`,
+		"two things": `{"act":"reader.service","version":true}`, "two requests": act("reader.service") + act("reader.service"),
+		"nothing": `{}`, "an empty name": `{"act":""}`, "a list": `{"act":["reader.service"]}`, "too many": `{"observe":[` + strings.Repeat(`"reader.service",`, 32) + `"reader.service"]}`,
+		"a unit whose job waits": act("waiting.service"),
+	} {
+		out = append(out, attempt{Name: "reloader: " + name, Do: "reloader", Args: []string{text}})
+	}
+	return out
+}
+
+// network tries where clouds hand out the host's credentials. Elsewhere it may go.
+var network = []attempt{
+	refused("dial", "tcp", "169.254.169.254:80"), refused("dial", "tcp", "[fd00:ec2::254]:80"),
+	{Name: "dial the loopback", Do: "dial", Args: []string{"tcp", "127.0.0.1:80"}, Allowed: true},
 }
 
 // commit is a request with contents, written by hand: what a client of ours would never send.

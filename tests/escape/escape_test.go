@@ -93,9 +93,16 @@ var kubeadm = layout{
 
 // services are units of root's: one on the allowlist, the others not, and sockets that are not for us.
 var services = map[string]string{
-	"reader.service":  "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/touch /run/reader.reloaded\n",
+	"reader.service":  "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'echo reloaded >>/run/reader.reloaded'\n",
 	"kubelet.service": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
 	"victim.service":  "[Service]\nExecStart=/bin/sleep infinity\n",
+	// Jobs that wait for one that does not end: of others, and of an allowlisted unit.
+	"hold.service":    "[Service]\nType=oneshot\nExecStart=/bin/sleep infinity\n",
+	"blocked.service": "[Unit]\nAfter=hold.service\n[Service]\nExecStart=/bin/sleep infinity\n",
+	"waiting.service": "[Unit]\nAfter=hold.service\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n",
+	// What answers at the addresses of the network.
+	"web.socket":   "[Socket]\nListenStream=0.0.0.0:80\nListenStream=[::]:80\nBindIPv6Only=ipv6-only\nService=victim.service\n",
+	"addr.service": "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'ip address add 169.254.169.254/32 dev lo && ip address add fd00:ec2::254/128 dev lo nodad'\n",
 	// As open as can be, so that only the sandbox is between.
 	"containerd.socket": "[Socket]\nListenStream=/run/containerd/containerd.sock\nListenStream=/run/crio/crio.sock\nSocketMode=0666\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
 	"private.socket":    "[Socket]\nListenStream=/run/private.sock\nSocketMode=0600\nSocketUser=daemon\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
@@ -120,10 +127,12 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		}
 		return strings.TrimSpace(out)
 	}
-	run("systemctl start kubelet.service reader.service node-cert-agent-writer.service node-cert-agent-polkit.service; mkdir -p /run/systemd/transient /run/udev/rules.d")
+	run("systemctl start kubelet.service reader.service addr.service web.socket node-cert-agent-writer.service; mkdir -p /run/systemd/transient /run/udev/rules.d")
+	run("systemctl start --no-block hold.service blocked.service waiting.service")
+	jobs := run("systemctl list-jobs --no-legend --no-pager")
 	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
-	all := slices.Concat(l.onFiles(), sockets, processes(pid), bus, l.requests(good, spent), l.own)
+	all := slices.Concat(l.onFiles(), sockets, processes(pid), bus(), actions(), network, l.requests(good, spent), l.own)
 	list, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +167,11 @@ func imprison(t *testing.T, l layout, r host.Release) {
 	for p, what := range changed {
 		t.Errorf("%s has changed: %s", p, what)
 	}
-	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; ls /run/reader.reloaded"); got != "active\nactive\nactive\nactive\n/run/reader.reloaded" {
+	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat /run/reader.reloaded"); got != "active\nactive\nactive\nactive\nreloaded" {
 		t.Errorf("afterwards: %q", got)
+	}
+	if now := run("systemctl list-jobs --no-legend --no-pager"); now != jobs || jobs == "" {
+		t.Errorf("the jobs of others were\n%s\nand are\n%s", jobs, now)
 	}
 }
 
@@ -177,7 +189,7 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 	}
 	files := map[string]host.File{
 		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
-			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n")},
+			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  waiting.service: {verb: reload}\n")},
 		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),
 		"/root/.ssh/id_ecdsa":                     private(secret),
 		// Folders that a test host lacks and others have.
@@ -186,6 +198,13 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 		"/etc/docker/certs.d/registry.example/client.key": private(secret),
 		"/etc/systemd/system/node-cert-agent.service.d/prisoner.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/prisoner /etc/attempts.json\n" +
 			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\nTimeoutStartSec=240\n")}, // it is ready when all is tried
+	}
+	if l.profile == "openshift" {
+		dropin, err := os.ReadFile("../../packaging/openshift/writer.conf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf"] = host.File{Data: dropin}
 	}
 	for name, text := range services {
 		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}

@@ -100,7 +100,7 @@ func (h *Host) command(notify string) *exec.Cmd {
 	args = append(args, "systemd-nspawn", "--boot", "--quiet", "--directory", filepath.Join(h.dir, "root"),
 		"--machine", h.machine, "--hostname", h.opts.Name, "--settings=no", "--register=no", "--keep-unit",
 		"--console=pipe", "--notify-ready=yes", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
-		"--capability=CAP_NET_ADMIN")
+		"--capability=CAP_NET_ADMIN", "--system-call-filter=bpf") // the second for IPAddressDeny=
 	args = append(args, h.opts.Nspawn...)
 	cmd := exec.Command("/bin/sh", args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "NOTIFY_SOCKET=" + notify,

@@ -60,6 +60,25 @@ func onOwnThread(do func() error) error {
 	return <-done
 }
 
+// Own gives the host's loopback interface one more IPv4 address, which then is one of the host itself.
+func (h *Host) Own(ip [4]byte) error {
+	return h.inNetns(func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		defer unix.Close(s)
+		req, err := unix.NewIfreq("lo:1")
+		if err != nil {
+			return err
+		}
+		if err := req.SetInet4Addr(ip[:]); err != nil {
+			return err
+		}
+		return os.NewSyscallError("ioctl", unix.IoctlIfreq(s, unix.SIOCSIFADDR, req))
+	})
+}
+
 func (h *Host) inNetns(do func() error) error {
 	return onOwnThread(func() error {
 		if err := unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET); err != nil {

@@ -6,6 +6,7 @@ package host_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func bootServices(t *testing.T, r host.Release, services map[string]host.File, f
 
 // bus is the host's, as root.
 func bus(t *testing.T, h *host.Host) *units.Conn {
-	c := units.New("unix:path="+h.Path("/run/dbus/system_bus_socket"), "boot")
+	c := units.New("unix:path=" + h.Path("/run/dbus/system_bus_socket"))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -73,7 +74,6 @@ var unitCalls = map[string]string{
 	"SetUnitProperties": "sba(sv) UNIT true 1 Description s changed", "BindMountUnit": "sssbb UNIT /etc /mnt false false",
 	"AttachProcessesToUnit": "ssau UNIT / 1 1", "MaskUnitFiles": "asbb 1 UNIT true true", "DisableUnitFiles": "asb 1 UNIT true",
 	"EnableUnitFiles": "asbb 1 UNIT true true", "PresetUnitFiles": "asbb 1 UNIT true true", "RefUnit": "s UNIT",
-	// On systemd 257 polkit is asked about it as about the start of a unit of that name.
 	"StartTransientUnit": "ssa(sv)a(sa(sv)) UNIT replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
 }
 
@@ -84,15 +84,14 @@ var objectCalls = map[string]string{
 	"SetProperties": "ba(sv) true 1 Description s changed", "Ref": "", "Clean": "as 1 all", "Freeze": "", "Thaw": "",
 }
 
-// callsOf are all calls that can be asked of a unit; what tells an allowed one is the method that it is
-// named after.
-func callsOf(unit string) map[string]string {
-	calls := map[string]string{}
+// callsOf are all calls that can be asked of a unit.
+func callsOf(unit string) map[string]bool {
+	calls := map[string]bool{}
 	for method, args := range unitCalls {
-		calls[managerObject+method+" "+strings.ReplaceAll(args, "UNIT", unit)] = method
+		calls[managerObject+method+" "+strings.ReplaceAll(args, "UNIT", unit)] = true
 	}
 	for method, args := range objectCalls {
-		calls["org.freedesktop.systemd1 "+managerPath+"/unit/"+escaped(unit)+" org.freedesktop.systemd1.Unit "+method+" "+args] = method + "Unit"
+		calls["org.freedesktop.systemd1 "+managerPath+"/unit/"+escaped(unit)+" org.freedesktop.systemd1.Unit "+method+" "+args] = true
 	}
 	return calls
 }
@@ -135,7 +134,7 @@ func granted(t *testing.T, h *host.Host, user, call string) bool {
 		return true
 	}
 	for _, no := range []string{"Access denied", "Permission denied", "Rejected send message", "nteractive authentication required", "Unknown method",
-		// What systemd finds out before it asks polkit.
+		// What systemd finds out before it asks who is allowed.
 		"No job queued", "Process migration not available", "Job 1 does not exist", "not running in private mount namespace"} {
 		if strings.Contains(failed.Stderr, no) {
 			return false
@@ -152,38 +151,73 @@ func TestExactlyTheAllowlistSucceeds(t *testing.T) {
 }
 
 const (
-	ourRule      = "/etc/polkit-1/rules.d/50-node-cert-agent.rules"
-	generousRule = "/etc/polkit-1/rules.d/60-generous.rules"
-	// generous is what an administrator may have for all services of the host. Ours comes first, and answers.
-	generous = `polkit.addRule(function (action, subject) { return subject.user === "node-cert-agent" ? polkit.Result.YES : polkit.Result.NOT_HANDLED; });
+	quoted     = `quo\x22te.service`
+	theAllowed = `apiVersion: config.node-cert-agent.io/v1alpha1
+units:
+  reloaded.service: {verb: reload}
+  restarted.service: {verb: try-restart}
+  inst@1.service: {verb: reload}
+  'quo\x22te.service': {verb: reload}
+  node-cert-agent-update-ca-trust.service: {verb: restart}
+  missing.service: {verb: reload}
+  alias.service: {verb: reload}
+  masked.service: {verb: reload}
 `
 )
 
-// theMatrix is every unit times every method times two users, and what else the host can be asked for.
+// noted is a service that notes what it is made to do.
+func noted(lines ...string) host.File {
+	return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") + "\n[Service]\nExecStartPre=/bin/sh -c 'echo start %n >>/run/acts'\nExecStart=/bin/sleep infinity\n" +
+		"ExecReload=/bin/sh -c 'echo reload %n >>/run/acts'\nPrivateMounts=yes\n")}
+}
+
+// theMatrix is every unit by every way that there is: through the reloader, as the agent's user, as another and as
+// root; and over D-Bus, where the agent's user gets nothing, and nobody else.
 func theMatrix(t *testing.T, release host.Release) {
-	const quoted = `quo\x22te.service`
-	allowed := map[string]string{"reloaded.service": "ReloadUnit", "restarted.service": "TryRestartUnit", "inst@1.service": "ReloadUnit",
-		quoted: "ReloadUnit", updateCATrust: "RestartUnit"}
-	rule := units.PolkitRule("node-cert-agent", []plan.Unit{{Name: "reloaded.service", Verb: plan.Reload}, {Name: "restarted.service", Verb: plan.TryRestart},
-		{Name: "inst@1.service", Verb: plan.Reload}, {Name: quoted, Verb: plan.Reload}, {Name: updateCATrust, Verb: plan.Restart}, {Name: "missing.service", Verb: plan.Reload}, {Name: "alias.service", Verb: plan.Reload}})
-	h := bootServices(t, release, map[string]host.File{"reloaded.service": service(), "restarted.service": service(), "foreign.service": service(),
-		"inst@.service": service(), quoted: service()}, map[string]host.File{ourRule: {Data: []byte(rule)}, generousRule: {Data: []byte(generous)}})
+	h := bootReloader(t, release, theAllowed, map[string]host.File{"reloaded.service": noted(), "restarted.service": noted(), "foreign.service": noted(),
+		"inst@.service": noted(), quoted: noted()}, map[string]host.File{"/usr/lib/systemd/system/masked.service": noted()})
 	run(t, h, "ln", "-s", "foreign.service", "/etc/systemd/system/alias.service") // of one that is not allowed
 	run(t, h, "systemctl", "daemon-reload")
-	all := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted}
-	run(t, h, append([]string{"systemctl", "start", updateCATrust}, all...)...)
+	running := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted, "masked.service"}
+	run(t, h, append([]string{"systemctl", "start", updateCATrust}, running...)...)
+	run(t, h, "systemctl", "mask", "masked.service")
 	foreign := func() string {
 		return run(t, h, "systemctl", "show", "-p", "InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
 	}
 	before := foreign()
-	all = append(all, updateCATrust, "systemd-journald.service", "alias.service")
-	for _, unit := range all {
-		for call, method := range callsOf(unit) {
-			if got, want := granted(t, h, "node-cert-agent", call), allowed[unit] == method; got != want {
-				t.Errorf("%s: granted is %v, want %v", call, got, want)
+	acts := func() string { return run(t, h, "sh", "-c", "cat /run/acts 2>/dev/null; rm -f /run/acts") }
+	acts()
+	allowed := map[string]struct{ verb, act string }{"reloaded.service": {"reload", "reload reloaded.service"}, "restarted.service": {"try-restart", "start restarted.service"},
+		"inst@1.service": {"reload", "reload inst@1.service"}, quoted: {"reload", "reload quox22te.service"}, updateCATrust: {"restart", ""}}
+	all := append(running, updateCATrust, "systemd-journald.service", "alias.service", "missing.service", "dbus.service", "reboot.target", "")
+	for _, user := range []string{"node-cert-agent", "root", "daemon"} {
+		for _, unit := range all {
+			a, ok := allowed[unit]
+			ok = ok && user != "daemon"
+			verb := cmp.Or(a.verb, "reload")
+			if user == "root" && verb != "reload" {
+				continue // it would come too soon after the agent's
 			}
-			if granted(t, h, "daemon", call) {
-				t.Errorf("%s: granted to another user", call)
+			var err error
+			await(t, "a distance to the last start", func() bool {
+				_, err = h.RunAs(t.Context(), user, "act", verb, unit)
+				return err == nil || !strings.Contains(err.Error(), "start limit")
+			})
+			if (err == nil) != ok {
+				t.Errorf("%s: %s %s: %v", user, verb, unit, err)
+			}
+			did := acts()
+			if want := a.act; ok && did != want || !ok && did != "" {
+				t.Errorf("%s: %s %s: the units noted %q", user, verb, unit, did)
+			}
+		}
+	}
+	for _, unit := range []string{"reloaded.service", "foreign.service", "inst@1.service", quoted, updateCATrust, "systemd-journald.service", "alias.service"} {
+		for call := range callsOf(unit) {
+			for _, user := range []string{"node-cert-agent", "daemon"} {
+				if granted(t, h, user, call) {
+					t.Errorf("%s may call %s", user, call)
+				}
 			}
 		}
 	}
@@ -194,15 +228,8 @@ func theMatrix(t *testing.T, release host.Release) {
 			}
 		}
 	}
-	if after := foreign(); after != before {
+	if after := foreign(); after != before || acts() != "" {
 		t.Errorf("units that are not on the allowlist changed: %s\nbecame %s", before, after)
-	}
-	run(t, h, "rm", ourRule, generousRule)
-	run(t, h, "systemctl", "restart", "polkit.service")
-	for unit, method := range allowed {
-		if granted(t, h, "node-cert-agent", managerObject+method+" ss "+unit+" replace") {
-			t.Errorf("without the rule: %s %s is granted", method, unit)
-		}
 	}
 }
 
@@ -240,10 +267,11 @@ func TestAffectedIsWhatSystemdReallyActsOn(t *testing.T) {
 			c := bus(t, h)
 			for _, verb := range []plan.Verb{plan.TryRestart, plan.Reload} {
 				u := plan.Unit{Name: "crio.service", Verb: verb}
-				predicted, err := c.Affected(t.Context(), u)
+				seen, err := c.Look(t.Context(), u)
 				if err != nil {
 					t.Fatal(err)
 				}
+				predicted := seen.Affected
 				before := invocations(t, h, names)
 				if _, err := c.Act(t.Context(), u); err != nil {
 					t.Fatal(err)
@@ -283,20 +311,20 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			c := bus(t, h)
 			state := func(name string) plan.UnitState {
 				t.Helper()
-				s, err := c.State(t.Context(), name)
+				s, err := c.Look(t.Context(), plan.Unit{Name: name})
 				if err != nil {
 					t.Fatal(err)
 				}
-				return s
+				return s.State
 			}
-			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || s.Boot != "boot" || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
+			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
 				t.Errorf("an active unit is %+v", s)
 			}
 			run(t, h, "ln", "-s", "a.service", "/etc/systemd/system/alias.service")
 			run(t, h, "systemctl", "daemon-reload")
 			for _, name := range []string{"a.service", "alias.service"} {
-				if own, err := c.Name(t.Context(), name); err != nil || own != "a.service" {
-					t.Errorf("%s is %q, %v", name, own, err)
+				if s, err := c.Look(t.Context(), plan.Unit{Name: name}); err != nil || s.Name != "a.service" {
+					t.Errorf("%s is %q, %v", name, s.Name, err)
 				}
 			}
 			for _, none := range []string{"masked.service", "ghost.service"} {
@@ -324,7 +352,10 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 				t.Errorf("a restart of a service: %v", err)
 			}
 			run(t, h, "systemctl", "restart", "dbus.service")
-			await(t, "the bus", func() bool { s, err := c.State(t.Context(), "a.service"); return err == nil && s.Active })
+			await(t, "the bus", func() bool {
+				s, err := c.Look(t.Context(), plan.Unit{Name: "a.service"})
+				return err == nil && s.State.Active
+			})
 		})
 	}
 }
@@ -332,9 +363,14 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 // await polls, because what is waited for offers no event.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
+	awaitFor(t, 30*time.Second, what, done)
+}
+
+func awaitFor(t *testing.T, patience time.Duration, what string, done func() bool) {
+	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(30 * time.Second); !done(); {
+	for deadline := time.After(patience); !done(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -425,50 +461,6 @@ func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
 			run(t, h, "rm", "/usr/bin/update-ca-trust")
 			if _, err := bus(t, h).Act(ctx, u); err == nil {
 				t.Error("a program that is not there is a success")
-			}
-		})
-	}
-}
-
-func TestWithoutPolkitAWishIsGrantedByAPathUnitAndNothingElseIs(t *testing.T) {
-	act := compile(t, "./testdata/act")
-	for name, release := range releases {
-		t.Run(name, func(t *testing.T) {
-			const started = "[Unit]\nDescription=%s\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'echo reloaded >>/run/%s'\n"
-			services := map[string]host.File{}
-			for _, s := range []string{"wished@1", "other", "failing"} {
-				services[s+".service"] = host.File{Data: fmt.Appendf(nil, started, s, s)}
-			}
-			services["failing.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/false\n")}
-			h := bootServices(t, release, services, map[string]host.File{"/usr/bin/act": {Data: read(t, act), Mode: 0o755}})
-			run(t, h, "sh", "-c", "systemctl mask --now polkit.service; systemctl start "+strings.Join(slices.Collect(maps.Keys(services)), " "))
-			run(t, h, "systemctl", "enable", "--now", "node-cert-agent-reload@wished@1.path", "node-cert-agent-try-restart@wished@1.path", "node-cert-agent-reload@failing.path")
-			try := func(verb, unit string) (string, error) {
-				out, err := h.RunAs(t.Context(), "node-cert-agent", "act", verb, unit)
-				return strings.TrimSpace(out), err
-			}
-			before := show(t, h, "InvocationID", "wished@1.service")
-			for i := range 3 {
-				if id, err := try("reload", "wished@1.service"); err != nil || id != before {
-					t.Fatalf("reload %d: %q, %v", i, id, err)
-				}
-			}
-			if got := run(t, h, "cat", "/run/wished@1"); got != "reloaded\nreloaded\nreloaded" {
-				t.Errorf("after three reloads: %q", got)
-			}
-			if id, err := try("try-restart", "wished@1.service"); err != nil || id == before || id != show(t, h, "InvocationID", "wished@1.service") {
-				t.Errorf("try-restart: %q, %v", id, err)
-			}
-			if _, err := try("reload", "failing.service"); err == nil || !strings.Contains(err.Error(), "job-failed") {
-				t.Errorf("a reload that fails: %v", err)
-			}
-			for _, c := range [][2]string{{"reload", "other.service"}, {"try-restart", "failing.service"}, {"try-restart", "other.service"}, {"restart", "node-cert-agent-update-ca-trust.service"}} {
-				if _, err := try(c[0], c[1]); err == nil || !strings.Contains(err.Error(), "denied") {
-					t.Errorf("%s %s: %v", c[0], c[1], err)
-				}
-			}
-			if _, err := h.RunAs(t.Context(), "daemon", "touch", "/run/node-cert-agent/wishes/reload/wished@2.service"); err == nil {
-				t.Error("another user can wish")
 			}
 		})
 	}

@@ -5,6 +5,7 @@
 package permissions
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -163,6 +165,7 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 			t.Errorf("%s: %d %s", sentence, code, answer)
 		}
 	}
+	forgeTimes(t, p, agent, apply("a"), state("a", nil))
 	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
 	must(t, err)
 	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced", "a.service"} {
@@ -171,6 +174,75 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 		}
 	}
 	t.Logf("\n%s", out)
+}
+
+// forgeTimes tries what would make a report look younger or older than it is, and sees that an honest report is
+// taken nevertheless, also where somebody else has written the object.
+func forgeTimes(t *testing.T, p *controlplane.Plane, agent *http.Client, url string, honest map[string]any) {
+	t.Helper()
+	object, _, _ := strings.Cut(url, "?")
+	_, answer := ask(t, p.AdminClient(), http.MethodGet, object, nil)
+	var live struct {
+		Metadata struct {
+			ManagedFields []map[string]any `json:"managedFields"`
+		} `json:"metadata"`
+	}
+	must(t, json.Unmarshal([]byte(answer), &live))
+	for _, m := range live.Metadata.ManagedFields {
+		m["time"] = "2031-01-01T00:00:00Z"
+	}
+	spec := map[string]any{"state": "forged"}
+	for sentence, patch := range map[string]map[string]any{
+		// Of a change of times alone the server takes nothing, and says that this is well.
+		"the times alone":           {"metadata": map[string]any{"managedFields": live.Metadata.ManagedFields}},
+		"the times with its report": {"metadata": map[string]any{"managedFields": live.Metadata.ManagedFields}, "spec": spec},
+		"no managers":               {"metadata": map[string]any{"managedFields": []any{map[string]any{}}}},
+		"its report by a patch":     {"spec": spec},
+	} {
+		code, answer := merge(t, agent, url, patch)
+		if code != http.StatusUnprocessableEntity && code != http.StatusForbidden && sentence != "the times alone" {
+			t.Errorf("%s: %d %.300s", sentence, code, answer)
+		}
+	}
+	_, answer = ask(t, p.AdminClient(), http.MethodGet, object, nil)
+	if strings.Contains(answer, "2031") || strings.Contains(answer, "forged") {
+		t.Errorf("the object holds what was forged: %.2000s", answer)
+	}
+	honest["spec"] = map[string]any{"state": "synced", "heartbeat": "2026-11-21T09:00:00Z"}
+	if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
+		t.Errorf("an honest report: %d %s", code, answer)
+	}
+	for _, by := range []string{"kubectl-edit", "somebody"} {
+		edit := strings.Replace(url, "node-cert-agent&force", by+"&force", 1)
+		if code, answer := merge(t, p.AdminClient(), edit, map[string]any{"spec": map[string]any{"state": by},
+			"metadata": map[string]any{"annotations": map[string]any{"x": by}}}); code != http.StatusOK {
+			t.Fatalf("the administrator: %d %s", code, answer)
+		}
+		if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
+			t.Errorf("an honest report after that of %s: %d %s", by, code, answer)
+		}
+	}
+	honest["spec"] = json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))
+	if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
+		t.Errorf("an honest report: %d %s", code, answer)
+	}
+}
+
+// merge sends a JSON merge patch, which is what kubectl edit sends.
+func merge(t *testing.T, c *http.Client, url string, body any) (int, string) {
+	t.Helper()
+	b, err := json.Marshal(body)
+	must(t, err)
+	url = strings.Replace(url, "&force=true", "", 1)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, url, bytes.NewReader(b))
+	must(t, err)
+	req.Header.Set("Content-Type", "application/merge-patch+json")
+	resp, err := c.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp.StatusCode, string(answer)
 }
 
 func TestAKubeletStillJoins(t *testing.T) {

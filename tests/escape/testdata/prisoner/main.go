@@ -79,6 +79,9 @@ func run(list string) error {
 }
 
 func try(a attempt) (string, error) {
+	if said, err, known := hostile(a); known {
+		return said, err
+	}
 	switch a.Do {
 	case "writer":
 		return request(a.Args[0], strings.Join(a.Args[1:], ""))
@@ -87,7 +90,7 @@ func try(a attempt) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return exchange(b)
+		return exchange(writer, b)
 	case "call":
 		return call(a.Args)
 	case "transient":
@@ -97,16 +100,11 @@ func try(a attempt) (string, error) {
 }
 
 // request frames a request as the writer's protocol has it.
-func request(text, content string) (string, error) {
-	b := []byte{1}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
-	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
-	return exchange(append(append(b, text...), content...))
-}
+func request(text, content string) (string, error) { return exchange(writer, frame(text, content)) }
 
-// exchange sends bytes to the writer; its refusal is an error.
-func exchange(b []byte) (string, error) {
-	conn, err := net.Dial("unix", writer)
+// exchange sends bytes to one of the privileged processes; its refusal is an error.
+func exchange(socket string, b []byte) (string, error) {
+	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return "", err
 	}
@@ -121,6 +119,9 @@ func exchange(b []byte) (string, error) {
 		return "", fmt.Errorf("%d bytes were answered: %v", len(answer), err)
 	}
 	n := binary.BigEndian.Uint32(answer[1:])
+	if uint64(len(answer)) < 9+uint64(n) {
+		return "", fmt.Errorf("the answer is cut off: %v", err)
+	}
 	var reply struct{ Error json.RawMessage }
 	if err := json.Unmarshal(answer[9:9+n], &reply); err != nil {
 		return "", err
@@ -139,6 +140,10 @@ func call(args []string) (string, error) {
 		return "", err
 	}
 	defer bus.Close()
+	return callOn(bus, args)
+}
+
+func callOn(bus *dbus.Conn, args []string) (string, error) {
 	var values []any
 	for _, a := range args[3:] {
 		kind, text, _ := strings.Cut(a, ":")

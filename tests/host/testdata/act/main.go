@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command act asks systemd for one action as the agent does, as whoever runs it: act VERB UNIT. It prints
-// the unit's invocation after it, and fails with the reason.
-// Tests run it as the agent and as others, with and without polkit.
+// Command act asks the reloader for one action as the agent does, as whoever runs it: act VERB UNIT. It
+// prints the unit's invocation after it, and fails with the reason.
+// Tests run it as the agent's user and as others.
 package main
 
 import (
@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/units"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 )
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	s, err := units.New(units.SystemBus, "").Act(ctx, plan.Unit{Verb: plan.Verb(os.Args[1]), Name: os.Args[2]})
+	c := reloader.Dial("/run/node-cert-agent-reloader.sock", "")
+	s, err := c.Act(ctx, plan.Unit{Verb: plan.Verb(os.Args[1]), Name: os.Args[2]})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -5,9 +5,9 @@
 // outcome.
 //
 //	standin run                        as the agent: READY=1, then answers on /run/node-cert-agent/probe.sock
-//	standin writer                     as the writer: answers on the socket that systemd passed
-//	standin polkit-rule --write FILE   copies /etc/node-cert-agent/test.rules there
-//	standin ask SOCKET REQUEST...      asks one of the first two
+//	standin writer, standin reloader   as these: answers on the socket that systemd passed
+//	standin extend                     as an agent that puts off its READY=1 for ever
+//	standin ask SOCKET REQUEST...      asks one of the first three
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,14 +34,14 @@ func main() {
 	switch args := os.Args[1:]; {
 	case len(args) == 1 && args[0] == "run":
 		err = run()
-	case len(args) == 1 && args[0] == "writer":
-		fmt.Fprintln(os.Stderr, "writer started")
+	case len(args) == 1 && args[0] == "extend":
+		err = extend()
+	case len(args) == 1 && (args[0] == "writer" || args[0] == "reloader"):
+		fmt.Fprintln(os.Stderr, args[0], "started")
 		var l net.Listener
 		if l, err = net.FileListener(os.NewFile(3, "listener")); err == nil {
 			err = serve(l)
 		}
-	case len(args) == 3 && args[0] == "polkit-rule":
-		err = copyFile(args[2], "/etc/node-cert-agent/test.rules")
 	case len(args) >= 3 && args[0] == "ask":
 		err = ask(args[1], strings.Join(args[2:], " "))
 	case len(args) == 1 && args[0] == "true":
@@ -67,6 +68,19 @@ func run() error {
 		return err
 	}
 	return serve(l)
+}
+
+func extend() error {
+	notify, err := net.Dial("unixgram", os.Getenv("NOTIFY_SOCKET"))
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := io.WriteString(notify, "EXTEND_TIMEOUT_USEC=3600000000\nSTATUS=never ready"); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 func serve(l net.Listener) error {
@@ -145,7 +159,7 @@ func reach(verb, object string) error {
 		}
 		return err
 	case "dial":
-		c, err := net.Dial("tcp", object)
+		c, err := net.DialTimeout("tcp", object, 2*time.Second)
 		if err == nil {
 			c.Close()
 		}
@@ -203,14 +217,6 @@ func runCopy(name string) error {
 		return err
 	}
 	return exec.Command(name, "true").Run()
-}
-
-func copyFile(to, from string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return write(to, b)
 }
 
 func ask(socket, request string) error {

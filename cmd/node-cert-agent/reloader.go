@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/units"
+)
+
+func reloaderCommand(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reloader",
+		Short: "Act on allowlisted units for the agent (started by systemd)",
+		Long: `reloader is the process that may ask systemd for something: it takes the name of a unit from the agent
+over a local socket, and has that unit reloaded or restarted if the root-owned configuration of this host
+allows it. It has no network and writes no file. It ends when nobody has asked for anything for a while.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.plain() {
+				return usage(errors.New("--root: in plain mode there is no systemd"))
+			}
+			uid, err := serviceUID()
+			if err != nil {
+				return err
+			}
+			ln, err := inherited()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = ln.Close() }()
+			bus := units.New(units.SystemBus)
+			defer func() { _ = bus.Close() }()
+			list := &allowlistCache{options: f.configOptions()}
+			return reloader.Serve(c.Context(), ln, bus, list.load, func(peer uint32) bool { return peer == 0 || peer == uid }, c.ErrOrStderr())
+		},
+	}
+}
+
+// allowlistCache is what rowCache is to the writer.
+type allowlistCache struct {
+	options config.Options
+	seen    uint64
+	list    []plan.Unit
+}
+
+func (a *allowlistCache) load() ([]plan.Unit, error) {
+	seen, err := a.options.Stamp()
+	if err != nil {
+		return nil, err
+	}
+	if a.list != nil && seen == a.seen {
+		return a.list, nil
+	}
+	s, err := config.Load(a.options)
+	if err != nil {
+		return nil, err
+	}
+	a.seen, a.list = seen, append([]plan.Unit{}, s.Policy.Units...)
+	return a.list, nil
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// acting judges an action that reaches systemd.
+func (m *model) acting(w *world, u *unit) {
+	if why := m.paused(w); why != "" {
+		w.violate("paused", "an action of %s, and %s", u.name, why)
+	}
+	if w.systemd.busy(u.name) != nil {
+		w.violate("two jobs", "a second job for %s", u.name)
+	}
+	if !w.setting.Clocks && u.verb.Starts() && u.boot == w.clock.boot() && w.clock.lived-u.started < 4*time.Second {
+		w.violate("start limit", "%s starts again after %v", u.name, w.clock.lived-u.started)
+	}
+	m.fit(w, u)
+	m.tired(w, u)
+	for p, failed := range w.disk.failed {
+		if failed && m.concerns(w, u.name, p) {
+			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
+		}
+	}
+	if u.excuse == "" && !m.needed(w, u) && !m.unclaimed(w, u) {
+		w.violate("needless", "%s %s, which has loaded what is on disk; the agent says: %s", u.verb, u.name, w.agent.trail)
+	}
+}
+
+// needed tells whether a unit has anything new to load.
+func (m *model) needed(w *world, u *unit) bool {
+	if u.loaded == nil || u.verb == plan.Restart && u.made != w.clock.boots {
+		return true
+	}
+	if m.inputs(w, u.name, u.loaded.files) != m.inputs(w, u.name, w.disk.files) {
+		return true
+	}
+	return len(w.policy.Makers(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
+}
+
+// unclaimed tells whether a unit reads a file of a row with many that we wrote, and that a lost memory has us know
+// nothing of any more: whether it counts is a matter of whether it is asked for just now.
+func (m *model) unclaimed(w *world, u *unit) bool {
+	for p, f := range w.disk.files {
+		if f.ours && !w.single(p) && m.concerns(w, u.name, p) && !w.claimed(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// near tells whether the content of a unit's files changed so near to its start that nobody can tell what it
+// read.
+func (m *model) near(w *world, u *unit) bool {
+	for p, f := range w.disk.files {
+		if m.concerns(w, u.name, p) && f.lived > u.started-nearby {
+			return true
+		}
+	}
+	return false
+}
+
+// fit looks whether a unit is made to load what the agent itself would refuse.
+func (m *model) fit(w *world, u *unit) {
+	if m.others != m.begun {
+		return // somebody changed a file in this very turn
+	}
+	for p := range m.object.asked.files {
+		if !m.concerns(w, u.name, p) || m.heard.Applied != nil {
+			continue
+		}
+		if f := w.disk.files[p]; w.disk.odd[p] != "" || f != nil && !f.whole {
+			w.violate("unfit", "%s %s while %s is %s", u.verb, u.name, p, orOdd(w.disk.odd[p], f))
+		}
+	}
+}
+
+func orOdd(kind plan.FileKind, f *file) string {
+	if kind != "" {
+		return string(kind)
+	}
+	return f.String()
+}
+
+// tired looks whether an action is repeated that failed again and again.
+func (m *model) tired(w *world, u *unit) {
+	n, inputs := 0, m.inputs(w, u.name, w.disk.files)
+	for _, t := range slices.Backward(u.tries) {
+		if !t.failed || t.inputs != inputs {
+			break
+		}
+		n++
+	}
+	if n < 6 {
+		return
+	}
+	if last := u.tries[len(u.tries)-1]; w.clock.lived-last.at < 20*time.Minute {
+		w.violate("tired", "%s failed %d times with the same files, and is tried again after %v", u.name, n, w.clock.lived-last.at)
+	}
+}
+
+// overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
+func (m *model) overdue(w *world) {
+	s := w.agent.status
+	if w.setting.Clocks || s.Trouble != "" || s.Paused != "" {
+		return
+	}
+	for _, h := range s.Held {
+		if !h.Until.IsZero() && w.clock.wall().Sub(h.Until) > 3*time.Minute {
+			w.violate("overdue", "%s is held until %v, which was %v ago", h.Key, h.Until, w.clock.wall().Sub(h.Until))
+		}
+	}
+}
+
+// atRest judges what the agent says of the units, after each turn.
+func (w *world) atRest() {
+	m := &w.model
+	if m.seen != m.others || m.changes != w.disk.changes || w.violation != nil {
+		return // it has not seen yet how things are
+	}
+	for _, s := range w.agent.status.Units {
+		u := w.systemd.units[s.Name]
+		if s.State != "loaded" || w.systemd.busy(u.name) != nil {
+			continue
+		}
+		now := verdict{w.disk.changes, m.others, u.loaded}
+		if m.right[u.name] == now {
+			m.settle(w, u)
+			continue
+		}
+		if u.active || u.verb == plan.Restart {
+			m.hasLoaded(w, u, s.Reason)
+		}
+		m.right[u.name] = now
+		m.settle(w, u)
+	}
+}
+
+// settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
+// loaded may be less than what is asked for.
+func (m *model) settle(w *world, u *unit) {
+	if m.read && u.excuse != "" && w.agent.status.Trouble == "" {
+		w.say("  %s is as it shall be", u.name)
+		u.excuse = ""
+	}
+}
+
+// hasLoaded judges a unit that is called loaded (I2).
+func (m *model) hasLoaded(w *world, u *unit, reason string) {
+	for _, p := range m.known(w) {
+		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
+			continue
+		}
+		f := w.disk.files[p]
+		_, asked := m.object.asked.files[p]
+		many := !w.single(p)
+		if many && !asked && (f == nil || !f.ours || !m.read || !w.claimed(p)) {
+			continue
+		}
+		var has *file
+		if u.loaded != nil {
+			has = u.loaded.files[p]
+		}
+		if idOf(f) != idOf(has) {
+			kind := "I2"
+			if w.agent.status.Trouble != "" {
+				kind = "stale status"
+			}
+			w.violate(kind, "%s is called loaded (%s): it has %s of %s, and on disk is %s", u.name, reason, has, p, f)
+			return
+		}
+	}
+}
+
+func idOf(f *file) string {
+	if f == nil {
+		return ""
+	}
+	return f.id
+}
+
+// known are the paths that are asked for or have a file.
+func (m *model) known(w *world) (all []string) {
+	for p := range m.object.asked.files {
+		all = append(all, p)
+	}
+	for p := range w.disk.files {
+		all = append(all, p)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// prompt judges what the agent did with what it was just given: trust grows at once.
+func (m *model) prompt(w *world, before asked) {
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
+		return
+	}
+	for _, p := range m.known(w) {
+		x, asked := m.object.asked.files[p]
+		f := w.disk.files[p]
+		if !asked || x.digest == before.files[p].digest || w.disk.odd[p] != "" || f == nil && p == kubeconfig {
+			continue
+		}
+		for _, i := range x.holds {
+			if !f.holdsIt(i) {
+				w.violate("late", "%s is asked to hold %s, and still is %s", p, letters(x.holds), f)
+				return
+			}
+		}
+	}
+}
+
+func (f *file) holdsIt(i int) bool { return f != nil && f.has(i) }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+// faults are what goes wrong at the agent's contacts with the outside.
+type faults struct {
+	rng  *rand.Rand
+	rate map[contact]float64
+	// late has an operation fail after it was done, as often as before.
+	late bool
+
+	dead     bool
+	killIn   int // contacts; 0: never
+	killLate bool
+
+	scribbleIn int
+	scribble   func()
+}
+
+// contact is a kind of contact with the outside.
+type contact string
+
+// The contacts. Each of them can fail, and each can be the last.
+const (
+	observing contact = "look at the files"
+	staging   contact = "stage a file"
+	renaming  contact = "rename a file"
+	removing  contact = "remove a file"
+	syncing   contact = "sync a directory"
+	saving    contact = "write to /var/lib"
+	asking    contact = "ask systemd"
+	acting    contact = "act on a unit"
+	hearing   contact = "read the operator's word"
+)
+
+var failing = []contact{observing, staging, renaming, removing, syncing, saving, asking, acting, hearing}
+
+var errKilled = errors.New("killed")
+
+// meet is asked at each contact. before is set if it has no effect, and after if only its answer is lost.
+func (w *world) meet(c contact) (before, after error) {
+	f := &w.faults
+	if f.dead {
+		return errKilled, errKilled
+	}
+	if f.killIn > 0 {
+		if f.killIn--; f.killIn == 0 {
+			f.dead = true
+			w.counts.Kills++
+			w.say("  killed when it was about to %s (effect: %v)", c, f.killLate)
+			if f.killLate {
+				return nil, errKilled
+			}
+			return errKilled, errKilled
+		}
+	}
+	if f.scribbleIn > 0 {
+		if f.scribbleIn--; f.scribbleIn == 0 {
+			f.scribble()
+		}
+	}
+	rate := f.rate[c]
+	if rate == 0 || f.rng.Float64() >= rate {
+		return nil, nil
+	}
+	err := fmt.Errorf("cannot %s", c)
+	if f.late && f.rng.IntN(2) == 0 {
+		return nil, err
+	}
+	return err, err
+}
+
+// lost is the error of a bus that went away.
+type lost struct{}
+
+// Error implements error.
+func (lost) Error() string { return "the bus was lost" }
+
+// Unreachable tells the agent that the unit did nothing wrong.
+func (lost) Unreachable() bool { return true }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// operation is something that may happen. It runs with the lock held, unless it takes time.
+type operation struct {
+	name   string
+	weight int
+	do     func(w *world, r *rand.Rand)
+	takes  func(w *world, r *rand.Rand)
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (w *world) some(r *rand.Rand) *cluster { return w.clusters[pick(r, "a", "a", "b")] }
+
+// present is the cluster where the agent is, or a.
+func (w *world) present() *cluster {
+	if c := w.of(generationIn(w.dir[currentFile])); c != nil {
+		return c
+	}
+	return w.clusters["a"]
+}
+
+// operations are all that may happen.
+var operations = []operation{
+	{name: "wait", weight: 14, takes: func(w *world, r *rand.Rand) {
+		w.pass(pick(r, time.Second, 20*time.Second, 3*time.Minute, 15*time.Minute, time.Hour, w.setting.Life/3, w.setting.Life) + time.Duration(r.Int64N(int64(time.Second))))
+	}},
+	{name: "approver", weight: 6, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		c.approver, c.delay = pick(r, signs, signs, away, denies, nonsense, otherName), pick(r, 0, 0, 3*time.Second, 10*time.Minute)
+		w.say("the approver of %s %s after %v", c.name, c.approver, c.delay)
+	}},
+	{name: "fault", weight: 8, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		f := fault{status: pick(r, 0, 1, 400, 401, 403, 404, 409, 429, 500, 503), every: pick(r, 1, 1, 2, 5)}
+		for _, k := range kinds {
+			if r.IntN(2) == 0 {
+				c.faults[k] = f
+				w.say("%s of %s fails: %d but each %d.", k, c.name, f.status, f.every)
+			}
+		}
+	}},
+	{name: "faultless", weight: 4, do: func(w *world, r *rand.Rand) { clear(w.some(r).faults) }},
+	{name: "forbid", weight: 2, do: func(w *world, r *rand.Rand) { c := w.some(r); c.forbids = !c.forbids }},
+	{name: "down", weight: 3, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		c.down = !c.down
+		w.say("%s down: %v", c.name, c.down)
+	}},
+	{name: "impostor", weight: 2, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		c.impostor = !c.impostor
+		w.hangUp()
+		w.say("an impostor at %s: %v", c.name, c.impostor)
+	}},
+	{name: "revoke", weight: 3, do: func(w *world, _ *rand.Rand) {
+		if g := generationIn(w.dir[currentFile]); w.works(g) {
+			w.of(g).revoked[g.cert.SerialNumber.Text(16)] = true
+			w.say("revoked")
+		}
+	}},
+	{name: "clientca", weight: 2, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		if r.IntN(2) == 0 {
+			c.trusted = nil
+		}
+		c.issueWith(w.authority("clients"))
+		w.say("another client CA at %s, beside %d", c.name, len(c.trusted)-1)
+	}},
+	{name: "servingca", weight: 2, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		next := w.authority("serving")
+		if announced := r.IntN(3); announced > 0 && c == w.present() && w.process.alive {
+			w.process.keeper.Trust(slices.Concat(c.serving.PEM(), next.PEM()))
+		} else if announced == 0 {
+			w.pins = append(w.pins, pinOf(next.Cert)) // known to the next life
+		}
+		c.serve(next)
+		w.hangUp()
+		w.say("another serving CA at %s", c.name)
+	}},
+	{name: "trust", weight: 2, do: func(w *world, r *rand.Rand) {
+		if w.process.alive {
+			w.process.keeper.Trust(pick(r, w.present().serving.PEM(), testpki.NewCA("stranger"), nil))
+		}
+	}},
+	{name: "token", weight: 6, do: func(w *world, r *rand.Rand) {
+		c := w.some(r)
+		name := fmt.Sprintf("%d0-file", 1+r.IntN(4))
+		w.bootstrap(name, c, r.IntN(3) > 0)
+		w.say("%s leads to %s", name, c.name)
+	}},
+	{name: "rubbish", weight: 1, do: func(w *world, r *rand.Rand) {
+		w.put++
+		w.place(file{File: keep.File{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: fmt.Sprint("rubbish ", w.put), Content: secret.New([]byte(pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")))}})
+	}},
+	{name: "unfile", weight: 2, do: func(w *world, r *rand.Rand) {
+		if len(w.files) > 0 {
+			i := r.IntN(len(w.files))
+			w.files = slices.Delete(w.files, i, i+1)
+		}
+	}},
+	{name: "expire", weight: 2, do: func(w *world, r *rand.Rand) { clear(w.some(r).tokens) }},
+	{name: "forget", weight: 2, do: func(w *world, r *rand.Rand) { clear(w.some(r).requests) }},
+	{name: "stuck", weight: 2, do: func(w *world, _ *rand.Rand) { w.stuck = !w.stuck }},
+	{name: "closed", weight: 2, do: func(w *world, _ *rand.Rand) { w.closed = !w.closed }},
+	{name: "full", weight: 2, do: func(w *world, _ *rand.Rand) { w.full = !w.full }},
+	{name: "kill", weight: 8, do: func(w *world, r *rand.Rand) {
+		if w.process.alive {
+			w.process.left = 1 + r.IntN(40)
+		}
+	}},
+	{name: "restart", weight: 3, takes: func(w *world, r *rand.Rand) {
+		w.process.reap()
+		time.Sleep(pick(r, 0, time.Minute, time.Hour, w.setting.Life, 2*w.setting.Life))
+		w.start()
+	}},
+	{name: "clock", weight: 3, do: func(w *world, r *rand.Rand) {
+		w.offset = pick(r, 0, 0, time.Minute, -time.Minute, 5*time.Hour, -5*time.Hour, 40*24*time.Hour, -40*24*time.Hour, -9*365*24*time.Hour)
+		w.say("the clock is wrong by %v", w.offset)
+	}},
+	{name: "damage", weight: 1, takes: func(w *world, r *rand.Rand) {
+		w.process.reap()
+		w.mu.Lock()
+		for _, name := range []string{currentFile, "identity.previous.pem", pendingFile, "cluster-hint.json"} {
+			if b := w.dir[name]; len(b) > 0 && r.IntN(3) == 0 {
+				w.dir[name] = b[:r.IntN(len(b))]
+				w.say("%s is cut off", name)
+			}
+		}
+		w.mu.Unlock()
+		w.start()
+	}},
+	{name: "hint", weight: 3, do: func(w *world, r *rand.Rand) {
+		from := w.present()
+		to := w.clusters[pick(r, "a", "b")]
+		if from.hint = ""; r.IntN(3) > 0 {
+			text, _ := json.Marshal(map[string]any{"server": to.url(), "certificateAuthorityData": to.serving.PEM()})
+			from.hint = string(text)
+			w.say("%s announces %s", from.name, to.name)
+		}
+		if r.IntN(2) == 0 && from != to && !slices.Contains(to.trusted, from.issuer) {
+			to.trusted = append([]*testpki.Authority{from.issuer}, to.trusted...)
+		}
+	}},
+}
+
+// hangUp ends the connections that are open, as a server does that is started anew.
+func (w *world) hangUp() {
+	if w.process == nil {
+		return
+	}
+	for _, c := range w.process.conns {
+		_ = c.Close()
+	}
+	w.process.conns = nil
+}

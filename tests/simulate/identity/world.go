@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+)
+
+// Files in the state directory, whose names are part of the host's contract.
+const (
+	currentFile = "identity.pem"
+	pendingFile = "pending/key.pem"
+)
+
+// world is everything around the keeper. What happens in it is the walker's doing; its lock is for the servers
+// and the process, which have goroutines of their own.
+type world struct {
+	mu       sync.Mutex
+	setting  Setting
+	seed     uint64
+	entropy  io.Reader
+	began    time.Time
+	quiet    func() // waits until all goroutines are blocked
+	clusters map[string]*cluster
+	impostor tls.Certificate
+	pins     []string
+
+	proven      map[string]bool // serial numbers that a server has known us by
+	authorities []*testpki.Authority
+	issuers     map[string]*testpki.Authority // of certificates, by their content
+
+	dir    map[string][]byte
+	full   bool // the state directory takes nothing
+	files  []file
+	put    int  // files ever put
+	closed bool // nobody gives files out
+	stuck  bool // nothing can be consumed
+	offset time.Duration
+
+	process *process
+	lives   int
+	last    time.Time // when something last happened to the agent
+	calls   []time.Time
+	creates []time.Time
+
+	violation *Violation
+	telling   bool
+	told      []string
+	counts    Counts
+}
+
+// file is a bootstrap file.
+type file struct {
+	keep.File
+	token string
+}
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Kind string // one word, the same for the same promise
+	Fact string
+}
+
+func (v Violation) String() string { return v.Kind + ": " + v.Fact }
+
+// Counts say how much was walked.
+type Counts struct{ Walks, Steps, Calls, Lives, Identities int }
+
+// Add adds those of another walk.
+func (c *Counts) Add(o Counts) {
+	c.Walks, c.Steps, c.Calls, c.Lives, c.Identities = c.Walks+o.Walks, c.Steps+o.Steps, c.Calls+o.Calls, c.Lives+o.Lives, c.Identities+o.Identities
+}
+
+func newWorld(seed uint64, s Setting, quiet func()) *world {
+	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}, proven: map[string]bool{}}
+	for _, name := range []string{"a", "b"} {
+		c := newCluster(w, name)
+		w.clusters[name] = c
+		w.pins = append(w.pins, pinOf(c.serving.Cert))
+	}
+	stranger := w.authority("stranger")
+	w.impostor = stranger.Issue(x509.Certificate{NotAfter: stranger.Cert.NotAfter, DNSNames: []string{"a.test", "b.test"}}).TLS()
+	return w
+}
+
+// authority is a CA that outlives the walk.
+func (w *world) authority(name string) *testpki.Authority {
+	now := time.Now()
+	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-decade), NotAfter: now.Add(decade)}, testpki.ECDSA)
+	w.authorities = append(w.authorities, a)
+	return a
+}
+
+func pinOf(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// end stops everything.
+func (w *world) end() {
+	w.process.reap()
+	for _, c := range w.clusters {
+		_ = c.server.Close()
+	}
+	w.counts.Walks, w.counts.Lives = 1, w.lives
+}
+
+// say adds a line to the story. The lock may be held.
+func (w *world) say(format string, args ...any) {
+	if w.telling {
+		at := time.Since(w.began).Round(time.Millisecond)
+		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+fmt.Sprintf(format, args...))
+	}
+}
+
+// violate notes the first promise that was broken.
+func (w *world) violate(kind, format string, args ...any) {
+	if w.violation == nil {
+		w.violation = &Violation{kind, fmt.Sprintf(format, args...)}
+		w.say("VIOLATION %s", w.violation)
+	}
+}
+
+// event is something that makes the agent ask more often for a while.
+func (w *world) event() { w.last = time.Now() }
+
+// called counts a call of the agent.
+func (w *world) called(what string) {
+	w.calls = append(w.calls, time.Now())
+	w.counts.Calls++
+	w.say("call %s", what)
+}
+
+// asked holds that a key is durable before a request for it exists.
+func (w *world) asked(q *request) {
+	w.creates = append(w.creates, time.Now())
+	for rest := w.dir[pendingFile]; len(rest) > 0; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil && key.(*ecdsa.PrivateKey).PublicKey.Equal(q.parse().PublicKey) {
+			return
+		}
+		rest = more
+	}
+	w.violate("key", "a request was made with a key that is not in %s", pendingFile)
+}
+
+// generation is what identity.pem says.
+type generation struct {
+	cert       *x509.Certificate
+	server     string
+	known      string // the CAs by which the server is verified, in PEM
+	credential string // the digest of the file that is still to be consumed
+}
+
+// generationIn reads an identity; nil if it is none.
+func generationIn(data []byte) *generation {
+	g := &generation{}
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		switch block.Type {
+		case "CERTIFICATE":
+			g.cert, _ = x509.ParseCertificate(block.Bytes)
+		case "NODE-CERT-AGENT IDENTITY":
+			var notes struct {
+				Cluster struct {
+					Server                                string
+					CertificateAuthority, PinnedAuthority []byte
+				}
+				Credential string
+			}
+			_ = json.Unmarshal(block.Bytes, &notes)
+			g.credential = notes.Credential
+			g.server, g.known = notes.Cluster.Server, string(notes.Cluster.CertificateAuthority)+string(notes.Cluster.PinnedAuthority)
+		}
+	}
+	if g.cert == nil || g.server == "" {
+		return nil
+	}
+	return g
+}
+
+// of is the cluster that the identity is for.
+func (w *world) of(g *generation) *cluster {
+	if g == nil {
+		return nil
+	}
+	for _, c := range w.clusters {
+		if c.url() == g.server {
+			return c
+		}
+	}
+	return nil
+}
+
+// works reports whether the cluster of the identity takes its certificate.
+func (w *world) works(g *generation) bool {
+	c := w.of(g)
+	return c != nil && c.knows(g.cert) && g.cert.Subject.CommonName == us
+}
+
+// write is a write of the process.
+func (w *world) write(name string, data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full {
+		return errFull
+	}
+	if name == currentFile {
+		before, after := generationIn(w.dir[name]), generationIn(data)
+		if w.works(before) && !w.works(after) {
+			w.violate("replaced", "an identity that works was replaced by one that does not")
+		}
+		if before == nil || after != nil && !before.cert.Equal(after.cert) {
+			w.counts.Identities++
+			w.say("another identity, at %s", after.server)
+		}
+	}
+	w.dir[name] = slices.Clone(data)
+	return nil
+}
+
+// gone judges that a file is renamed or removed by the process.
+func (w *world) gone(name string) {
+	if name == currentFile && w.works(generationIn(w.dir[name])) {
+		w.violate("removed", "an identity that works was taken away")
+	}
+}
+
+// consume is what the writer does.
+func (w *world) consume(digest string) (string, error) {
+	if w.stuck || w.closed {
+		return "", errFull
+	}
+	i := slices.IndexFunc(w.files, func(f file) bool { return f.Digest == digest })
+	if i < 0 || w.setting.Keep {
+		return "", nil
+	}
+	if g := generationIn(w.dir[currentFile]); g == nil || !w.proven[g.cert.SerialNumber.Text(16)] {
+		w.violate("consumed", "%s was consumed, and no identity that was got with it is kept and proven", w.files[i].Name)
+	}
+	w.say("consumed %s", w.files[i].Name)
+	w.files = slices.Delete(w.files, i, i+1)
+	return "deleted", nil
+}
+
+// bootstrap puts a file with a token for a cluster, as an administrator would; the name decides the order.
+func (w *world) bootstrap(name string, c *cluster, works bool) {
+	w.put++
+	token := fmt.Sprintf("%s-%d", c.name, w.put)
+	c.tokens[token] = works
+	ca := c.serving.PEM()
+	if w.setting.Pins && w.put%2 == 0 && slices.Contains(w.pins, pinOf(c.serving.Cert)) {
+		ca = nil
+	}
+	w.place(file{keep.File{Name: name, Digest: token, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
+}
+
+// place puts a file among the others, by name.
+func (w *world) place(f file) {
+	w.files = slices.DeleteFunc(w.files, func(o file) bool { return o.Name == f.Name })
+	w.files = append(w.files, f)
+	slices.SortFunc(w.files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
+}

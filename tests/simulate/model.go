@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// model is what the walk knows of what it asked for, independently of the agent: it is against this that what
+// the agent does is judged.
+type model struct {
+	say func(format string, args ...any)
+	// desired is what the agent of this life was given last, and read tells whether the object was in it.
+	desired *plan.Desired
+	read    bool
+	// object and word are how things stand without and with what the operator applied: whether that is in
+	// force only the agent knows, so that a removal has to be right by one of them.
+	object, word view
+	heard        state.Word
+	wordTrouble  bool
+	now          *nowWord            // nil if removals are not confirmed
+	nows         map[string]*nowWord // by the word's ID
+	// returns are asked for again, as of the next status.
+	returns bool
+	ever    map[string]bool       // paths that were asked for once
+	owner   map[string]plan.RowID // of each path: the row that asked for it last
+
+	gone    map[string]map[int]string // trust that went for good, and why
+	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
+	proofs  map[string]bool           // sets of authorities that may be left in the trust source
+	asking  map[string]bool           // whether the API server was verified with a set
+
+	// others counts what others did to files and units; seen is the count at the begin of the turn in which the
+	// last status was published, and changes that of the disk then.
+	others, begun, seen int
+	changes             int
+	right               map[string]verdict
+	commit              int // the last in which a mass removal was looked for
+	wrote               map[string]map[plan.Digest]bool
+	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
+	quarrelling         int
+	reconfigured        bool
+}
+
+// verdict is when a unit was last found right.
+type verdict struct {
+	changes, others int
+	loaded          *reading
+}
+
+// view is what is asked for, and since when it is not.
+type view struct {
+	asked asked
+	since map[string]map[int]time.Duration // in lived time, by path and authority
+	file  map[string]time.Duration
+}
+
+// asked is what is wanted of each path.
+type asked struct {
+	files   map[string]want
+	dropped func(path string) bool
+}
+
+// want is what one file shall have.
+type want struct {
+	holds  []int
+	digest plan.Digest
+	row    plan.RowID
+}
+
+// nowWord is an operator's confirmation of removals: of what is missing at that moment, and of what that word itself
+// takes away. It is open until it was carried out.
+type nowWord struct {
+	open bool
+	at   time.Duration
+}
+
+func newModel(w *world) model {
+	empty := func() view {
+		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
+	}
+	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool)}
+}
+
+// begin is a new life of the agent.
+func (m *model) begin(w *world) {
+	m.desired, m.read, m.returns, m.seen = nil, false, false, -1
+	clear(m.right)
+	clear(m.proofs)
+	clear(m.asking)
+	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
+	m.heard, m.now = state.Word{}, nil
+	clear(w.disk.failed)
+}
+
+func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
+
+// end is the end of a life: what was under way then may have to be done again.
+func (m *model) end(w *world) {
+	if w.faults.dead && (w.setting.Hold == 0 || w.setting.Beside) {
+		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
+	}
+	for _, name := range unitNames {
+		u := w.systemd.units[name]
+		j := w.systemd.busy(name)
+		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now != nil {
+			m.excuse(u, "the agent ended while it had to do with the unit")
+		}
+	}
+}
+
+// unsettled tells whether the agent last called a unit anything but loaded.
+func (m *model) unsettled(w *world, name string) bool {
+	for _, s := range w.agent.status.Units {
+		if s.Name == name {
+			return s.State != "loaded"
+		}
+	}
+	return true
+}
+
+func (m *model) excuse(u *unit, why string) {
+	if u.excuse == "" {
+		m.say("  one action of %s may be needless: %s", u.name, why)
+		u.excuse = why
+	}
+}
+
+func (m *model) excuseAll(w *world, why string) {
+	for _, name := range unitNames {
+		m.excuse(w.systemd.units[name], why)
+	}
+}
+
+// delivers notes what the agent is about to be given.
+func (m *model) delivers(w *world, d *plan.Desired) {
+	m.desired, m.read = d, m.read || !d.Partial
+	m.weigh(w)
+	m.returns = true
+}
+
+// hears notes what the operator's word is, when the agent reads it.
+func (m *model) hears(w *world, word state.Word, err error) {
+	before := m.heard.Applied
+	m.heard, m.wordTrouble = word, err != nil
+	if a := word.Applied; a == nil && before == nil || a != nil && before != nil && a.ID == before.ID {
+		return
+	}
+	clear(m.gone)
+	if m.now = nil; word.Applied != nil && word.Applied.Now {
+		if m.now = m.nows[word.Applied.ID]; m.now == nil {
+			m.now = &nowWord{open: true, at: w.clock.lived}
+			m.nows[word.Applied.ID] = m.now
+		}
+	}
+	m.weigh(w)
+	m.returns = true
+}
+
+// weigh finds what is asked for now, and notes since when things are not.
+func (m *model) weigh(w *world) {
+	before := m.object.asked.files
+	defer m.meets(w, before)
+	m.object.asked = w.askedBy(m.desired)
+	m.word.asked = w.over(m.object.asked, m.heard.Applied)
+	for _, a := range []asked{m.object.asked, m.word.asked} {
+		for p, x := range a.files {
+			m.ever[p] = true
+			m.owner[p] = x.row
+			for _, i := range x.holds {
+				delete(m.gone[p], i)
+			}
+		}
+	}
+	m.object.drop(w)
+	m.word.drop(w)
+}
+
+// meets excuses an action for a file that is not claimed, when somebody begins to ask for it or ends: before, or
+// from then on, the agent does not look at it, and nobody can tell whether a unit has read it.
+func (m *model) meets(w *world, before map[string]want) {
+	now := m.object.asked.files
+	for p := range w.disk.files {
+		_, was := before[p]
+		if _, is := now[p]; was == is || w.claimed(p) {
+			continue
+		}
+		for _, name := range unitNames {
+			if m.concerns(w, name, p) {
+				m.excuse(w.systemd.units[name], "nobody ever claimed a file that it reads")
+			}
+		}
+	}
+}
+
+// askedBy reads off what the projected object asks for. That the projection is right is for the tests of package
+// watch; a row that is silent, or an entry that is refused, asks for nothing and drops nothing.
+func (w *world) askedBy(d *plan.Desired) asked {
+	if d == nil {
+		return nothingAsked()
+	}
+	a := asked{files: make(map[string]want, len(d.Entries))}
+	for _, e := range d.Entries {
+		if _, p, err := w.path(e.Key); err == nil {
+			x := want{digest: e.Digest, row: e.Row}
+			for _, c := range e.Certs {
+				x.holds = append(x.holds, indexOf(c.Fingerprint))
+			}
+			a.files[p] = x
+		}
+	}
+	refused := make(map[string]bool)
+	for _, r := range d.Refused {
+		if _, p, err := w.path(r.Key); err == nil {
+			refused[p] = true
+		}
+	}
+	a.dropped = func(p string) bool {
+		_, asked := a.files[p]
+		return !asked && !refused[p] && slices.ContainsFunc([]plan.RowID{w.model.owner[p], w.claims()[p].Row}, func(id plan.RowID) bool {
+			row, ok := w.policy.Row(id)
+			return ok && row.Many() && d.Listed[id] && matches(row, p)
+		})
+	}
+	return a
+}
+
+// over lays what the operator applied over it.
+func (w *world) over(base asked, applied *state.Applied) asked {
+	if applied == nil {
+		return base
+	}
+	a := asked{files: maps.Clone(base.files)}
+	if a.files == nil {
+		a.files = make(map[string]want)
+	}
+	listed := func(p string) bool {
+		return slices.ContainsFunc(applied.Lists, func(id plan.RowID) bool {
+			row, ok := w.policy.Row(id)
+			return ok && matches(row, p)
+		})
+	}
+	maps.DeleteFunc(a.files, func(p string, _ want) bool { return listed(p) })
+	for _, f := range applied.Files {
+		if row, p, err := w.path(f.Key); err == nil {
+			if e, err := row.Entry(f.Name, f.Data, time.Time{}); err == nil {
+				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, row: f.Row}
+			}
+		}
+	}
+	a.dropped = func(p string) bool {
+		_, asked := a.files[p]
+		return !asked && (listed(p) || base.dropped(p))
+	}
+	return a
+}
+
+// drop notes since when something is not asked for any more.
+func (v *view) drop(w *world) {
+	v.each(w, func(p string, x want, asked bool) {
+		if !asked {
+			if _, known := v.file[p]; !known {
+				v.file[p] = w.clock.lived
+			}
+		}
+		for i := range authorities {
+			if asked && slices.Contains(x.holds, i) {
+				continue
+			}
+			if v.since[p] == nil {
+				v.since[p] = make(map[int]time.Duration)
+			}
+			if _, known := v.since[p][i]; !known {
+				v.since[p][i] = w.clock.lived
+			}
+		}
+	})
+}
+
+// come forgets since when things were missing that are asked for again.
+func (v *view) come(w *world) {
+	v.each(w, func(p string, x want, asked bool) {
+		if !asked || w.disk.odd[p] != "" {
+			return
+		}
+		delete(v.file, p)
+		for _, i := range x.holds {
+			delete(v.since[p], i)
+		}
+	})
+}
+
+// each goes through the paths of which something is known: asked for, or dropped.
+func (v *view) each(w *world, do func(p string, x want, asked bool)) {
+	for p, x := range v.asked.files {
+		do(p, x, true)
+	}
+	paths := maps.Clone(w.disk.files)
+	for p := range v.since {
+		paths[p] = nil
+	}
+	for p := range paths {
+		if v.asked.dropped(p) {
+			do(p, want{}, false)
+		}
+	}
+}
+
+// published is called with each status.
+func (m *model) published(w *world) {
+	m.seen, m.changes = m.begun, w.disk.changes
+	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Trouble == "" {
+		m.object.come(w)
+		m.word.come(w)
+		m.returns = false
+	}
+	if m.now != nil && w.agent.status.Trouble == "" {
+		m.now.open = false
+	}
+}
+
+// forgetGone is for a file that somebody else changed.
+func (m *model) forgetGone(p string) { delete(m.gone, p) }
+
+// proved notes what the agent learned of the trust source. If what is there does not verify the API server
+// either, it is not what it is verified with.
+func (m *model) proved(with []int, c *call) {
+	key := letters(slices.Sorted(slices.Values(with)))
+	m.asking[key] = c.err == nil && c.why == ""
+	if m.asking[key] {
+		m.proofs[key] = true
+	}
+}
+
+// concerns tells whether a unit reads a path.
+func (m *model) concerns(w *world, name, p string) bool {
+	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return slices.Contains(r.OnChange, name) && matches(r, p) })
+}
+
+// inputs is what a unit reads of some files, as one string. Of rows with many files, those that nobody ever
+// asked for and that are not ours do not count: nobody looks at them.
+func (m *model) inputs(w *world, name string, files map[string]*file) string {
+	var b strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(files)) {
+		if f := files[p]; (m.ever[p] || f.ours || w.single(p)) && m.concerns(w, name, p) {
+			b.WriteString(p + "=" + f.id + " ")
+		}
+	}
+	return b.String()
+}
+
+// single tells whether a path is the one file of a row.
+func (w *world) single(p string) bool {
+	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })
+}
+
+// rowOf is a row that a path is of.
+func (w *world) rowOf(p string) (row plan.Row) {
+	for _, r := range w.policy.Rows {
+		if matches(r, p) {
+			return r
+		}
+	}
+	return row
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// writing judges a new version of a file: what goes with it, and what comes.
+func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
+	if m.wrote[p] == nil {
+		m.wrote[p] = make(map[plan.Digest]bool)
+	}
+	m.quarrels(w, p, old, f)
+	m.wrote[p][f.digest] = true
+	if _, known := m.owner[p]; !known {
+		m.owner[p] = row.ID
+	}
+	unseen := m.others != m.begun && old != nil && !old.ours && old.lived == w.clock.lived
+	if old != nil && !unseen { // what somebody put there a moment ago nobody can see: see disk.Tree.Commit
+		for _, i := range old.holds {
+			if i < 0 || f.has(i) {
+				continue
+			}
+			why, ok := m.mayGo(w, row, p, i)
+			if !ok {
+				w.violate("trust lost", "%s loses %s: %s", p, authorities[i].letter, why)
+			}
+			w.counts.Certificates++
+			if m.gone[p] == nil {
+				m.gone[p] = make(map[int]string)
+			}
+			if m.gone[p][i] = why; why == "" {
+				delete(m.gone[p], i)
+			}
+		}
+		m.usable(w, row, p, old, f)
+		if row.ID == w.policy.Trust.Source && !w.setting.Beside {
+			m.proven(w, p, old, f)
+		}
+	}
+	for _, i := range f.holds {
+		if old != nil && old.has(i) {
+			continue
+		}
+		if why, went := m.gone[p][i]; went && !m.wanted(p, i) && !m.unsaved {
+			w.violate("trust back", "%s gets %s, which went (%s) and which nobody asks for", p, authorities[i].letter, why)
+		}
+	}
+}
+
+// unfinished is for a commit that failed: what it took away may have to be taken away again, or not.
+func (m *model) unfinished(c plan.Commit, w *world) {
+	for _, x := range c.Writes {
+		if _, p, err := w.path(x.Key); err == nil {
+			m.forgetGone(p)
+		}
+	}
+}
+
+// quarrels looks whether a file is repaired again and again that somebody else keeps changing.
+func (m *model) quarrels(w *world, p string, old, f *file) {
+	if old.mine() || !m.wrote[p][f.digest] || w.agent.life != m.quarrelling {
+		if w.agent.life != m.quarrelling {
+			m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
+		}
+		return
+	}
+	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
+	if n := len(recent); n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
+	}
+	m.repairs[p] = append(recent, w.clock.lived)
+}
+
+func (f *file) mine() bool { return f != nil && f.ours }
+
+// usable looks whether a file is left with nothing that can be used.
+func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
+	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
+	if w.clock.offset != 0 || w.setting.Clocks || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+		return
+	}
+	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
+	if !soon {
+		w.violate("last", "%s has nothing left that can be used: %s, before it was %s", p, f, old)
+	}
+}
+
+// wanted tells whether anybody asks for an authority in a file.
+func (m *model) wanted(p string, i int) bool {
+	return slices.Contains(m.object.asked.files[p].holds, i) || slices.Contains(m.word.asked.files[p].holds, i)
+}
+
+// proven judges a version of the trust source that is smaller than the one before: the API server has to be
+// verified with it, or not to be verified with what was there before either.
+func (m *model) proven(w *world, p string, old, f *file) {
+	shrinks := slices.ContainsFunc(old.holds, func(i int) bool { return i >= 0 && !f.has(i) })
+	set := func(f *file) string { return letters(slices.Sorted(slices.Values(f.holds))) }
+	if !shrinks || !old.whole || m.proofs[set(f)] {
+		return
+	}
+	if verified, tried := m.asking[set(old)]; tried && !verified {
+		return
+	}
+	if _, tried := m.asking[set(f)]; tried && m.anyOther(old) {
+		return
+	}
+	w.violate("unproven", "%s shrinks from %s to %s, with which the API server was not verified", p, old, f)
+}
+
+// anyOther tells whether some larger set was found not to verify the API server.
+func (m *model) anyOther(old *file) bool {
+	for set, verified := range m.asking {
+		all := !verified
+		for _, i := range old.holds {
+			all = all && slices.Contains([]byte(set), authorities[i].letter[0])
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// paused is why nothing may be taken away now, or nothing.
+func (m *model) paused(w *world) string {
+	if m.desired != nil && m.desired.Paused != "" {
+		return "the object is paused"
+	}
+	if p := m.heard.Pause; p != nil && !p.Over(w.clock.now(), w.clock.boot(), w.clock.up) {
+		return "the operator paused the agent"
+	}
+	return ""
+}
+
+// mayGo tells whether trust may be taken out of a file that stays, and why or why not.
+func (m *model) mayGo(w *world, row plan.Row, p string, i int) (why string, ok bool) {
+	if row.Many() && !row.ID.List() {
+		return "one certificate a file", true // what stands there is not its own
+	}
+	if why := m.paused(w); why != "" {
+		return why, false
+	}
+	if !m.read && m.heard.Applied == nil && !row.ID.FromConfigMap() {
+		return "the object was not read in this life", false
+	}
+	why, ok = m.object.mayGo(w, p, i, m)
+	if !ok {
+		if _, ok = m.word.mayGo(w, p, i, m); ok {
+			why = "" // it may come back when the operator's word is not in force any more
+		}
+	}
+	return why, ok
+}
+
+func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) {
+	x, asked := v.asked.files[p]
+	switch {
+	case slices.Contains(x.holds, i):
+		return "it is asked for", false
+	case m.revoked(i):
+		return "revoked", true
+	case !asked && !v.asked.dropped(p):
+		return "the object says nothing about the file", false
+	}
+	return v.over(w, i, m, v.since[p], i)
+}
+
+// over tells whether the time of something that is missing has come. An index of -1 is for the whole file.
+func (v *view) over(w *world, i int, m *model, since map[int]time.Duration, key int) (why string, ok bool) {
+	at, missing := since[key]
+	switch {
+	case w.setting.Beside || w.setting.Hold == 0:
+		return "mirror", true
+	case i >= 0 && w.isExpired(i):
+		return "expired", true
+	case missing && w.clock.lived-at >= w.setting.Hold:
+		return "held for long enough", true
+	case missing && m.confirmed(at):
+		return "confirmed", true
+	case !missing:
+		return "it was asked for until now", false
+	}
+	return fmt.Sprintf("it is missing for %v only", w.clock.lived-at), false
+}
+
+// confirmed tells whether an operator said that what is missing since then shall not wait.
+func (m *model) confirmed(at time.Duration) bool {
+	for _, n := range m.nows {
+		if at <= n.at || n.open && n == m.now {
+			return true
+		}
+	}
+	return false
+}
+
+// isExpired allows for a clock that is believed although it is some minutes fast.
+func (w *world) isExpired(i int) bool {
+	return epoch.Add(w.clock.truth + 6*time.Minute).After(authorities[i].cert.NotAfter)
+}
+
+// removing judges the removal of a whole file.
+func (m *model) removing(w *world, k plan.Key, p string, f *file) {
+	claims := w.claims()
+	switch {
+	case !f.ours:
+		w.violate("I3", "%s goes, and its bytes are somebody else's", p)
+	case !slices.Contains(claims[p].Digests, f.digest):
+		w.violate("I3", "%s goes, and is not durably claimed", p)
+	case !m.read && m.heard.Applied == nil:
+		w.violate("I3", "%s goes before the object was read in this life", p)
+	case w.setting.Beside:
+		w.violate("I3", "%s goes beside other writers", p)
+	}
+	if why := m.paused(w); why != "" {
+		w.violate("trust lost", "%s goes, and %s", p, why)
+	}
+	why, ok := m.object.mayRemove(w, p, m)
+	if !ok {
+		_, ok = m.word.mayRemove(w, p, m)
+	}
+	unfit := m.allUnfit(w, f)
+	if !ok && !unfit || !m.object.asked.dropped(p) && !m.word.asked.dropped(p) {
+		w.violate("trust lost", "%s goes: %s", p, why)
+	}
+	if !unfit {
+		m.mass(w, claims)
+	}
+	w.counts.Certificates += len(f.holds)
+	m.forgetGone(p)
+}
+
+func (m *model) revoked(i int) bool {
+	return m.desired != nil && slices.Contains(m.desired.Revoked, authorities[i].cert.Fingerprint)
+}
+
+// allUnfit tells whether everything in a file is expired or revoked.
+func (m *model) allUnfit(w *world, f *file) bool {
+	return len(f.holds) > 0 && !slices.ContainsFunc(f.holds, func(i int) bool {
+		return i < 0 || !w.isExpired(i) && !m.revoked(i)
+	})
+}
+
+func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
+	if _, asked := v.asked.files[p]; asked {
+		return "it is asked for", false
+	}
+	since := make(map[int]time.Duration)
+	if at, missing := v.file[p]; missing {
+		since[-1] = at
+	}
+	return v.over(w, -1, m, since, -1)
+}
+
+// mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
+func (m *model) mass(w *world, claims map[string]claim) {
+	if m.commit == w.counts.Commits || w.setting.Hold == 0 || len(m.nows) > 0 || m.reconfigured {
+		return
+	}
+	m.commit = w.counts.Commits
+	present, missing := 0, 0
+	for p := range claims {
+		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) {
+			present++
+		} else if w.disk.files[p] != nil && w.disk.odd[p] == "" {
+			missing++
+		}
+	}
+	if missing > present {
+		w.violate("mass", "%d of %d files go at once, and nobody confirmed it", missing, missing+present)
+	}
+}
+
+// claims are those that are durable, by path.
+func (w *world) claims() map[string]claim {
+	const name = "state.json"
+	m := &w.memory
+	now := string(m.files[name])
+	if now == m.decoded {
+		return m.claimed
+	}
+	m.decoded = now
+	m.claimed = readClaims(byHand{m})
+	return m.claimed
+}
+
+// claim is one of them, as package state keeps it.
+type claim = plan.Claim
+
+func readClaims(dir state.Dir) map[string]claim {
+	st, _, err := state.Open(dir).Peek()
+	if err != nil {
+		return nil
+	}
+	return st.Owned
+}
+
+func (w *world) claimed(p string) bool {
+	_, ok := w.claims()[p]
+	return ok
+}

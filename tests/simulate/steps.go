@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// operation is something that can happen in a step.
+type operation struct {
+	name   string
+	weight int
+	// on tells whether a setting has it; nil means always.
+	on func(Setting) bool
+	do func(*world, *rand.Rand)
+}
+
+// operations are all that can happen. A walk names them, so that a name must not change its meaning while walks
+// are remembered that use it.
+var operations = []operation{
+	{"publish", 20, nil, (*world).publishAndRead},
+	{"configmap", 8, func(s Setting) bool { return s.ConfigMap }, func(w *world, r *rand.Rand) { w.publishConfigMap(r); w.readBoth(r) }},
+	{"read", 4, nil, func(w *world, r *rand.Rand) { w.readBoth(r) }},
+	{"wait", 26, nil, (*world).wait},
+	{"start", 6, nil, func(w *world, r *rand.Rand) { w.start(); w.mostly(r, w.readBoth) }},
+	{"noise", 2, nil, (*world).noise},
+	{"kill", 3, crashes, (*world).killNow},
+	{"kill-soon", 7, crashes, (*world).killSoon},
+	{"stop", 2, crashes, func(w *world, r *rand.Rand) { w.stop(); w.restart(r) }},
+	{"reboot", 5, func(s Setting) bool { return s.Reboots }, (*world).reboot},
+	{"suspend", 2, nil, (*world).suspend},
+	{"drift", 9, drifts, (*world).drift},
+	{"drift-soon", 3, drifts, (*world).driftSoon},
+	{"quarrel", 1, drifts, (*world).quarrel},
+	{"others", 7, func(s Setting) bool { return s.Others && s.Units }, (*world).othersAct},
+	{"jobs", 5, func(s Setting) bool { return s.Jobs && s.Units }, (*world).setJobs},
+	{"faults", 8, faulty, (*world).setFaults},
+	{"odd", 3, faulty, (*world).setOdd},
+	{"bus", 2, faulty, (*world).dropBus},
+	{"clock", 4, func(s Setting) bool { return s.Clocks }, (*world).setClock},
+	{"operator", 7, func(s Setting) bool { return s.Operator }, (*world).operate},
+	{"lose", 3, func(s Setting) bool { return s.Losses }, (*world).lose},
+	{"reconfigure", 4, func(s Setting) bool { return s.Reconfigure }, (*world).reconfigure},
+	{"server", 4, func(s Setting) bool { return s.Proof }, (*world).changeServer},
+}
+
+func crashes(s Setting) bool { return s.Crashes }
+func drifts(s Setting) bool  { return s.Drift }
+func faulty(s Setting) bool  { return s.Faults }
+
+func operationNamed(name string) (operation, bool) {
+	i := slices.IndexFunc(operations, func(o operation) bool { return o.name == name })
+	if i < 0 {
+		return operation{}, false
+	}
+	return operations[i], true
+}
+
+func (w *world) mostly(r *rand.Rand, do func(*rand.Rand)) {
+	if r.IntN(4) > 0 {
+		do(r)
+	}
+}
+
+func (w *world) publishAndRead(r *rand.Rand) {
+	w.publish(r)
+	w.mostly(r, w.readBoth)
+}
+
+// readBoth has the agent read what is new, in either order, or only one of the two.
+func (w *world) readBoth(r *rand.Rand) {
+	first := r.IntN(2)
+	before := w.model.object.asked
+	w.read(first)
+	if first == 1 || r.IntN(4) > 0 {
+		w.read(1 - first)
+	}
+	if w.agent.running && w.violation == nil {
+		w.pass(w.setting.Rest + time.Millisecond)
+	}
+	w.model.prompt(w, before)
+}
+
+// Spans are for how long steps wait: seconds matter most, and hours have to come.
+var spans = []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, time.Second, 2 * time.Second, 2500 * time.Millisecond, 5 * time.Second,
+	12 * time.Second, time.Minute, 3 * time.Minute, 11 * time.Minute, 40 * time.Minute, 65 * time.Minute}
+
+func span(r *rand.Rand) time.Duration { return spans[min(r.IntN(len(spans)), r.IntN(len(spans)+3))] }
+
+func (w *world) wait(r *rand.Rand) {
+	d := span(r)
+	w.say("%v pass", d)
+	w.pass(d)
+}
+
+// noise is a time in which things reach the agent that mean nothing.
+func (w *world) noise(r *rand.Rand) {
+	every := time.Duration(300+r.IntN(3000)) * time.Millisecond
+	w.say("noise: every %v something that means nothing", every)
+	for range 40 {
+		w.pass(every)
+		w.tick(r)
+	}
+}
+
+func (w *world) tick(r *rand.Rand) {
+	if !w.agent.running || w.violation != nil {
+		return
+	}
+	if r.IntN(2) == 0 {
+		w.notice()
+	} else {
+		w.give(agent.Reading{State: pick(r, "following", "reconnecting")})
+	}
+}
+
+// restart is what systemd does with a service that ended: mostly it starts it again soon.
+func (w *world) restart(r *rand.Rand) {
+	w.pass(pick(r, 100*time.Millisecond, 2*time.Second, time.Minute))
+	if w.memory.open(); r.IntN(5) > 0 {
+		w.start()
+		w.mostly(r, w.readBoth)
+	}
+}
+
+func (w *world) killNow(r *rand.Rand) {
+	w.counts.Kills++
+	w.kill()
+	w.restart(r)
+}
+
+func (w *world) killSoon(r *rand.Rand) {
+	w.faults.killIn, w.faults.killLate = 1+r.IntN(14), r.IntN(2) == 0
+	w.say("the agent will die at its contact number %d from here", w.faults.killIn)
+	w.memory.open()
+}
+
+func (w *world) suspend(r *rand.Rand) {
+	d := span(r)
+	w.say("the host sleeps for %v", d)
+	w.clock.sleep(d)
+}
+
+func (w *world) reboot(r *rand.Rand) {
+	w.counts.Boots++
+	if r.IntN(3) == 0 {
+		w.stop()
+	} else {
+		w.kill()
+	}
+	power := r.IntN(2) == 0
+	w.say("the host reboots (power cut: %v)", power)
+	if power {
+		w.disk.cutPower(func() bool { return r.IntN(2) == 0 })
+	}
+	clear(w.disk.volatile)
+	w.systemd.reboots()
+	w.clock.boots++
+	w.clock.mono, w.clock.up = 0, 0
+	w.clock.truth += time.Duration(20+r.IntN(100)) * time.Second
+	w.pass(time.Second)
+	if w.setting.Clocks && r.IntN(2) == 0 {
+		w.setClock(r)
+	}
+	w.memory.open()
+	w.model.others++
+	early := r.IntN(2) == 0
+	if early {
+		w.systemd.boots()
+	}
+	w.pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+	w.start()
+	if !early {
+		w.pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+		w.systemd.boots()
+		w.model.others++
+	}
+	w.mostly(r, w.readBoth)
+}
+
+// place draws the path of a managed file, or of one that could be.
+func (w *world) place(r *rand.Rand) string {
+	all := []string{kubeletCA, rootCA}
+	for _, row := range w.policy.Rows {
+		if row.ID == plan.AdditionalTrustBundle && !row.Many() {
+			all = append(all, row.File)
+		}
+		if row.ID == plan.ImageRegistryBundleData {
+			p, _ := row.Path(pick(r, registryNames...))
+			all = append(all, p)
+		}
+	}
+	all = append(all, slices.Sorted(maps.Keys(w.disk.files))...)
+	return pick(r, all...)
+}
+
+// disturb changes a file as somebody else would.
+func (w *world) disturb(p string, r *rand.Rand) {
+	f := w.disk.files[p]
+	put := func(data []byte) {
+		mode := usualMode(p)
+		if f != nil {
+			mode = f.mode
+		}
+		n := w.disk.version(data, mode)
+		n.ours = w.model.wrote[p][n.digest] // the same bytes are as good as ours
+		w.disk.set(p, n, true)
+	}
+	n := r.IntN(9)
+	if f == nil && n < 5 || p == kubeconfig && n < 4 {
+		n = 8
+	}
+	switch n {
+	case 0:
+		put([]byte("junk\n"))
+	case 1:
+		put(f.data[:len(f.data)*3/4])
+	case 2:
+		w.disk.set(p, nil, true)
+	case 3:
+		g := *f
+		g.mode, g.changed, g.lived = 0o777, w.clock.wall().Truncate(4*time.Millisecond), w.clock.lived
+		w.disk.set(p, &g, true)
+	case 4:
+		put(f.data)
+	case 5, 6:
+		if x, ok := w.model.object.asked.files[p]; ok {
+			put(bundle(x.holds))
+			break
+		}
+		fallthrough
+	default:
+		put(bundle(someAuthorities(r, 3)))
+	}
+	w.model.forgetGone(p)
+	w.model.others++
+	w.say("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
+	if u := w.systemd.units[reader]; w.model.concerns(w, reader, p) {
+		w.model.excuse(u, "somebody changed a file, and may have had it reloaded")
+	}
+}
+
+func usualMode(p string) fs.FileMode {
+	if p == kubeconfig {
+		return 0o600
+	}
+	return 0o644
+}
+
+func (w *world) drift(r *rand.Rand) {
+	w.disturb(w.place(r), r)
+	if r.IntN(4) > 0 {
+		w.notice()
+	} else {
+		w.say("  and nothing tells the agent")
+	}
+}
+
+// driftSoon changes a file in the middle of a pass.
+func (w *world) driftSoon(r *rand.Rand) {
+	p, after := w.place(r), 1+r.IntN(10)
+	w.say("somebody will change %s at the agent's contact number %d from here", p, after)
+	w.faults.scribbleIn = after
+	w.faults.scribble = func() {
+		w.disturb(p, r)
+		w.agent.inbox = append(w.agent.inbox, func() {
+			if w.agent.running && w.violation == nil {
+				w.agent.drift <- struct{}{}
+				w.agent.turnOnce()
+			}
+		})
+	}
+}
+
+// quarrel has somebody change one file again and again.
+func (w *world) quarrel(r *rand.Rand) {
+	p := w.place(r)
+	for range 4 + r.IntN(4) {
+		w.disturb(p, r)
+		w.notice()
+		w.pass(time.Duration(r.IntN(20000)) * time.Millisecond)
+	}
+}
