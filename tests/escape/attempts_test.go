@@ -196,6 +196,8 @@ func (l layout) requests(good, spent []byte) []attempt {
 		commit("a program", write(kubelet, ""), "#!/bin/sh\n"),
 		commit("nothing", write(kubelet, ""), ""),
 		commit("half a certificate", write(kubelet, ""), pem[:len(pem)/2]),
+		commit("trust that only p11-kit would see", write(kubelet, ""), "[p11-kit-object-v1]\n"+pem),
+		commit("a bundle with which the kubelet does not start", write(kubelet, ""), strings.Replace(pem, "-----\n", "-----\nA: b\n\n", 1)),
 		commit("too much", write(kubelet, ""), strings.Repeat(pem, 1+(3<<20)/len(pem))),
 		commit("a good row beside a bad one", append(write(kubelet, ""), write("evil", "")...), pem, pem),
 		commit("one file twice", append(write(kubelet, ""), write(kubelet, "")...), pem, pem),
