@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,6 +22,10 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
+	// What nobody asks for any more is not written again, so that nobody may wait for that.
+	maps.DeleteFunc(l.unsynced, func(k plan.Key, _ bool) bool {
+		return !slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == k })
+	})
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -138,6 +143,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
 		} else {
 			l.distrust(p)
+			l.unswept = true
 		}
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)

@@ -29,6 +29,7 @@ type loop struct {
 	unsynced map[plan.Key]bool
 	failing  map[plan.RowID]bool   // rows of which the last commit failed
 	former   map[string]plan.Claim // claims before those of the present plan
+	unswept  bool                  // a commit may have left something behind
 	entries  []plan.Entry          // what the files have, by the last plan
 	reading  Reading
 	since    time.Time // of reading.State
@@ -108,13 +109,7 @@ func (l *loop) begin(ctx context.Context) error {
 	case lost != "":
 		l.Trail.Record(audit.Record{Kind: audit.MemoryLost, Message: "starting without memory: " + lost})
 	}
-	swept, err := l.sweep(ctx)
-	if err != nil {
-		l.Log.Warn("sweeping after an interrupted commit", zap.Error(err))
-	}
-	for _, path := range swept {
-		l.Log.Info("removed what an interrupted commit left", zap.String("path", path))
-	}
+	l.sweep(ctx)
 	l.object, l.listening = l.lastGood(), true
 	l.pass(ctx)
 	return nil
@@ -126,10 +121,18 @@ func (l *loop) end() {
 	l.catchUp()
 }
 
-func (l *loop) sweep(ctx context.Context) ([]string, error) {
+// sweep removes what interrupted commits left beside managed files.
+func (l *loop) sweep(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
-	return l.Writer.Sweep(ctx)
+	swept, err := l.Writer.Sweep(ctx)
+	l.unswept = err != nil
+	if err != nil {
+		l.Log.Warn("sweeping after an interrupted commit", zap.Error(err))
+	}
+	for _, path := range swept {
+		l.Log.Info("removed what an interrupted commit left", zap.String("path", path))
+	}
 }
 
 // lastGood is what the object last asked for, as remembered. It is not verified: it repairs and

@@ -59,6 +59,9 @@ func (l *loop) try(ctx context.Context) error {
 		l.reviewUnits(ctx)
 		return nil
 	}
+	if l.unswept {
+		l.sweep(ctx)
+	}
 	p, err := l.plan(ctx)
 	if err == nil {
 		err = l.apply(ctx, p)

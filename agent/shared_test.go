@@ -103,6 +103,31 @@ func TestARegistryThatMovedAndIsRefusedKeepsItsFile(t *testing.T) {
 	h.wantFile(sharedFile, "")
 }
 
+// TestAClaimOnAFormerPathHidesNoFile: the rows' place in the table was changed, and both the old file and the new
+// one were claimed, by different lists.
+func TestAClaimOnAFormerPathHidesNoFile(t *testing.T) {
+	for range 20 { // claims have no order
+		h := sharing(t, 0)
+		h.start()
+		h.publish(user("r", caA), registry("s", caA))
+		h.kill()
+		for i := range h.policy.Rows[1:] {
+			h.policy.Rows[1+i].File = "/srv/{name}/ca.crt"
+		}
+		h.disk = agenttest.NewDisk(h.policy, h.clock)
+		h.disk.Put(sharedFile, caA)
+		h.start()
+		h.publish(registry("r", caA), user("s", caA))
+		h.wantFile("/srv/r/ca.crt", caA)
+		if s := h.publish(registry("t", caA), user("s", caA)); s.Trouble != "" {
+			t.Error(s.Trouble)
+		}
+		h.wantFile("/srv/r/ca.crt", "")
+		h.wantFile(sharedFile, caA)
+		h.kill()
+	}
+}
+
 func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
 	h := sharing(t, 0)
 	h.start()

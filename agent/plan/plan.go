@@ -183,8 +183,10 @@ func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
 	for _, r := range p.Rows {
 		keys = append(keys, Key{Row: r.ID})
 	}
-	for _, cl := range m.Owned {
-		keys = append(keys, cl.Key)
+	for path, cl := range m.Owned {
+		if at, ok := p.Path(cl.Key); ok && at == path {
+			keys = append(keys, cl.Key)
+		}
 	}
 	return queries(append(keys, keysOf(d.Entries)...), p, known)
 }

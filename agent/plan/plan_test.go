@@ -221,7 +221,8 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 
 func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
-	q := Queries(desired(b), Memory{Owned: map[string]Claim{"a": {Key: a.Key}, "b": {Key: Key{ImageRegistryBundleUserData, "b"}}, "c": {Key: Key{RootCAData, ""}}, "d": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
+	q := Queries(desired(b), Memory{Owned: map[string]Claim{"/etc/docker/certs.d/a/ca.crt": {Key: a.Key}, "/etc/docker/certs.d/b/ca.crt": {Key: Key{ImageRegistryBundleUserData, "b"}},
+		"/former/c": {Key: Key{ImageRegistryBundleData, "c"}}, "d": {Key: Key{RootCAData, ""}}, "e": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
 	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}, {Key: kubelet().Key}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)

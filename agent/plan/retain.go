@@ -20,9 +20,8 @@ func (c *computation) retain(row Row, path string, e Entry, disk pki.Content) En
 	t := c.in.Policy.Trust
 	switch {
 	case !c.in.Desired.Verified || e.Carried:
-		e = c.withoutRevoked(e)
 		_, extra := pki.Diff(disk.Certs, e.Certs)
-		return e.with(slices.DeleteFunc(extra, c.revoked))
+		return c.withoutRevoked(row, e.with(extra))
 	case t.Mirror && !row.ID.Edits() && c.in.Desired.Paused == "":
 		return e
 	}
@@ -158,14 +157,18 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 }
 
 // withoutRevoked takes what is revoked out of content that the object does not publish any more, but
-// was kept; never the last that can be used.
-func (c *computation) withoutRevoked(e Entry) Entry {
+// was kept, as far as the rest will do.
+func (c *computation) withoutRevoked(row Row, e Entry) Entry {
 	left := slices.DeleteFunc(slices.Clone(e.Certs), c.revoked)
-	switch {
-	case len(left) == len(e.Certs):
+	if len(left) == len(e.Certs) {
 		return e
-	case !slices.ContainsFunc(left, func(x pki.Cert) bool { return !c.expired(x) }):
-		c.keep(e.Key, "what is revoked is the last usable certificate")
+	}
+	if reason := c.needed(row, e.Key, left, e.Certs); reason != "" {
+		for _, x := range e.Certs {
+			if c.revoked(x) {
+				c.plan.Held = append(c.plan.Held, Held{Key: e.Key, Cert: &x, Reason: reason})
+			}
+		}
 		return e
 	}
 	e.Data, e.Certs = nil, nil

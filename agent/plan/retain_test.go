@@ -235,7 +235,7 @@ func TestARevokedCertificateLeavesContentThatWasOnlyKept(t *testing.T) {
 	m.pass(d).has("b")
 	d.Revoked = append(d.Revoked, fingerprint("b"))
 	m.disk[ca("a").Key] = ca("ab").Data
-	m.pass(d).has("ab")
+	m.pass(d).has("ab", "0s it is the last usable certificate", "0s it is the last usable certificate")
 }
 
 func TestWhatIsRememberedNeverTakesACertificateAway(t *testing.T) {
@@ -503,4 +503,16 @@ func TestNoHoldIsRememberedOfAFileThatNobodyNamesOrOwns(t *testing.T) {
 	if string(m.disk[theirs.Key]) != string(theirs.Data) || len(m.memory.Holds) != 0 {
 		t.Errorf("on disk: %q, remembered: %v", names(m.disk[theirs.Key]), m.memory.Holds)
 	}
+}
+
+func TestWhatIsRevokedInKeptContentGoesAfterProof(t *testing.T) {
+	m := newMachine(t, time.Hour)
+	m.policy.Trust.Source = KubeAPIServerServingCAData
+	s := bundle(ImageRegistryBundleData, "s", "c")
+	m.pass(desired(ca("abc"), s)).pass(desired(ca("ab"), s)) // c is held
+	d := desired(s).Carry(desired(ca("ab")), m.policy)
+	d.Revoked = []pki.Fingerprint{fingerprint("a"), fingerprint("c")}
+	m.pass(d).has("abc", "0s "+asking, "0s "+asking)
+	m.ask = map[pki.Fingerprint]string{pki.SetDigest(m.plan.Question.Left): ""}
+	m.pass(d).has("b")
 }

@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -107,7 +108,7 @@ func (m *model) tired(w *world, u *unit) {
 // overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
 func (m *model) overdue(w *world) {
 	s := w.agent.status
-	if w.setting.Clocks || s.Trouble != "" || s.Paused != "" {
+	if w.setting.Clocks || w.clock.slept || s.Trouble != "" || s.Paused != "" {
 		return
 	}
 	for _, h := range s.Held {
@@ -165,6 +166,9 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		var has *file
 		if u.loaded != nil {
 			has = u.loaded.files[p]
+		}
+		if w.setting.Clocks && w.clock.set && strings.HasPrefix(reason, "started after") {
+			continue // the clock was set back and forth: times of files and of starts say nothing any more
 		}
 		if idOf(f) != idOf(has) {
 			kind := "I2"

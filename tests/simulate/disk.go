@@ -172,8 +172,10 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 		clear(d.volatile)
 		clear(d.failed)
 	} else if !d.faults.dead {
-		for p := range d.volatile {
-			d.failed[p] = d.files[p] != nil // a removal that is undone by a power cut harms nobody
+		for _, x := range c.Writes { // a removal that is undone by a power cut harms nobody
+			if _, p, err := d.path(x.Key); err == nil {
+				_, d.failed[p] = d.volatile[p]
+			}
 		}
 	}
 	if err == nil {

@@ -224,10 +224,12 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	}
 	a.dropped = func(p string) bool {
 		_, asked := a.files[p]
-		return !asked && !refused[p] && slices.ContainsFunc([]plan.RowID{w.model.owner[p], w.claims()[p].Row}, func(id plan.RowID) bool {
-			row, ok := w.policy.Row(id)
-			return ok && row.Many() && d.Listed[id] && matches(row, p)
-		})
+		owner := w.model.owner[p]
+		if c, claimed := w.claims()[p]; claimed {
+			owner = c.Row
+		}
+		row, ok := w.policy.Row(owner)
+		return !asked && !refused[p] && ok && row.Many() && d.Listed[owner] && matches(row, p)
 	}
 	return a
 }

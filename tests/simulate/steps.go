@@ -163,7 +163,7 @@ func (w *world) reboot(r *rand.Rand) {
 	clear(w.disk.volatile)
 	w.systemd.reboots()
 	w.clock.boots++
-	w.clock.mono, w.clock.up = 0, 0
+	w.clock.mono, w.clock.up, w.clock.slept = 0, 0, false
 	w.clock.truth += time.Duration(20+r.IntN(100)) * time.Second
 	w.pass(time.Second)
 	if w.setting.Clocks && r.IntN(2) == 0 {
@@ -228,10 +228,12 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	case 2:
 		w.disk.set(p, nil, true)
 	case 3:
+		w.excuseUnsettled(p)
 		g := *f
 		g.mode, g.changed, g.lived = 0o777, w.clock.wall().Truncate(4*time.Millisecond), w.clock.lived
 		w.disk.set(p, &g, true)
 	case 4:
+		w.excuseUnsettled(p)
 		put(f.data)
 	case 5, 6:
 		if x, ok := w.model.object.asked.files[p]; ok {
@@ -247,6 +249,16 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	w.say("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
 	if u := w.systemd.units[reader]; w.model.concerns(w, reader, p) {
 		w.model.excuse(u, "somebody changed a file, and may have had it reloaded")
+	}
+}
+
+// excuseUnsettled is for a file that is written again with the same bytes: of a unit of which it is not known yet what
+// it has loaded in this run, it is not known afterwards either.
+func (w *world) excuseUnsettled(p string) {
+	for _, name := range unitNames {
+		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name)) {
+			w.model.excuse(w.systemd.units[name], "a file was written again before it was known what the unit has loaded")
+		}
 	}
 }
 

@@ -338,7 +338,7 @@ func (s *systemd) touched(p string) {
 func (s *systemd) reboots() {
 	s.jobs = nil
 	for _, u := range s.units {
-		u.active, u.failed, u.boot, u.invocation, u.since, u.mono, u.loaded, u.tries = false, false, "", "", time.Time{}, 0, nil, nil
+		u.active, u.failed, u.boot, u.invocation, u.since, u.mono, u.loaded = false, false, "", "", time.Time{}, 0, nil
 	}
 }
 

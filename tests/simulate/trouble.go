@@ -29,7 +29,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		if u.verb == plan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 		}
-		if w.setting.Clocks || w.model.near(w, u) {
+		if w.setting.Clocks || w.clock.slept || w.model.near(w, u) {
 			w.model.excuse(u, "somebody restarted it near a change")
 		}
 	case n == 3:
@@ -70,7 +70,7 @@ func (w *world) setFaults(r *rand.Rand) {
 	f.rate = map[contact]float64{pick(r, failing...): pick(r, 0.1, 0.5, 1)}
 	for c, rate := range f.rate {
 		w.say("from now on %v of the tries to %s fail (after the effect as often as before: %v)", rate, c, f.late)
-		if c == saving || c == acting {
+		if c == saving || c == acting || c == asking {
 			w.model.excuseAll(w, "the agent cannot "+string(c))
 		}
 	}
@@ -106,6 +106,7 @@ func (w *world) dropBus(*rand.Rand) {
 
 func (w *world) setClock(r *rand.Rand) {
 	w.clock.offset += pick(r, time.Hour, -time.Hour, 3*time.Second, -3*time.Second, 1000*time.Hour, -1000*time.Hour)
+	w.clock.set = true
 	w.say("the wall clock is set: it is now wrong by %v", w.clock.offset)
 	w.model.excuseAll(w, "the clock was set")
 }
