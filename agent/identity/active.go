@@ -172,5 +172,12 @@ func (k *Keeper) suspect(ctx context.Context) move {
 		k.renewing, k.looked = false, time.Time{}
 		return move{NoCredential, m.reason, 0}
 	}
+	if h == unclear || h == unverified {
+		// Who could settle it is not there, and perhaps never will be: what leads elsewhere has its turn.
+		if c := k.elsewhere(); c != nil && (!c.announced || k.welcome(ctx, c)) {
+			k.renewing, k.moving, k.barred = false, true, k.opt.Clock.Now().Add(k.opt.Times.Refused)
+			return move{Requesting, "the cluster has moved", 0}
+		}
+	}
 	return m
 }

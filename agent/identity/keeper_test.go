@@ -912,3 +912,23 @@ func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
 	}
 	wantOne(t, "requests there", moved.made, 1)
 }
+
+func TestADoubtThatNobodyAnswersDoesNotKeepAFileFromBeingUsed(t *testing.T) {
+	w, k := active(t)
+	w.rolled, k.probe = true, w.now
+	w.until(k, Suspect, time.Minute)
+	next := testpki.New("next", testpki.ECDSA)
+	w.reissued(next)
+	w.rolled = false
+	w.override = func(string) int {
+		w.rolled = k.fresh == nil // the new certificate is known, and the old one is not
+		return 0
+	}
+	w.pass(k, time.Minute)
+	w.files = []File{at(w.server.URL, next.PEM(), "good")}
+	w.until(k, Active, 5*time.Minute)
+	w.pass(k, time.Minute)
+	if got := w.whoGoesThrough(k); w.made != 2 || len(w.files) > 0 {
+		t.Errorf("known as %q after %d requests, %d files left", got, w.made, len(w.files))
+	}
+}

@@ -41,7 +41,7 @@ func (k *Keeper) look(ctx context.Context) {
 
 // every is how often the files are looked at: seldom while there is nothing to do about them.
 func (k *Keeper) every() time.Duration {
-	if k.consumed && (k.state == Active || k.renewing) && !k.opt.Clock.Now().Before(k.barred) {
+	if k.consumed && (k.state == Active || k.renewing && k.state != Suspect) && !k.opt.Clock.Now().Before(k.barred) {
 		return k.opt.Times.Glance
 	}
 	return k.opt.Times.Look

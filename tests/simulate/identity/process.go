@@ -46,14 +46,15 @@ func (w *world) start() {
 	}
 	w.process.reap()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{w: w, alive: true, began: time.Now(), cancel: cancel, done: make(chan struct{}), proven: map[string]bool{}}
+	p := &process{w: w, alive: true, began: time.Now(), cancel: cancel, done: make(chan struct{}),
+		proven: map[string]bool{}}
 	w.lives++
 	random := rand.New(rand.NewPCG(w.seed, uint64(w.lives)))
 	if w.setting.Pins {
 		p.pins = slices.Clone(w.pins)
 	}
-	p.keeper = keep.New(keep.Options{Node: node, Lifetime: w.setting.Life, Dir: p, Bootstrap: p, Pins: p.pins, FollowHint: w.setting.Hints, Trail: p, Clock: p,
-		Rand: random.Float64, Dial: p.dial})
+	p.keeper = keep.New(keep.Options{Node: node, Lifetime: w.setting.Life, Dir: p, Bootstrap: p, Pins: p.pins,
+		FollowHint: w.setting.Hints, Trail: p, Clock: p, Rand: random.Float64, Dial: p.dial})
 	w.process = p
 	w.event()
 	go func() {

@@ -38,11 +38,13 @@ func (w *world) present() *cluster {
 // operations are all that may happen.
 var operations = []operation{
 	{name: "wait", weight: 14, takes: func(w *world, r *rand.Rand) {
-		w.pass(pick(r, time.Second, 20*time.Second, 3*time.Minute, 40*time.Minute, time.Hour, w.setting.Life/3, w.setting.Life) + time.Duration(r.Int64N(int64(time.Second))))
+		life := w.setting.Life
+		w.pass(pick(r, time.Second, 20*time.Second, 3*time.Minute, 40*time.Minute, time.Hour, life/3, life) + time.Duration(r.Int64N(int64(time.Second))))
 	}},
 	{name: "approver", weight: 6, do: func(w *world, r *rand.Rand) {
 		c := w.some(r)
-		c.approver, c.delay = pick(r, signs, signs, away, denies, nonsense, otherName, unknownCA), pick(r, 0, 0, 3*time.Second, 10*time.Minute)
+		c.approver = pick(r, signs, signs, away, denies, nonsense, otherName, unknownCA)
+		c.delay = pick(r, 0, 0, 3*time.Second, 10*time.Minute)
 		w.say("the approver of %s %s after %v", c.name, c.approver, c.delay)
 	}},
 	{name: "fault", weight: 8, do: func(w *world, r *rand.Rand) {
@@ -131,7 +133,8 @@ var operations = []operation{
 		w.start()
 	}},
 	{name: "clock", weight: 3, do: func(w *world, r *rand.Rand) {
-		w.offset = pick(r, 0, 0, time.Minute, -time.Minute, 5*time.Hour, -5*time.Hour, 40*24*time.Hour, 40*24*time.Hour, -40*24*time.Hour, -9*365*24*time.Hour)
+		w.offset = pick(r, 0, 0, time.Minute, -time.Minute, 5*time.Hour, -5*time.Hour,
+			40*24*time.Hour, 40*24*time.Hour, -40*24*time.Hour, -9*365*24*time.Hour)
 		w.say("the clock is wrong by %v", w.offset)
 	}},
 	{name: "damage", weight: 1, takes: func(w *world, r *rand.Rand) {

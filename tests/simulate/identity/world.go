@@ -91,7 +91,8 @@ func (c *Counts) Add(o Counts) {
 }
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
-	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet, dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}}
+	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet,
+		dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}}
 	for _, name := range []string{"a", "b"} {
 		c := newCluster(w, name)
 		w.clusters[name] = c
