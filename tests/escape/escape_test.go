@@ -100,9 +100,9 @@ var services = map[string]string{
 	"hold.service":    "[Service]\nType=oneshot\nExecStart=/bin/sleep infinity\n",
 	"blocked.service": "[Unit]\nAfter=hold.service\n[Service]\nExecStart=/bin/sleep infinity\n",
 	"waiting.service": "[Unit]\nAfter=hold.service\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n",
-	// What answers at the addresses of the network.
-	"web.socket":   "[Socket]\nListenStream=0.0.0.0:80\nListenStream=[::]:80\nBindIPv6Only=ipv6-only\nService=victim.service\n",
-	"addr.service": "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'ip address add 169.254.169.254/32 dev lo && ip address add fd00:ec2::254/128 dev lo nodad'\n",
+	// What answers on the network.
+	"web.socket":  "[Socket]\nListenStream=0.0.0.0:80\n",
+	"web.service": "[Service]\nExecStart=/bin/sleep infinity\n",
 	// As open as can be, so that only the sandbox is between.
 	"containerd.socket": "[Socket]\nListenStream=/run/containerd/containerd.sock\nListenStream=/run/crio/crio.sock\nSocketMode=0666\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
 	"private.socket":    "[Socket]\nListenStream=/run/private.sock\nSocketMode=0600\nSocketUser=daemon\nService=victim.service\n[Install]\nWantedBy=sockets.target\n",
@@ -127,10 +127,17 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		}
 		return strings.TrimSpace(out)
 	}
-	run("systemctl start kubelet.service reader.service addr.service web.socket node-cert-agent-writer.service; mkdir -p /run/systemd/transient /run/udev/rules.d")
+	run("systemctl start kubelet.service reader.service web.socket node-cert-agent-writer.service && mkdir -p /run/systemd/transient /run/udev/rules.d")
 	run("systemctl start --no-block hold.service blocked.service waiting.service")
-	// Others reach them, so that it is the agent's unit that does not.
-	run("bash -c '</dev/tcp/169.254.169.254/80 && </dev/tcp/fd00:ec2::254/80' 2>&1 || { ip address; exit 1; }")
+	// Others reach it, so that it is the agent's unit that does not.
+	if err := h.Own([4]byte{169, 254, 169, 254}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := h.Dial(ctx, "169.254.169.254:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
 	jobs := run("systemctl list-jobs --no-legend --no-pager")
 	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
