@@ -57,13 +57,14 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	return l.keep(p)
 }
 
-// keep remembers what the files have now and for how long removals have waited.
+// keep remembers what the files have now, or shall have where something is in the way, and for how long removals
+// have waited.
 func (l *loop) keep(p plan.Plan) error {
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds
 	}
 	if l.desired.Verified {
-		if err := l.Store.Keep(&l.memory, l.desired.Object, p.Entries); err != nil {
+		if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}
