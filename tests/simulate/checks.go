@@ -108,7 +108,7 @@ func (m *model) tired(w *world, u *unit) {
 // overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
 func (m *model) overdue(w *world) {
 	s := w.agent.status
-	if w.setting.Clocks || s.Trouble != "" || s.Paused != "" {
+	if w.setting.Clocks || w.clock.slept || s.Trouble != "" || s.Paused != "" {
 		return
 	}
 	for _, h := range s.Held {

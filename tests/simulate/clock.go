@@ -17,6 +17,7 @@ type clock struct {
 	lived  time.Duration // up, summed over all boots
 	boots  int
 	set    bool // the wall clock was set once
+	slept  bool // since this boot
 }
 
 func (c *clock) wall() time.Time { return epoch.Add(c.truth + c.offset) }
@@ -32,7 +33,9 @@ func (c *clock) pass(d time.Duration) {
 }
 
 // sleep lets time go by while the host is suspended.
-func (c *clock) sleep(d time.Duration) { c.truth, c.up, c.lived = c.truth+d, c.up+d, c.lived+d }
+func (c *clock) sleep(d time.Duration) {
+	c.truth, c.up, c.lived, c.slept = c.truth+d, c.up+d, c.lived+d, true
+}
 
 // stamp makes a time with a monotonic reading of our own. No function of package time does, and the loop's
 // timers are about the difference: a clock that is set moves the one and not the other. The layout is that of

@@ -64,7 +64,7 @@ var mutations = []mutation{
 	{"an action is sent while systemd has a job for the unit", "agent/settle.go",
 		"if now.Busy {\n\t\treturn later", "if false {\n\t\treturn later"},
 	{"who loads what a oneshot makes does not wait for it", "agent/settle.go",
-		`if maker := l.makes(u.Name); maker != "" {`+"\n\t\treturn later", `if maker := l.makes(u.Name); maker == "no"+"body" {`+"\n\t\treturn later"},
+		`if maker := l.makes(u.Name); maker != "" {` + "\n\t\treturn later", `if maker := l.makes(u.Name); maker == "no"+"body" {` + "\n\t\treturn later"},
 	{"a pause does not stop actions", "agent/settle.go",
 		`if p := l.desired.Paused; p != "" {`, `if p := l.desired.Paused; p == "never" {`},
 	{"a unit is made to load a file that cannot be read", "agent/plan/owed.go",

@@ -35,7 +35,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 			if m.gone[p] == nil {
 				m.gone[p] = make(map[int]string)
 			}
-			if m.gone[p][i] = why; why == "" {
+			if m.gone[p][i] = why; why == "" || m.heard.Applied != nil {
 				delete(m.gone[p], i)
 			}
 		}
@@ -83,7 +83,7 @@ func (f *file) mine() bool { return f != nil && f.ours }
 // usable looks whether a file is left with nothing that can be used.
 func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
-	if w.clock.offset != 0 || w.setting.Clocks || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
 		return
 	}
 	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
@@ -108,24 +108,10 @@ func (m *model) proven(w *world, p string, old, f *file) {
 	if verified, tried := m.asking[set(old)]; tried && !verified {
 		return
 	}
-	if _, tried := m.asking[set(f)]; tried && m.anyOther(old) {
-		return
+	if _, tried := m.asking[set(f)]; tried {
+		return // what somebody else put there meanwhile it was not asked about
 	}
 	w.violate("unproven", "%s shrinks from %s to %s, with which the API server was not verified", p, old, f)
-}
-
-// anyOther tells whether some larger set was found not to verify the API server.
-func (m *model) anyOther(old *file) bool {
-	for set, verified := range m.asking {
-		all := !verified
-		for _, i := range old.holds {
-			all = all && slices.Contains([]byte(set), authorities[i].letter[0])
-		}
-		if all {
-			return true
-		}
-	}
-	return false
 }
 
 // paused is why nothing may be taken away now, or nothing.

@@ -163,7 +163,7 @@ func (w *world) reboot(r *rand.Rand) {
 	clear(w.disk.volatile)
 	w.systemd.reboots()
 	w.clock.boots++
-	w.clock.mono, w.clock.up = 0, 0
+	w.clock.mono, w.clock.up, w.clock.slept = 0, 0, false
 	w.clock.truth += time.Duration(20+r.IntN(100)) * time.Second
 	w.pass(time.Second)
 	if w.setting.Clocks && r.IntN(2) == 0 {

@@ -29,7 +29,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		if u.verb == plan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 		}
-		if w.setting.Clocks || w.model.near(w, u) {
+		if w.setting.Clocks || w.clock.slept || w.model.near(w, u) {
 			w.model.excuse(u, "somebody restarted it near a change")
 		}
 	case n == 3:
