@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,10 +21,6 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
-	// Of what nobody asks for any more it does not matter whether it is durable.
-	maps.DeleteFunc(l.unsynced, func(k plan.Key, _ bool) bool {
-		return !slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == k })
-	})
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -57,13 +52,14 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	return l.keep(p)
 }
 
-// keep remembers what the files have now and for how long removals have waited.
+// keep remembers what the files have now, or shall have where something is in the way, and for how long removals
+// have waited.
 func (l *loop) keep(p plan.Plan) error {
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds
 	}
 	if l.desired.Verified {
-		if err := l.Store.Keep(&l.memory, l.desired.Object, p.Entries); err != nil {
+		if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}

@@ -392,3 +392,17 @@ func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
 	h.start() // and nobody to read the object from
 	h.wantFile(kubeletCA, caB)
 }
+
+func TestTheLastGoodContentOfAFileThatIsInTheWayIsNotForgotten(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("s", caA))
+	h.disk.Obstruct(kubeletCA, plan.Irregular)
+	h.publish(kubelet(caB), registry("s", caB))
+	h.kill()
+	h.disk.Obstruct(kubeletCA, plan.Absent)
+	h.disk.Delete(kubeletCA)
+	h.start() // and nobody to read the object from
+	h.wantFile(kubeletCA, caB)
+}
