@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -787,6 +788,32 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 			t.Errorf("crash %v: the unit has read nothing and is %+v", crash, h.unit("reader.service"))
 		}
 		h.kill()
+	}
+}
+
+func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
+	h := newHost(t)
+	root := h.rootRow()
+	h.policy.Rows[2].File = "/etc/kubernetes/{sha256}.crt"
+	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	root.Name = root.Digest.String()
+	has := false
+	h.systemd.Load = func(string) { _, has = h.disk.Read("/etc/kubernetes/" + root.Name + ".crt") }
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.step(-1000 * time.Hour)
+	h.publish(kubelet(caA), root)
+	h.clock.AwaitAsked(h.asked)
+	h.step(1000 * time.Hour)
+	h.turn()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if !has {
+		t.Errorf("the unit has not read the file of its new row, and is %+v", h.unit("reader.service"))
 	}
 }
 

@@ -177,13 +177,11 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
 	doubts := make(map[Key]string)
 	for _, e := range planned {
-		if o[e.Key].Digest != e.OnDisk() {
+		switch {
+		case unsynced[e.Key]:
+			doubts[e.Key] = "its last write failed"
+		case o[e.Key].Digest != e.OnDisk():
 			doubts[e.Key] = "it is not yet as it shall be"
-		}
-	}
-	for k, not := range unsynced {
-		if not {
-			doubts[k] = "its last write failed"
 		}
 	}
 	for k, f := range o {
@@ -247,7 +245,9 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
 	action, why := owed(u, s, in, l, known)
-	d := Decision{action, why, action == Act && !l.In(s)}
+	_, newRows := in.beyond(l.Rows)
+	// What was decided by times alone is not to be decided again by another clock.
+	d := Decision{action, why, action == Act && (!l.In(s) || !l.Unknown && newRows)}
 	if in.Doubt != "" {
 		d.Action, d.Why = Wait, "waits for "+in.Doubt
 	}
@@ -268,7 +268,7 @@ func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string)
 		return Act, "its files changed since it loaded them"
 	case known && l.Unknown && l.In(s):
 		return Act, "whether an earlier action reached it is unknown"
-	case whole && startedAfter(s, in):
+	case whole && startedAfter(s, in) && !(known && s.Busy): // it may read its files at any time until the job ends
 		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
 		return Act, "whether an earlier action reached it is unknown"
