@@ -22,7 +22,7 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
-	// What nobody asks for any more is not written again, so that nobody may wait for that.
+	// Of what nobody asks for any more it does not matter whether it is durable.
 	maps.DeleteFunc(l.unsynced, func(k plan.Key, _ bool) bool {
 		return !slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == k })
 	})
@@ -38,6 +38,9 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	}
 	if !p.Empty() {
 		if err := l.commit(ctx, p); err != nil {
+			// A row may fail for as long as it likes. What the others got, and lost, is remembered all the same;
+			// that it cannot be remembered is met again by a pass that succeeds.
+			_ = l.keep(p)
 			return err
 		}
 	}
@@ -54,13 +57,14 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	return l.keep(p)
 }
 
-// keep remembers what the files have now and for how long removals have waited.
+// keep remembers what the files have now, or shall have where something is in the way, and for how long removals
+// have waited.
 func (l *loop) keep(p plan.Plan) error {
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds
 	}
 	if l.desired.Verified {
-		if err := l.Store.Keep(&l.memory, l.desired.Object, p.Entries); err != nil {
+		if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}

@@ -351,25 +351,58 @@ func TestAfterACommitWithoutAnAnswerWhatItLeftIsSwept(t *testing.T) {
 	}
 }
 
-// TestAWriteThatFailedConcernsNobodyOnceItIsNotWanted: found by the simulator. The file is somebody else's now, and is
-// never written again; a unit that waits for that waits for ever.
-func TestAWriteThatFailedConcernsNobodyOnceItIsNotWanted(t *testing.T) {
+func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[1].OnChange = []string{"reader.service"}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
 	defer h.kill()
-	h.publish(kubelet(caA), registry("s", caA))
-	h.elapse(2 * time.Second)
-	h.failing("rename")
-	h.tell(kubelet(caA), registry("s", caA), registry("r", caA))
-	h.pass()
-	h.disk.Put(certsD+"r/ca.crt", caB)
+	h.publish(registry("r", caA), registry("s", caA))
+	h.elapse(time.Minute)
+	h.failing("commit")
+	h.publish(registry("r", caB), registry("s", caA))
 	h.failing("none")
-	h.publish(kubelet(caA), registry("s", caA))
-	h.elapse(2 * time.Second)
-	if s := h.turn(); s.Units[0].State != "loaded" {
-		t.Errorf("the unit is %s: %s", s.Units[0].State, s.Units[0].Reason)
+	h.disk.Put(certsD+"r/ca.crt", caA+caB) // which nobody removes now
+	h.publish(registry("s", caA))
+	h.elapse(time.Minute)
+	h.elapse(time.Minute)
+	if u := h.last.Units[0]; u.State != "loaded" {
+		t.Errorf("the unit is %s: %s", u.State, u.Reason)
 	}
+}
+
+// One row may fail for as long as it likes: what the others got, and lost, is remembered all the same.
+func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA+caB), registry("s", caA))
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == certsD+"s/ca.crt" {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.publish(kubelet(caB), registry("s", caB))
+	h.wait(2 * time.Second) // row by row
+	h.wantFile(kubeletCA, caB)
+	h.kill()
+	h.disk.Fail = noFailure
+	h.start() // and nobody to read the object from
+	h.wantFile(kubeletCA, caB)
+}
+
+func TestTheLastGoodContentOfAFileThatIsInTheWayIsNotForgotten(t *testing.T) {
+	h := newHost(t)
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("s", caA))
+	h.disk.Obstruct(kubeletCA, plan.Irregular)
+	h.publish(kubelet(caB), registry("s", caB))
+	h.kill()
+	h.disk.Obstruct(kubeletCA, plan.Absent)
+	h.disk.Delete(kubeletCA)
+	h.start() // and nobody to read the object from
+	h.wantFile(kubeletCA, caB)
 }

@@ -73,7 +73,7 @@ func (l *loop) catchUp() {
 	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
 		return
 	}
-	if err := l.Store.Keep(&l.memory, l.desired.Object, l.entries); err != nil {
+	if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, l.entries)); err != nil {
 		l.Log.Warn("remembering what was published last", zap.Error(err))
 	}
 }
