@@ -268,7 +268,7 @@ func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string)
 		return Act, "its files changed since it loaded them"
 	case known && l.Unknown && l.In(s):
 		return Act, "whether an earlier action reached it is unknown"
-	case whole && startedAfter(s, in):
+	case whole && startedAfter(s, in) && !(known && s.Busy): // it may read its files at any time until the job ends
 		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
 		return Act, "whether an earlier action reached it is unknown"

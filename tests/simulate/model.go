@@ -187,7 +187,7 @@ func (m *model) weigh(w *world) {
 // from then on, the agent does not look at it, and nobody can tell whether a unit has read it.
 func (m *model) meets(w *world, before map[string]want) {
 	now := m.object.asked.files
-	for p := range w.disk.files {
+	for _, p := range slices.Sorted(maps.Keys(w.disk.files)) {
 		_, was := before[p]
 		if _, is := now[p]; was == is || w.claimed(p) {
 			continue

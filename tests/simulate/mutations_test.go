@@ -70,7 +70,7 @@ var mutations = []mutation{
 	{"a unit is made to load a file that cannot be read", "agent/plan/owed.go",
 		"if f.Kind == Unreadable || f.Kind == Irregular &&", "if f.Kind == Irregular && f.Kind == Unreadable &&"},
 	{"a unit is made to load a file before it is repaired", "agent/plan/owed.go",
-		"if o[e.Key].Digest != e.OnDisk() {", "if false {"},
+		"case o[e.Key].Digest != e.OnDisk():", "case false:"},
 	{"a unit is acted on whose file's commit failed", "agent/apply.go",
 		"l.unsynced[w.Key] = true", "_ = w.Key"},
 	{"what goes is not forgotten before", "agent/apply.go",
