@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,10 +21,6 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
-	// Of what nobody asks for any more it does not matter whether it is durable.
-	maps.DeleteFunc(l.unsynced, func(k plan.Key, _ bool) bool {
-		return !slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == k })
-	})
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
