@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 var mutate = flag.Bool("mutations", false, "build the agent with each mutation, and have the walks find it")
@@ -169,8 +170,22 @@ func (m mutation) find(t *testing.T) (said string, found bool) {
 	out, err := exec.Command(program, "-test.run", "^TestWalks$", "-test.v", "-walks", strconv.Itoa(enough), "-until-found", "-show", "0").CombinedOutput()
 	for line := range strings.SplitSeq(string(out), "\n") {
 		if _, v, ok := strings.Cut(line, ": seed "); ok {
-			return "seed " + v, true
+			digits, _, _ := strings.Cut(v, ":")
+			seed, _ := strconv.ParseUint(digits, 10, 64)
+			return "seed " + v, sound(t, seed)
 		}
 	}
 	return string(out), err != nil && strings.Contains(string(out), "panic")
+}
+
+// sound tells whether a walk goes right without any mutation: else it proves nothing.
+func sound(t *testing.T, seed uint64) (right bool) {
+	synctest.Test(t, func(*testing.T) {
+		if v := run(Draw(seed, *length), false).Violation; v != nil {
+			t.Errorf("the walk goes wrong without the mutation: %s", v)
+		} else {
+			right = true
+		}
+	})
+	return right
 }

@@ -351,6 +351,7 @@ func (s *systemd) boots() {
 		u := s.units[name]
 		s.begins(u)
 		s.reads(u, s.look())
+		u.tries = nil // another run may fare better
 		u.behind = s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
 	}
 }
