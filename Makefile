@@ -17,7 +17,7 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz simulate simulate-mutations lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
 build:
@@ -85,6 +85,16 @@ bench: build controlplane host-root
 ## fuzz: each fuzz target for a minute
 fuzz:
 	go run ./tests/suite -fuzz 1m
+
+## simulate: random walks of the loop and of the identity, for SIMULATE each
+SIMULATE ?= 2h
+simulate:
+	go test -count=1 -timeout 0 -v -run 'TestWalks' ./tests/simulate -seed 0 -duration $(SIMULATE)
+	go test -count=1 -timeout 0 -v -run 'TestWalks' ./tests/simulate/identity -seed 0 -duration $(SIMULATE)
+
+## simulate-mutations: have the walks find seeded mistakes in the code that decides
+simulate-mutations:
+	go test -count=1 -timeout 60m -v -run 'Mutation' ./tests/simulate -mutations
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:

@@ -31,6 +31,8 @@ var parts = []part{
 	{name: "unit", args: test("./...")},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
+	{name: "simulate", args: append(test("./tests/simulate/..."), "-seed", "0", "-duration", "2m")},
+	{name: "mutations", args: append(test("./tests/simulate"), "-run", "Mutation", "-mutations")},
 	{name: "control plane", args: test("-tags", "real", "./tests/controlplane/...")},
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/...")},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/...")},
