@@ -193,7 +193,7 @@ func (s *story) stranger(ctx context.Context) error {
 		command := "runuser -u node-cert-agent -- " + call + try
 		out, err := s.sh(ctx, command)
 		var failed *host.ExitError
-		if !errors.As(err, &failed) || !strings.Contains(out, "denied") && !strings.Contains(out, "authorization") {
+		if !errors.As(err, &failed) || !strings.Contains(out, "denied") && !strings.Contains(out, "authentication required") {
 			return fmt.Errorf("systemd did not refuse %q to the agent's user: %s %v", try, out, err)
 		}
 		s.quote("$ " + command + "\n" + out)
