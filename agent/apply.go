@@ -21,6 +21,11 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
+	if p.Holds != nil {
+		l.memory.Holds = p.Holds
+	}
+	// Also if some of it fails: what was confirmed is noted with its hold.
+	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -48,16 +53,11 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if l.leave(p); l.quarrels.next.IsZero() {
 		l.synced = l.Clock.Now()
 	}
-	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
 	return l.keep(p)
 }
 
-// keep remembers what the files have now, or shall have where something is in the way, and for how long removals
-// have waited.
+// keep remembers what the files have now, or shall have where something is in the way.
 func (l *loop) keep(p plan.Plan) error {
-	if p.Holds != nil {
-		l.memory.Holds = p.Holds
-	}
 	if l.desired.Verified {
 		if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err

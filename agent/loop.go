@@ -52,6 +52,8 @@ type loop struct {
 	word        state.Word
 	wordTrouble string // why it could not be read
 	listening   bool   // it may have changed: something happened on this host, or time passed
+	once        bool   // this is the command that says it
+	forgot      bool   // whether the word that is there was carried out is not remembered
 
 	units map[string]*unit
 	jobs  chan job
@@ -110,8 +112,9 @@ func (l *loop) begin(ctx context.Context) error {
 		l.Trail.Record(audit.Record{Kind: audit.MemoryLost, Message: "starting without memory: " + lost})
 	}
 	l.sweep(ctx)
-	l.object, l.listening = l.lastGood(), true
+	l.object, l.listening, l.forgot = l.lastGood(), true, lost != "" && !l.once
 	l.pass(ctx)
+	l.forgot = false
 	return nil
 }
 

@@ -83,7 +83,7 @@ func (l *loop) inForce(a *state.Applied) bool {
 		return false
 	}
 	if o.ID != a.ID {
-		*o = state.Operator{ID: a.ID, Base: l.memory.Projection}
+		*o = state.Operator{ID: a.ID, Base: l.memory.Projection, CarriedOut: l.forgot}
 		l.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: "the operator applied " + plan.Printable(a.Source) + "; it wins until the object asks for something else than now"}.
 			With(audit.Operator, plan.Printable(a.ID)))
 	}
@@ -145,6 +145,7 @@ func operatorStatus(w state.Word, inForce bool) *report.Operator {
 // when nothing is owed any more, or with the status as it is when ctx ends.
 func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 	l := a.loop()
+	l.once = true
 	if err := l.begin(ctx); err != nil {
 		return report.Status{}, err
 	}

@@ -316,3 +316,47 @@ func TestManyRemovalsGoWhenTheyAreConfirmedAndNoOthers(t *testing.T) {
 	h.wantFile(certsD+"t/ca.crt", "")
 	h.wantFile(certsD+"r/ca.crt", caA)
 }
+
+func TestAConfirmationEndsWithThePassAlthoughARowFails(t *testing.T) {
+	h := twoSources(t)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), kubeconfig(caB+caA))
+	h.elapse(11 * time.Hour)
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == kubeletCA {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.confirm("1", kubelet(caB))
+	h.publish(kubelet(caA), kubeconfig(caB))
+	h.wait(2 * time.Second)
+	h.wantFile("/etc/kubernetes/kubeconfig", caB+caA)
+	h.disk.Fail = noFailure
+	h.elapse(2 * time.Minute)
+	h.wantFile(kubeletCA, caB) // what was confirmed then still is
+	h.wantFile("/etc/kubernetes/kubeconfig", caB+caA)
+}
+
+func TestAWordOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer func() { h.kill() }()
+	h.publish(kubelet(caA), registry("s", caA))
+	h.confirm("1", kubelet(caB))
+	h.wantFile(kubeletCA, caB)
+	h.publish(kubelet(caA), registry("s", caB)) // which overtakes it
+	h.kill()
+	if err := h.dir.WriteFile("state.json", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	h.publish(kubelet(caA), registry("s", caB))
+	h.wantFile(kubeletCA, caB+caA)
+	if s := h.confirm("2", kubelet(caB)); len(s.Held) != 0 {
+		t.Errorf("held against a new word: %+v", s.Held)
+	}
+	h.wantFile(kubeletCA, caB)
+}

@@ -160,6 +160,9 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 		if err != nil {
 			return err
 		}
+		if err := d.Fail("remove", p); err != nil {
+			return err
+		}
 		if d.files[p].file.Digest == r.Digest {
 			delete(d.files, p)
 		}

@@ -75,7 +75,7 @@ var mutations = []mutation{
 	{"a unit is acted on whose file's commit failed", "agent/apply.go",
 		"l.unsynced[w.Key] = true", "_ = w.Key"},
 	{"what goes is not forgotten before", "agent/apply.go",
-		"is complained of below.\n\t\t_ = l.keep(p)", "is complained of below.\n\t\t_ = l"},
+		"_ = l.keep(p)\n\t}\n", "_ = l\n\t}\n"},
 	{"a retry does not wait longer each time", "agent/pass.go",
 		"backoff(l.Times, l.retries)", "backoff(l.Times, 0)"},
 	{"every event puts a retry off", "agent/pass.go",
