@@ -148,7 +148,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
-	l.observed = after
+	l.see(after)
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
@@ -197,7 +197,7 @@ func (l *loop) look(ctx context.Context) error {
 		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)
-	l.observed = o
+	l.see(o)
 	return nil
 }
 
