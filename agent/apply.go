@@ -24,8 +24,12 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds
 	}
-	// Also if some of it fails: what was confirmed is noted with its hold.
+	// Also if some of it fails: what was confirmed is noted with its hold, and what is revoked stays on disk until
+	// it is taken away.
 	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
+	if l.object != nil {
+		*l.object = l.object.Bereft(p.Entries)
+	}
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -43,9 +47,6 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 			_ = l.keep(p)
 			return err
 		}
-	}
-	if l.object != nil {
-		*l.object = l.object.Bereft(p.Entries)
 	}
 	if unclaimed != nil {
 		return unclaimed
@@ -147,7 +148,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
-	l.observed = after
+	l.see(after)
 	for _, w := range p.Writes {
 		l.Trail.Record(written(p.Object, w))
 		l.known.at[w.Key] = w.Digest
@@ -196,7 +197,7 @@ func (l *loop) look(ctx context.Context) error {
 		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)
-	l.observed = o
+	l.see(o)
 	return nil
 }
 

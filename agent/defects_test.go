@@ -406,3 +406,23 @@ func TestTheLastGoodContentOfAFileThatIsInTheWayIsNotForgotten(t *testing.T) {
 	h.start() // and nobody to read the object from
 	h.wantFile(kubeletCA, caB)
 }
+
+// A directory may be read-only for as long as it likes. Each try to remove a file there is a commit, and a commit that
+// changed nothing is no reason to load anything again. Found by the simulator.
+func TestAFileThatCannotBeRemovedCausesNoActionAgainAndAgain(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("r", caA), registry("s", caA))
+	h.elapse(2 * time.Second)
+	h.failing("remove")
+	h.publish(kubelet(caB), registry("s", caA))
+	for range 20 {
+		h.elapse(10 * time.Second)
+	}
+	h.wantFile(certsD+"r/ca.crt", caA)
+	h.wantJobs("reload reader.service", "reload reader.service")
+}

@@ -129,9 +129,8 @@ func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.U
 // booted is when the host was, by its clock.
 func (l *loop) booted() time.Time { return l.Clock.Now().Add(-l.Clock.Uptime()) }
 
-// disturb notes, before p is carried out, of which units it can no longer be known what they have loaded: of those
-// with a job under way, and of those that are reloaded and that p brings back to what they had before somebody else
-// changed a file. It gives what will be observed then.
+// disturb notes, before p is carried out, that it can no longer be known what those units have loaded that are reloaded
+// and that p brings back to what they had before somebody else changed a file. It gives what will be observed then.
 func (l *loop) disturb(p plan.Plan) plan.Observed {
 	after := make(plan.Observed, len(l.observed))
 	maps.Copy(after, l.observed)
@@ -146,9 +145,6 @@ func (l *loop) disturb(p plan.Plan) plan.Observed {
 	for _, u := range l.Policy.Units {
 		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
 		will := plan.InputsOf(u.Name, l.Policy, after, l.known.contents, nil)
-		if s := l.units[u.Name]; s != nil && !will.Untouched(was) {
-			s.disturbed = true
-		}
 		if m, ok := l.memory.Units[u.Name]; ok && u.Verb == plan.Reload && l.mends(p, u.Name) && m.Returns(was, will) {
 			m.Unknown, unknown = true, true
 			l.memory.Units[u.Name] = m
@@ -158,6 +154,19 @@ func (l *loop) disturb(p plan.Plan) plan.Observed {
 		_ = l.Store.Save(l.memory) // the repair does not wait for it
 	}
 	return after
+}
+
+// see takes in what is on disk after a commit. Of a unit with a job under way of which files were written or removed
+// it can no longer be known what it has loaded. A commit that failed may have done that or not.
+func (l *loop) see(o plan.Observed) {
+	for _, u := range l.Policy.Units {
+		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
+		is := plan.InputsOf(u.Name, l.Policy, o, l.known.contents, nil)
+		if s := l.units[u.Name]; s != nil && !is.Untouched(was) {
+			s.disturbed = true
+		}
+	}
+	l.observed = o
 }
 
 // mends tells whether p writes over what somebody else left in a file that the unit reads.

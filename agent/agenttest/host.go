@@ -23,7 +23,7 @@ type Disk struct {
 	links map[string]string
 	odd   map[string]plan.FileKind
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
-	// stage or rename with its path.
+	// stage, rename or remove with its path.
 	Fail func(operation, path string) error
 	// Commits and Observations count successful requests, Looks the files that were observed, and
 	// Bytes the content that this moved.
@@ -158,6 +158,9 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	for _, r := range c.Removals {
 		_, p, err := d.path(r.Key)
 		if err != nil {
+			return err
+		}
+		if err := d.Fail("remove", p); err != nil {
 			return err
 		}
 		if d.files[p].file.Digest == r.Digest {

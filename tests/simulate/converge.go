@@ -129,7 +129,7 @@ func (w *world) holdsWhatIsAsked() {
 		if asked && (len(extra) > 0 || !f.whole) {
 			w.violate("stays", "in the end %s shall hold %s, and is %s, and nothing says why", p, letters(x.holds), f)
 		}
-		if !asked && f.ours && m.object.asked.dropped(p) && w.claimed(p) && !m.reconfigured {
+		if !asked && f.ours && m.object.asked.dropped(p) && !m.lost && !m.unsaved && !m.reconfigured {
 			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v", p, s.Kept, s.Refused, s.Held)
 		}
 	}

@@ -45,7 +45,7 @@ type model struct {
 	wrote               map[string]map[plan.Digest]bool
 	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
 	quarrelling         int
-	reconfigured        bool
+	reconfigured, lost  bool // the configuration changed once; /var/lib was lost once
 }
 
 // verdict is when a unit was last found right.

@@ -65,10 +65,11 @@ func (m *model) unfinished(c plan.Commit, w *world) {
 
 // quarrels looks whether a file is repaired again and again that somebody else keeps changing.
 func (m *model) quarrels(w *world, p string, old, f *file) {
-	if old.mine() || !m.wrote[p][f.digest] || w.agent.life != m.quarrelling {
-		if w.agent.life != m.quarrelling {
-			m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
-		}
+	if w.agent.life != m.quarrelling || len(w.faults.rate) > 0 { // a repair that failed does not count
+		m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
+		return
+	}
+	if old.mine() || !m.wrote[p][f.digest] {
 		return
 	}
 	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })

@@ -122,6 +122,7 @@ func (w *world) lose(r *rand.Rand) {
 	m := &w.memory
 	n := r.IntN(4)
 	w.systemd.forgive()
+	w.model.lost = true
 	w.say("/var/lib is lost: %s", []string{"all of it", "the memory", "the kept bytes", "the memory is damaged"}[n])
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		switch {
