@@ -97,7 +97,7 @@ func (m *model) tired(w *world, u *unit) {
 		}
 		n++
 	}
-	if n < 6 {
+	if n < 6 || m.unclaimed(w, u) {
 		return
 	}
 	if last := u.tries[len(u.tries)-1]; w.clock.lived-last.at < 20*time.Minute {
