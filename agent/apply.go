@@ -24,8 +24,12 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	if p.Holds != nil {
 		l.memory.Holds = p.Holds
 	}
-	// Also if some of it fails: what was confirmed is noted with its hold.
+	// Also if some of it fails: what was confirmed is noted with its hold, and what is revoked stays on disk until
+	// it is taken away.
 	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
+	if l.object != nil {
+		*l.object = l.object.Bereft(p.Entries)
+	}
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -43,9 +47,6 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 			_ = l.keep(p)
 			return err
 		}
-	}
-	if l.object != nil {
-		*l.object = l.object.Bereft(p.Entries)
 	}
 	if unclaimed != nil {
 		return unclaimed

@@ -304,3 +304,24 @@ func TestWhatWasRevokedStaysAwayFromContentThatIsOnlyKept(t *testing.T) {
 	h.publish(s)
 	h.wantFile(kubeletCA, caB)
 }
+
+func TestWhatWasRevokedStaysAwayAlthoughAnotherRowFails(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA+caB), registry("s", caA))
+	h.publish(registry("s", caA)) // the field is empty
+	h.disk.Fail = func(op, path string) error {
+		if op == "stage" && path == certsD+"s/ca.crt" {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	h.ask(plan.Desired{Entries: []plan.Entry{registry("s", caB)}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
+	h.wait(2 * time.Second) // row by row
+	h.wantFile(kubeletCA, caB)
+	h.publish(registry("s", caB)) // the annotation is tidied away
+	h.wait(4 * time.Second)
+	h.wantFile(kubeletCA, caB)
+}
