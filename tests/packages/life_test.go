@@ -208,7 +208,7 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	// What a later version remembers, this one cannot read.
 	n.run("systemctl", "stop", service)
 	n.run("rm", "/run/node-cert-agent/status.json") // what is awaited is said by the other version
-	n.run("sed", "-i", `s/^{"version":1,/{"version":99,/`, stateDir+"/state.json")
+	n.run("sed", "-i", `s/^{"version":[0-9]*,/{"version":99,/`, stateDir+"/state.json")
 	files := n.stamp(rootCA, cluster.KubeletCA)
 	n.must(dpkg(n.ctx, n.Host, debOf(t, first, oldVersion)))
 	n.run("systemctl", "start", service)
