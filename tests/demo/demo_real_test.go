@@ -111,8 +111,8 @@ func TestRootSeesTheWholeStoryOnAHost(t *testing.T) {
 	wantSentences(t, out, append(common,
 		`systemd had reloaded reader.service [0-9.]+ m?s after the change`,
 		`start\n +reload\n +reload\n +reload\n +the same`,
-		`ReloadUnit ss stranger.service replace\n +Call failed: .*(denied|authorization)`,
-		`Manager Reboot\n +Call failed: .*(denied|authorization)`,
+		`ReloadUnit ss stranger.service replace\n +Call failed: .*(denied|authentication required)`,
+		`Manager Reboot\n +Call failed: .*(denied|authentication required)`,
 		`reader.service  reload  loaded`,
 		`reload reader.service done`,
 		`NODECERT_CERTS_ADDED=[0-9a-f]{64} CN=kubelet-signer-2`)...)
