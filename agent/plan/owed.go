@@ -267,11 +267,11 @@ func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string)
 		}
 		return Act, "its files changed since it loaded them"
 	case known && l.Unknown && l.In(s):
-		return Act, "whether an earlier action reached it is unknown"
+		return Act, "it is not known to have loaded what is on disk"
 	case whole && startedAfter(s, in) && !(known && s.Busy): // it may read its files at any time until the job ends
 		return Adopt, "started after its files last changed"
 	case known && l.Unknown:
-		return Act, "whether an earlier action reached it is unknown"
+		return Act, "it is not known to have loaded what is on disk"
 	case u.Verb == Restart && s.Failed:
 		return Act, "its last run failed"
 	case u.Verb == Restart:
