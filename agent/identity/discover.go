@@ -102,21 +102,23 @@ func (p api) look(ctx context.Context, c cluster) (found []*x509.Certificate, er
 }
 
 // clusterInfo is the CAs in the kubeconfig in the ConfigMap, whichever cluster they stand beside: none of them
-// counts without a pin. They are found by line, as kubeadm and kubectl write them: a tree of what a stranger
-// wrote takes two hundred times its size. What is not of that form holds none.
+// counts without a pin. They are found by the name of their field, in block style, in flow style and in JSON: a tree
+// of what a stranger wrote takes two hundred times its size.
 func clusterInfo(data []byte) (pem []byte) {
+	const field = "certificate-authority-data"
 	var o struct {
 		Data struct{ Kubeconfig string }
 	}
 	if json.Unmarshal(data, &o) != nil {
 		return nil
 	}
-	for line := range strings.Lines(o.Data.Kubeconfig) {
-		value, found := strings.CutPrefix(strings.TrimLeft(line, " -"), "certificate-authority-data:")
-		if !found {
-			continue
+	_, rest, found := strings.Cut(o.Data.Kubeconfig, field)
+	for ; found; _, rest, found = strings.Cut(rest, field) {
+		value := strings.TrimLeft(rest, "\"': ")
+		if end := strings.IndexAny(value, "\"' ,}\r\n"); end >= 0 {
+			value = value[:end]
 		}
-		if ca, err := base64.StdEncoding.DecodeString(strings.Trim(value, " \"'\r\n")); err == nil {
+		if ca, err := base64.StdEncoding.DecodeString(value); err == nil {
 			pem = append(append(pem, ca...), '\n')
 		}
 	}

@@ -199,7 +199,8 @@ func TestClusterInfoIsReadAsKubeadmWritesIt(t *testing.T) {
 		"in quotes":               {"  certificate-authority-data: \"" + text(one) + "\"\r\n", one},
 		"without any":             {"clusters: []\n", nil},
 		"what is no base64":       {"certificate-authority-data: [a, b]\ncertificate-authority-data: " + text(one), one},
-		"in a line of another":    {"x-certificate-authority-data: " + text(one), nil},
+		"in flow style":           {"clusters:\n- {name: x, cluster: {server: \"https://x:6443\", certificate-authority-data: " + text(one) + "}}\n", one},
+		"as JSON":                 {`{"clusters":[{"cluster":{"certificate-authority-data":"` + text(one) + `"}}]}`, one},
 	} {
 		answer, _ := json.Marshal(map[string]any{"data": map[string]any{"kubeconfig": c.kubeconfig}})
 		if got := authorities(clusterInfo(answer)); !slices.EqualFunc(got, authorities(c.want), (*x509.Certificate).Equal) {

@@ -400,7 +400,7 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 }
 
 func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *testing.T) {
-	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig + "bootstrap: {kubeletIdentity: true}\n"})
+	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, "followHint: always", "followHint: always, kubeletIdentity: true", 1)})
 	n.create(kubeletCA(testpki.NewCA("first")))
 	n.must(n.MakeToken(n.ctx, "token1"))
 	n.must(n.PutToken("10-token", "token1"))
