@@ -131,7 +131,7 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	l.Trail.Record(intent(p))
-	after := l.disturb(p)
+	after := l.disturb(ctx, p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	err := l.Writer.Commit(ctx, p.Commit())

@@ -129,9 +129,11 @@ func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.U
 // booted is when the host was, by its clock.
 func (l *loop) booted() time.Time { return l.Clock.Now().Add(-l.Clock.Uptime()) }
 
-// disturb notes, before p is carried out, that it can no longer be known what those units have loaded that are reloaded
-// and that p brings back to what they had before somebody else changed a file. It gives what will be observed then.
-func (l *loop) disturb(p plan.Plan) plan.Observed {
+// disturb notes, before p is carried out, of which units it can no longer be known what they have loaded: of those that
+// are reloaded and of which p writes over what somebody else left in a file, since they may have been reloaded with
+// that; and of those of which it removes a file and of whose run nothing else is known, since a removal leaves no time
+// behind by which it could be told later that the run began before it. It gives what will be observed then.
+func (l *loop) disturb(ctx context.Context, p plan.Plan) plan.Observed {
 	after := make(plan.Observed, len(l.observed))
 	maps.Copy(after, l.observed)
 	for _, w := range p.Writes {
@@ -145,15 +147,33 @@ func (l *loop) disturb(p plan.Plan) plan.Observed {
 	for _, u := range l.Policy.Units {
 		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
 		will := plan.InputsOf(u.Name, l.Policy, after, l.known.contents, nil)
-		if m, ok := l.memory.Units[u.Name]; ok && u.Verb == plan.Reload && l.mends(p, u.Name) && m.Returns(was, will) {
+		m, known := l.memory.Units[u.Name]
+		if was.Digest == will.Digest {
+			continue
+		}
+		if known && u.Verb == plan.Reload && l.mends(p, u.Name) {
 			m.Unknown, unknown = true, true
 			l.memory.Units[u.Name] = m
+		}
+		if !l.removes(p, u.Name) {
+			continue
+		}
+		if now, _, err := l.askSystemd(ctx, u); err == nil && now.Exists && (m.Unknown || !m.In(now)) {
+			l.memory.Units[u.Name], unknown = m.Outdated(now), true
 		}
 	}
 	if unknown {
 		_ = l.Store.Save(l.memory) // the repair does not wait for it
 	}
 	return after
+}
+
+// removes tells whether p removes a file that the unit reads.
+func (l *loop) removes(p plan.Plan, unit string) bool {
+	return slices.ContainsFunc(p.Removes, func(r plan.Removal) bool {
+		row, _ := l.Policy.Row(r.Row)
+		return slices.Contains(row.OnChange, unit)
+	})
 }
 
 // see takes in what is on disk after a commit. Of a unit with a job under way of which files were written or removed

@@ -898,3 +898,62 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 		t.Errorf("after a reboot systemd did %q", did)
 	}
 }
+
+// TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack: the change writes over what somebody else left
+// there, so that the unit may have neither. Found by the simulator.
+func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *testing.T) {
+	h := newHost(t)
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.disk.Put(kubeletCA, "scribble")
+	has = "scribble" // systemctl reload leaves no trace, and nothing tells the agent
+	h.publish(kubelet(caB))
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	if has != caA {
+		t.Errorf("the unit is called loaded and has %.20q", has)
+	}
+}
+
+// TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes: a removal leaves no time behind by which somebody
+// could tell that the run began before it. Found by the simulator.
+func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
+	const maker = "maker.service"
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{maker}
+	h.policy.Units = []plan.Unit{{Name: maker, Verb: plan.Restart}}
+	h.systemd.Install(maker)
+	begun, end := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-end }, true
+	made := false
+	h.systemd.Load = func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") }
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(registry("r", caA), registry("s", caA))
+	h.lapse(2 * time.Second)
+	<-begun // it has read both, and the agent is configured anew
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.clock.Move(time.Minute)
+	h.publish(registry("s", caA))
+	h.wantFile(certsD+"r/ca.crt", "")
+	h.systemd.Hold = func(string) {}
+	close(end)
+	for busy := true; busy; runtime.Gosched() {
+		u, _ := h.systemd.State(context.Background(), maker)
+		busy = u.Busy
+	}
+	for range 10 {
+		h.elapse(10 * time.Second)
+	}
+	if made {
+		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
+	}
+}

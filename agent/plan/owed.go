@@ -84,12 +84,6 @@ func (in Inputs) Untouched(before Inputs) bool {
 	return in.Digest == before.Digest
 }
 
-// Returns tells whether a change of the files from before to after brings back what the unit has loaded. Somebody
-// may have reloaded it with what stood there before, of which systemd keeps no trace.
-func (l Loaded) Returns(before, after Inputs) bool {
-	return !l.Unknown && l.Inputs == after.Digest && l.Inputs != before.Digest
-}
-
 // In tells whether s is the run of the unit that l is about.
 func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
 

@@ -232,21 +232,6 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 			t.Errorf("%s: untouched %v, and %v the other way", sentence, got, back)
 		}
 	}
-	for sentence, c := range map[string]struct {
-		loaded        Loaded
-		before, after Inputs
-		want          bool
-	}{
-		"back to what is loaded":                  {Loaded{Inputs: Digest{1}}, of(2), of(1), true},
-		"it is loaded, and stood there all along": {Loaded{Inputs: Digest{1}}, of(1), of(1), false},
-		"on to something else, which is owed":     {Loaded{Inputs: Digest{1}}, of(2), of(3), false},
-		"away from what is loaded, which is owed": {Loaded{Inputs: Digest{1}}, of(1), of(2), false},
-		"what is loaded is not known as it is":    {Loaded{Inputs: Digest{1}, Unknown: true}, of(2), of(1), false},
-	} {
-		if got := c.loaded.Returns(c.before, c.after); got != c.want {
-			t.Errorf("%s: returns %v", sentence, got)
-		}
-	}
 }
 
 func TestWhatAOneshotHasMadeIsTakenForGrantedOnlyIfItIsOlderThanTheBoot(t *testing.T) {

@@ -167,7 +167,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		if u.loaded != nil {
 			has = u.loaded.files[p]
 		}
-		if w.setting.Clocks && w.clock.set && strings.HasPrefix(reason, "started after") {
+		if w.clock.set && (m.lost || strings.HasPrefix(reason, "started after")) {
 			continue // the clock was set back and forth: times of files and of starts say nothing any more
 		}
 		if idOf(f) != idOf(has) {

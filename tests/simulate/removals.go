@@ -227,6 +227,7 @@ func (m *model) removing(w *world, k plan.Key, p string, f *file) {
 	}
 	w.counts.Certificates += len(f.holds)
 	m.forgetGone(p)
+	delete(m.wrote, p) // what somebody puts there from now on is his
 }
 
 func (m *model) revoked(i int) bool {

@@ -256,7 +256,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 // it has loaded in this run, it is not known afterwards either.
 func (w *world) excuseUnsettled(p string) {
 	for _, name := range unitNames {
-		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name)) {
+		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name) || w.model.seen != w.model.others) {
 			w.model.excuse(w.systemd.units[name], "a file was written again before it was known what the unit has loaded")
 		}
 	}

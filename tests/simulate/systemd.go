@@ -352,6 +352,9 @@ func (s *systemd) boots() {
 		s.begins(u)
 		s.reads(u, s.look())
 		u.tries = nil // another run may fare better
+		if s.model.near(s.world, u) {
+			s.model.excuse(u, "it was started near a change")
+		}
 		u.behind = s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
 	}
 }
