@@ -127,7 +127,7 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		}
 		return strings.TrimSpace(out)
 	}
-	run("systemctl start kubelet.service reader.service web.socket node-cert-agent-writer.service && mkdir -p /run/systemd/transient /run/udev/rules.d")
+	run("systemctl start kubelet.service reader.service web.socket web.service node-cert-agent-writer.service && mkdir -p /run/systemd/transient /run/udev/rules.d")
 	run("systemctl start --no-block hold.service blocked.service waiting.service")
 	// Others reach it, so that it is the agent's unit that does not.
 	if err := h.Own([4]byte{169, 254, 169, 254}); err != nil {
@@ -138,7 +138,7 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	jobs := run("systemctl list-jobs --no-legend --no-pager")
+	jobs := run("systemctl list-jobs --no-legend --no-pager | sort")
 	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
 	all := slices.Concat(l.onFiles(), sockets, processes(pid), bus(), actions(), network, l.requests(good, spent), l.own)
@@ -179,7 +179,7 @@ func imprison(t *testing.T, l layout, r host.Release) {
 	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat /run/reader.reloaded"); got != "active\nactive\nactive\nactive\nreloaded" {
 		t.Errorf("afterwards: %q", got)
 	}
-	if now := run("systemctl list-jobs --no-legend --no-pager"); now != jobs || jobs == "" {
+	if now := run("systemctl list-jobs --no-legend --no-pager | sort"); now != jobs || jobs == "" {
 		t.Errorf("the jobs of others were\n%s\nand are\n%s", jobs, now)
 	}
 }
