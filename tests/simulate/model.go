@@ -195,6 +195,7 @@ func (m *model) meets(w *world, before map[string]want) {
 		for _, name := range unitNames {
 			if m.concerns(w, name, p) {
 				m.excuse(w.systemd.units[name], "nobody ever claimed a file that it reads")
+				w.systemd.units[name].tries = nil // to the agent these are other files
 			}
 		}
 	}

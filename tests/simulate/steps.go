@@ -206,6 +206,7 @@ func (w *world) place(r *rand.Rand) string {
 
 // disturb changes a file as somebody else would.
 func (w *world) disturb(p string, r *rand.Rand) {
+	w.excuseUnsettled(p)
 	f := w.disk.files[p]
 	put := func(data []byte) {
 		mode := usualMode(p)
@@ -228,12 +229,10 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	case 2:
 		w.disk.set(p, nil, true)
 	case 3:
-		w.excuseUnsettled(p)
 		g := *f
 		g.mode, g.changed, g.lived = 0o777, w.clock.wall().Truncate(4*time.Millisecond), w.clock.lived
 		w.disk.set(p, &g, true)
 	case 4:
-		w.excuseUnsettled(p)
 		put(f.data)
 	case 5, 6:
 		if x, ok := w.model.object.asked.files[p]; ok {
@@ -252,12 +251,12 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	}
 }
 
-// excuseUnsettled is for a file that is written again with the same bytes: of a unit of which it is not known yet what
-// it has loaded in this run, it is not known afterwards either.
+// excuseUnsettled is for a file that changes, if only for a moment: of a unit of which it is not known yet what it has
+// loaded in this run, it is not known afterwards either.
 func (w *world) excuseUnsettled(p string) {
 	for _, name := range unitNames {
 		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name) || w.model.seen != w.model.others) {
-			w.model.excuse(w.systemd.units[name], "a file was written again before it was known what the unit has loaded")
+			w.model.excuse(w.systemd.units[name], "a file changed before it was known what the unit has loaded")
 		}
 	}
 }

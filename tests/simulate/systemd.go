@@ -32,6 +32,8 @@ type systemd struct {
 	// fails and pace are how jobs go from now on.
 	fails float64
 	pace  pace
+	// foreign is set if somebody else ran the maker last, so that the agent cannot know what there is.
+	foreign bool
 }
 
 // nearby is how near to a start a change of a file may have been read or not: the kernel's clock for files is
@@ -283,6 +285,10 @@ func (s *systemd) finish(j *job) {
 		err = errors.New("the job is done and the unit is inactive")
 	case u.verb == plan.Restart:
 		u.active, u.made = false, s.clock.boots
+		if s.foreign {
+			s.model.excuse(s.units[restarter], "somebody else had run the oneshot that makes what it loads")
+			s.foreign = false
+		}
 		if s.reads(u, j.got); j.got != nil {
 			u.product = s.model.inputs(s.world, maker, j.got.files)
 		}

@@ -28,7 +28,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 		if u.verb == plan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
-			w.model.excuse(w.systemd.units[restarter], "somebody ran the oneshot that makes what it loads")
+			w.systemd.foreign = true
 		}
 		if w.setting.Clocks || w.clock.slept || w.model.near(w, u) {
 			w.model.excuse(u, "somebody restarted it near a change")
