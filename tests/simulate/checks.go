@@ -121,8 +121,8 @@ func (m *model) overdue(w *world) {
 // atRest judges what the agent says of the units, after each turn.
 func (w *world) atRest() {
 	m := &w.model
-	if m.seen != m.others || m.changes != w.disk.changes || w.violation != nil {
-		return // it has not seen yet how things are
+	if m.seen != m.others || m.changes != w.disk.changes || w.violation != nil || len(w.agent.status.Files) == 0 {
+		return // it has not seen yet how things are, or nothing is asked for and nobody looks
 	}
 	for _, s := range w.agent.status.Units {
 		u := w.systemd.units[s.Name]

@@ -374,6 +374,11 @@ func (s *systemd) forgive() {
 
 // failing tells whether the last action of some unit failed: then it may take a while until the next.
 func (s *systemd) failing() bool {
+	for _, u := range s.agent.status.Units {
+		if u.State == "breaker open" || u.State == "failed" {
+			return true
+		}
+	}
 	for _, u := range s.units {
 		if n := len(u.tries); n > 0 && u.tries[n-1].failed {
 			return true
