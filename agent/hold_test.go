@@ -109,12 +109,12 @@ func TestWithoutMemoryNothingIsTakenAwayAndTheHoldIsLonger(t *testing.T) {
 func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Answer = func(subjects []string) (string, error) {
+	h.trust.Say(func(subjects []string) (string, error) {
 		if slices.Contains(subjects, "CN=a") {
 			return "", nil
 		}
 		return "unknown authority", nil
-	}
+	})
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
@@ -127,7 +127,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	if h.trust.Asked != 2 {
 		t.Errorf("asked %d times before the resync", h.trust.Asked)
 	}
-	h.trust.Answer = nil
+	h.trust.Say(nil)
 	h.wait(2 * time.Hour) // the resync, which asks again
 	h.pass()
 	h.wantFile(kubeletCA, caB)
@@ -139,7 +139,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Answer = func([]string) (string, error) { return "unknown authority", nil }
+	h.trust.Say(func([]string) (string, error) { return "unknown authority", nil })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
@@ -151,7 +151,7 @@ func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 func TestWhileTheServerDoesNotAnswerTheTrustSourceStays(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Answer = func([]string) (string, error) { return "", errors.New("connection refused") }
+	h.trust.Say(func([]string) (string, error) { return "", errors.New("connection refused") })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))

@@ -289,14 +289,14 @@ func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
 func TestAConfirmationHoldsForWhatHasToWaitForProof(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust = plan.Trust{Hold: 5 * time.Hour, Source: plan.KubeAPIServerServingCAData}
-	h.trust.Answer = func([]string) (string, error) { return "", errors.New("connection refused") }
+	h.trust.Say(func([]string) (string, error) { return "", errors.New("connection refused") })
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA + caB))
 	h.confirm("1", kubelet(caB))
 	h.wantFile(kubeletCA, caB+caA)
 	h.kill()
-	h.trust.Answer = nil
+	h.trust.Say(nil)
 	h.start()
 	h.publish(kubelet(caA + caB))
 	for deadline := time.Now().Add(10 * time.Second); len(h.last.Held) > 0 && time.Now().Before(deadline); {

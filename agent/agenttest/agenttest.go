@@ -310,9 +310,8 @@ func (d *Dir) List(subdirectory string) (names []string, err error) {
 
 // Trust answers as a test says, and keeps what it was asked and told.
 type Trust struct {
-	mu sync.Mutex
-	// Answer is asked with the subjects of the certificates; nil verifies everything.
-	Answer func(subjects []string) (why string, err error)
+	mu     sync.Mutex
+	answer func(subjects []string) (why string, err error)
 	Asked  int
 	// Used lists the subjects of each set that Use was told.
 	Used [][]string
@@ -330,10 +329,18 @@ func (t *Trust) Prove(_ context.Context, certs []pki.Cert) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Asked++
-	if t.Answer == nil {
+	if t.answer == nil {
 		return "", nil
 	}
-	return t.Answer(subjects(certs))
+	return t.answer(subjects(certs))
+}
+
+// Say sets what is answered about certificates of these subjects, also while an agent asks; nil
+// verifies everything.
+func (t *Trust) Say(answer func(subjects []string) (string, error)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answer = answer
 }
 
 func subjects(certs []pki.Cert) []string {

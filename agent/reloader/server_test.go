@@ -47,10 +47,10 @@ func (f *fakeSystemd) Look(_ context.Context, u plan.Unit) (Seen, error) {
 func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
 	f.mu.Lock()
 	f.acted = append(f.acted, string(u.Verb)+" "+u.Name)
-	ending := f.ending
+	begun, ending := f.begun, f.ending
 	f.mu.Unlock()
 	if ending != nil {
-		f.begun <- u.Name
+		begun <- u.Name
 		select {
 		case err := <-ending:
 			return plan.UnitState{}, err
@@ -63,7 +63,18 @@ func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, err
 	return f.units[u.Name].State, nil
 }
 
-func (f *fakeSystemd) Version(context.Context) (string, error) { return "257.9-1", f.fail }
+func (f *fakeSystemd) Version(context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return "257.9-1", f.fail
+}
+
+// change lets a test change f while the server runs.
+func (f *fakeSystemd) change(how func(*fakeSystemd)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how(f)
+}
 
 func (f *fakeSystemd) log() []string {
 	f.mu.Lock()
@@ -171,7 +182,7 @@ func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 
 func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.begun, s.systemd.ending = make(chan string, 1), make(chan error, 1)
+	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
 	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: JobFailed, Detail: "the job's result is failed"}
 	_, err := s.Act(t.Context(), allowed[0])
 	if err == nil || err.Error() != "reload a.service: job-failed: the job's result is failed" {
@@ -184,7 +195,7 @@ func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 
 func TestAJobOfSomebodyElseInTheWayPutsTheActionOff(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.begun, s.systemd.ending = make(chan string, 1), make(chan error, 1)
+	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
 	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: Later, Detail: "destructive"}
 	_, err := s.Act(t.Context(), allowed[0])
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() || e.Unreachable() {
@@ -340,7 +351,7 @@ func TestAnInvalidConfigurationKeepsTheLastValidAllowlist(t *testing.T) {
 
 func TestTwoActionsOnOneUnitDoNotRunAtOnceAndDelayNoOther(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.begun, s.systemd.ending = make(chan string), make(chan error)
+	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string), make(chan error) })
 	first := make(chan error, 1)
 	go func() {
 		_, err := s.Act(context.Background(), allowed[0])
@@ -396,7 +407,7 @@ func TestOnlySoManyActionsOnOneUnitAreCarriedOut(t *testing.T) {
 
 func TestAnActionWhoseEndTheReloaderDoesNotSeeIsUnknownToThePeer(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.begun, s.systemd.ending = make(chan string, 1), make(chan error)
+	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error) })
 	ended := make(chan error, 1)
 	go func() {
 		_, err := s.Act(context.Background(), allowed[0])
@@ -417,7 +428,7 @@ func TestAnActionWhoseEndTheReloaderDoesNotSeeIsUnknownToThePeer(t *testing.T) {
 
 func TestAPeerThatHangsUpDoesNotEndItsActionOrItsRecord(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.begun, s.systemd.ending = make(chan string, 1), make(chan error)
+	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error) })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -439,7 +450,9 @@ func TestAPeerThatHangsUpDoesNotEndItsActionOrItsRecord(t *testing.T) {
 
 func TestWithoutABusTheStateIsUnreachableAndSoIsAnAction(t *testing.T) {
 	s := started(t, ourselves)
-	s.systemd.fail = &Error{Unit: "a.service", Reason: Unreachable, Detail: "no bus"}
+	s.systemd.change(func(f *fakeSystemd) {
+		f.fail = &Error{Unit: "a.service", Reason: Unreachable, Detail: "no bus"}
+	})
 	_, err := s.State(t.Context(), "a.service")
 	_, actErr := s.Act(t.Context(), allowed[0])
 	_, versionErr := s.Version(t.Context())
@@ -461,9 +474,9 @@ func TestStateAndAffectedAreOneQuestion(t *testing.T) {
 	if _, err := s.State(t.Context(), "b.service"); err != nil {
 		t.Fatal(err)
 	}
-	s.systemd.mu.Lock()
-	s.systemd.units["b.service"].Affected = []string{"c.service", "later.service"}
-	s.systemd.mu.Unlock()
+	s.systemd.change(func(f *fakeSystemd) {
+		f.units["b.service"].Affected = []string{"c.service", "later.service"}
+	})
 	for i, want := range [][]string{{"c.service"}, {"c.service", "later.service"}} {
 		if got, err := s.Affected(t.Context(), allowed[1]); err != nil || !slices.Equal(got, want) {
 			t.Errorf("answer %d: %q, %v; want %q", i, got, err, want)
@@ -481,7 +494,7 @@ func TestManyUnitsAreAskedAboutInPieces(t *testing.T) {
 	for i := range 3*maxUnits + 1 {
 		names = append(names, fmt.Sprintf("unit%d.service", i))
 		list = append(list, plan.Unit{Name: names[i], Verb: plan.Reload})
-		s.systemd.units[names[i]] = &Seen{Name: names[i]}
+		s.systemd.change(func(f *fakeSystemd) { f.units[names[i]] = &Seen{Name: names[i]} })
 	}
 	s.config.set(list, nil)
 	all, err := s.Look(t.Context(), names...)

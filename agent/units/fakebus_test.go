@@ -318,12 +318,10 @@ func (c *fakeClient) job(m *dbus.Message, method, name, mode string) {
 	if u.act != nil {
 		result = u.act(u)
 	}
-	b.mu.Unlock()
 	if !u.lost {
 		c.jobRemoved(owner, id, name, result)
 	}
-	b.mu.Lock()
-	u.running = 0 // after the announcement, as in systemd
+	u.running = 0 // nobody can ask between the announcement and this: systemd has one thread
 	b.mu.Unlock()
 	if b.early {
 		c.reply(m, jobPath(id))

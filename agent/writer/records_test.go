@@ -80,10 +80,14 @@ func TestTheRecordComesBeforeTheRename(t *testing.T) {
 	old, now := testpki.Bundle("a"), testpki.Bundle("b")
 	c, s, dir := recorded(t, map[string][]byte{"etc/kubernetes/ca.crt": old})
 	var then []byte
+	s.log.mu.Lock()
 	s.log.before = func() { then, _ = os.ReadFile(filepath.Join(dir, "etc/kubernetes/ca.crt")) }
+	s.log.mu.Unlock()
 	if err := c.Commit(context.Background(), writes(plan.KubeAPIServerServingCAData, "", string(now))); err != nil {
 		t.Fatal(err)
 	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
 	if string(then) != string(old) {
 		t.Errorf("when it was recorded the file held %q", then)
 	}
