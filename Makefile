@@ -98,7 +98,7 @@ simulate-mutations:
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:
-	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.6.2 run --build-tags real,vm
+	go tool -modfile=tests/lint/go.mod golangci-lint run
 
 ## controlplane: build etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet (about 8 minutes, once)
 controlplane:

@@ -155,7 +155,7 @@ func TestAFatalReplyEndsTheServerWithItsReason(t *testing.T) {
 	if _, err := ask(Dial(s.socket, limits, limits), 1); err != nil {
 		t.Errorf("the reply: %v", err)
 	}
-	if err := <-s.done; err != why {
+	if err := <-s.done; !errors.Is(err, why) {
 		t.Errorf("ended with %v", err)
 	}
 }

@@ -54,8 +54,7 @@ func readFile(path string) ([]byte, error) {
 
 // cause is the error without the path, which the caller names.
 func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

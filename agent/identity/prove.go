@@ -60,17 +60,23 @@ func (k *Keeper) proving(ctx context.Context) move {
 		return k.deny("what was issued cannot be used: " + err.Error())
 	}
 	a := k.api.whoami(ctx, l)
-	if v := a.verdict(); v == accepted && a.user == k.user() {
+	v := a.verdict()
+	if v == accepted && a.user == k.user() {
 		return k.commit(ctx, l)
-	} else if l.close(); a.untrusted && len(k.pins) > 0 && k.learn(ctx, &k.fresh.Cluster) == nil {
+	}
+	l.close()
+	late := k.opt.Clock.Now().After(k.prove)
+	switch {
+	case a.untrusted && len(k.pins) > 0 && k.learn(ctx, &k.fresh.Cluster) == nil:
 		return move{Proving, a.reason, 0}
-	} else if v == accepted {
+	case v == accepted:
 		return k.deny(fmt.Sprintf("the server takes the new certificate for %.128q", a.user))
-	} else if v == unknown && k.opt.Clock.Now().After(k.prove) {
+	case v == unknown && late:
 		return k.deny("the server does not know the new certificate: " + a.reason)
-	} else if k.opt.Clock.Now().After(k.prove) {
+	case late:
 		// Nobody is there to prove it to. The request and its certificate stay; meanwhile others may be asked.
-		if k.fresh = nil; !k.renewing && !k.moving {
+		k.fresh = nil
+		if !k.renewing && !k.moving {
 			k.ladder.pass(k.asker)
 		}
 		return move{Requesting, "the new certificate could not be proven: " + a.reason, k.pause() + a.after}

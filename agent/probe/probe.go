@@ -5,7 +5,6 @@ package probe
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"syscall"
@@ -94,8 +93,10 @@ func see(ctx context.Context, address string) (s sighting) {
 		// Nothing is sent to this server and nothing it says is believed: it is looked at. Its
 		// certificate is part of what is seen.
 		InsecureSkipVerify: true, //nolint:gosec // see above
-		VerifyPeerCertificate: func(chain [][]byte, _ [][]*x509.Certificate) error {
-			s.chain = chain
+		VerifyConnection: func(c tls.ConnectionState) error {
+			for _, cert := range c.PeerCertificates {
+				s.chain = append(s.chain, cert.Raw)
+			}
 			return nil
 		},
 		GetClientCertificate: func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {

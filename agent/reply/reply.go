@@ -37,12 +37,10 @@ func RetryAfter(header http.Header, now time.Time) time.Duration {
 // Fact is what failed, in one line, without what differs from try to try: the URL with its query, and the
 // local port.
 func Fact(err error) string {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		if op.Addr != nil {
 			return op.Op + " " + op.Addr.String() + ": " + op.Err.Error()
 		}

@@ -3,6 +3,7 @@
 package units
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -50,9 +51,7 @@ func TestAnAliasShowsTheNameOfItsUnit(t *testing.T) {
 func TestStartsAreToldByAClockThatNobodySets(t *testing.T) {
 	start := func(ago time.Duration, more map[string]any) *fakeUnit {
 		m := map[string]any{"InactiveExitTimestampMonotonic": uint64((monotonic() - ago).Microseconds()), "StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}
-		for k, v := range more {
-			m[k] = v
-		}
+		maps.Copy(m, more)
 		// The wall clock was set back by hours after the start.
 		return &fakeUnit{active: "active", invocation: 7, since: time.Now().Add(3 * time.Hour), more: m}
 	}

@@ -62,7 +62,7 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 func (c *Client) Commit(ctx context.Context, commit plan.Commit) error {
 	for i, part := range parts(commit) {
 		if _, err := c.ask(ctx, request{Commit: &part}); err != nil {
-			if e, ok := err.(*Error); ok && i > 0 {
+			if e, ok := errors.AsType[*Error](err); ok && i > 0 {
 				e.Untouched = false
 			}
 			return err

@@ -101,8 +101,7 @@ func writes(row plan.RowID, name, data string) plan.Commit {
 }
 
 func kind(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return ""

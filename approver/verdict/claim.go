@@ -182,8 +182,7 @@ func foreign(request []byte) Verdict {
 
 // fact is a violation without the words that Form says already.
 func fact(err error) string {
-	var v *csr.Violation
-	if errors.As(err, &v) {
+	if v, ok := errors.AsType[*csr.Violation](err); ok {
 		return string(v.Rule) + ": " + v.Fact
 	}
 	return err.Error()

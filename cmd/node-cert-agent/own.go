@@ -153,7 +153,7 @@ func handedOver() secret.Bytes {
 	if dir == "" {
 		return secret.Bytes{}
 	}
-	f, err := os.Open(filepath.Join(dir, "bootstrap-kubeconfig"))
+	f, err := os.Open(filepath.Join(dir, "bootstrap-kubeconfig")) //nolint:gosec // systemd sets it
 	if err != nil {
 		return secret.Bytes{}
 	}

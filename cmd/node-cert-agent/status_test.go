@@ -35,9 +35,9 @@ func forge(v reflect.Value) {
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			return
 		}
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				forge(v.Field(i))
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				forge(field)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func forge(v reflect.Value) {
 // wantPlain fails if a terminal would do more with the text than to show it.
 func wantPlain(t *testing.T, what, text string) {
 	t.Helper()
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if strings.HasPrefix(line, "State: FORGED") {
 			t.Errorf("%s has a forged line:\n%q", what, line)
 		}
@@ -73,7 +73,7 @@ func TestAForgedStatusIsShownAndDoesNothing(t *testing.T) {
 	save(t, r.path(runtimeDir+"/status.json"), string(data))
 	table := r.command("status")
 	wantPlain(t, "the table", table.stdout+table.stderr)
-	for _, line := range strings.Split(table.stdout, "\n") {
+	for line := range strings.SplitSeq(table.stdout, "\n") {
 		if len(line) > 5000 {
 			t.Errorf("a line of %d bytes", len(line))
 		}

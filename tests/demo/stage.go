@@ -109,8 +109,7 @@ func (h *onHost) startAgent(ctx context.Context) (string, error) {
 
 func (h *onHost) sh(ctx context.Context, command string) (string, error) {
 	out, err := h.Host.Run(ctx, "sh", "-c", command)
-	var failed *host.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*host.ExitError](err); ok {
 		return out + failed.Stderr, err
 	}
 	return out, err

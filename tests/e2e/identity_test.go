@@ -375,11 +375,11 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 	n := identified(t)
 	good := n.file(identityFile)
 	other := n.Plane.CA().Client("node-cert-agent:node:node", "node-cert-agent:nodes")
-	key := bytes.Index(good, []byte("-----BEGIN PRIVATE KEY"))
+	certificate, _, _ := bytes.Cut(good, []byte("-----BEGIN PRIVATE KEY"))
 	for sentence, damaged := range map[string][]byte{
 		"truncated":                    good[:len(good)/2],
 		"empty":                        {},
-		"a key of another certificate": slices.Concat(good[:key], other.Key, notes(t, good)),
+		"a key of another certificate": slices.Concat(certificate, other.Key, notes(t, good)),
 	} {
 		n.run("systemctl", "stop", "node-cert-agent.service")
 		n.must(n.Host.PutFile(stateDir+"identity.previous.pem", host.File{Data: good, Mode: 0o600}))

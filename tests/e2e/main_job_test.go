@@ -121,8 +121,7 @@ func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 func ask(ctx context.Context, n *node, method string, args ...string) string {
 	_, err := n.Host.RunAs(ctx, "node-cert-agent", append([]string{"busctl", "call", "org.freedesktop.systemd1",
 		"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", method}, args...)...)
-	var failed *host.ExitError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*host.ExitError](err); ok {
 		return failed.Stderr
 	}
 	n.must(err)

@@ -25,8 +25,8 @@ func Files() (all []File) {
 	}
 	pair := string(objects.CA("a")) + string(objects.CA("b"))
 	lines := strings.SplitAfter(pair, "\n")
-	first := strings.Index(pair, "-----END ")
-	last := strings.Count(pair[:first], "\n")
+	first, _, _ := strings.Cut(pair, "-----END ")
+	last := strings.Count(first, "\n")
 	for _, place := range []struct {
 		name string
 		line int

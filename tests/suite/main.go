@@ -28,6 +28,7 @@ type part struct {
 // The real parts come in an order that fails early: first what builds them, then what uses them.
 var parts = []part{
 	{name: "vet", args: []string{"vet", "-tags", "real,vm", "./..."}},
+	{name: "lint", args: []string{"tool", "-modfile=tests/lint/go.mod", "golangci-lint", "run"}},
 	{name: "unit", args: test("./...")},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
