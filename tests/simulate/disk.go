@@ -24,6 +24,8 @@ type disk struct {
 	odd map[string]plan.FileKind
 	// volatile is what a power cut brings back: what was at a path before changes that were not synced.
 	volatile map[string]*file
+	// seen is the version at each path that the agent of this life looked at last, or wrote.
+	seen map[string]*file
 	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
 	failed  map[string]bool
 	changes int
@@ -48,7 +50,7 @@ func (f *file) String() string {
 }
 
 func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), failed: make(map[string]bool)}
+	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), seen: make(map[string]*file), failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
 		d.files[kubeconfig] = d.version(bundle([]int{0}), 0o600)
 	}
@@ -143,6 +145,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 		return plan.File{Kind: kind, Reason: "it is odd"}
 	}
 	f := d.files[p]
+	d.seen[p] = f
 	switch {
 	case f == nil && row.ID.Edits():
 		return plan.File{Kind: plan.Irregular, Reason: "it is missing, and not ours to make"}
@@ -273,6 +276,7 @@ func (d *disk) write(x plan.CommitWrite) {
 	f := d.version(bytes.Clone(x.Data), mode)
 	f.uid, f.gid, f.ours = uid, gid, true
 	d.model.writing(d.world, row, p, old, f)
+	d.seen[p] = f
 	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id && d.model.concerns(d.world, reader, p) {
 		// Somebody may have reloaded it with what is written over, of which systemd keeps no trace.
 		d.model.excuse(u, "what somebody else wrote is written over")

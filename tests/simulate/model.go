@@ -98,6 +98,7 @@ func (m *model) begin(w *world) {
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
 	m.heard, m.now = state.Word{}, nil
 	clear(w.disk.failed)
+	clear(w.disk.seen)
 }
 
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
@@ -184,17 +185,18 @@ func (m *model) weigh(w *world) {
 }
 
 // meets excuses an action for a file that is not claimed, when somebody begins to ask for it or ends: before, or
-// from then on, the agent does not look at it, and nobody can tell whether a unit has read it.
+// from then on, the agent does not look at it, and nobody can tell whether a unit has read it. Of one that is odd the
+// agent waits for the end of that as long as it is asked for, and else it takes it for a change.
 func (m *model) meets(w *world, before map[string]want) {
 	now := m.object.asked.files
 	for _, p := range slices.Sorted(maps.Keys(w.disk.files)) {
 		_, was := before[p]
-		if _, is := now[p]; was == is || w.claimed(p) {
+		if _, is := now[p]; was == is || w.claimed(p) && w.disk.odd[p] == "" {
 			continue
 		}
 		for _, name := range unitNames {
 			if m.concerns(w, name, p) {
-				m.excuse(w.systemd.units[name], "nobody ever claimed a file that it reads")
+				m.excuse(w.systemd.units[name], "what it reads may count from now on, or not any more")
 				w.systemd.units[name].tries = nil // to the agent these are other files
 			}
 		}

@@ -21,8 +21,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 	if _, known := m.owner[p]; !known {
 		m.owner[p] = row.ID
 	}
-	unseen := m.others != m.begun && old != nil && !old.ours && old.lived == w.clock.lived
-	if old != nil && !unseen { // what somebody put there a moment ago nobody can see: see disk.Tree.Commit
+	if old != nil && !m.unseen(w, p, old) {
 		for _, i := range old.holds {
 			if i < 0 || f.has(i) {
 				continue
@@ -52,6 +51,12 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 			w.violate("trust back", "%s gets %s, which went (%s) and which nobody asks for", p, authorities[i].letter, why)
 		}
 	}
+}
+
+// unseen tells whether somebody put a file there in this very turn, after the agent had looked. What is written over
+// it nobody can know: see disk.Tree.Commit.
+func (m *model) unseen(w *world, p string, f *file) bool {
+	return m.others != m.begun && f.lived == w.clock.lived && w.disk.seen[p] != f
 }
 
 // unfinished is for a commit that failed: what it took away may have to be taken away again, or not.
@@ -262,7 +267,7 @@ func (m *model) mass(w *world, claims map[string]claim) {
 	for p := range claims {
 		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) {
 			present++
-		} else if w.disk.files[p] != nil && w.disk.odd[p] == "" {
+		} else if f := w.disk.files[p]; f != nil && w.disk.odd[p] == "" && !m.unseen(w, p, f) {
 			missing++
 		}
 	}
