@@ -24,7 +24,7 @@ func (m *model) acting(w *world, u *unit) {
 	m.fit(w, u)
 	m.tired(w, u)
 	for p, failed := range w.disk.failed {
-		if failed && m.concerns(w, u.name, p) {
+		if failed && w.disk.files[p] != nil && m.concerns(w, u.name, p) { // a removal that is undone harms nobody
 			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
 		}
 	}
@@ -153,12 +153,16 @@ func (m *model) settle(w *world, u *unit) {
 
 // hasLoaded judges a unit that is called loaded (I2).
 func (m *model) hasLoaded(w *world, u *unit, reason string) {
+	wanted := m.object.asked.files
+	if o := w.agent.status.Operator; o != nil && o.State == "in force" {
+		wanted = m.word.asked.files
+	}
 	for _, p := range m.known(w) {
 		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
 			continue
 		}
 		f := w.disk.files[p]
-		_, asked := m.object.asked.files[p]
+		_, asked := wanted[p]
 		many := !w.single(p)
 		if many && !asked && (f == nil || !f.ours || !m.read || !w.claimed(p)) {
 			continue
