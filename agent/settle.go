@@ -77,11 +77,11 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
 	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
-	d := plan.Owed(u, now.AsOf(l.Clock.Now(), l.Clock.Uptime()), in, loaded, known)
+	run := now.AsOf(l.Clock.Now(), l.Clock.Uptime())
+	d := plan.Owed(u, run, in, loaded, known)
 	if d.Outdated {
-		run := now
-		if now.Busy {
-			run = plan.UnitState{} // another may begin at any time
+		if run.MayYetLoad(in) {
+			run = plan.UnitState{}
 		}
 		if u.Verb == plan.Restart {
 			loaded.Made = loaded.MadeOf(known, in, l.booted())

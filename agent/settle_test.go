@@ -923,6 +923,14 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 
 // TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes: a removal leaves no time behind by which somebody
 // could tell that the run began before it. Found by the simulator.
+// idleUnit returns when systemd has no job for the unit.
+func (h *host) idleUnit(name string) {
+	for busy := true; busy; runtime.Gosched() {
+		u, _ := h.systemd.State(context.Background(), name)
+		busy = u.Busy
+	}
+}
+
 func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
@@ -946,14 +954,45 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	h.wantFile(certsD+"r/ca.crt", "")
 	h.systemd.Hold = func(string) {}
 	close(end)
-	for busy := true; busy; runtime.Gosched() {
-		u, _ := h.systemd.State(context.Background(), maker)
-		busy = u.Busy
-	}
+	h.idleUnit(maker)
 	for range 10 {
 		h.elapse(10 * time.Second)
 	}
 	if made {
 		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
+	}
+}
+
+func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T) {
+	const maker = "maker.service"
+	h := newHost(t)
+	h.policy.Rows[0].OnChange = []string{maker}
+	h.policy.Units = []plan.Unit{{Name: maker, Verb: plan.Restart}}
+	h.systemd.Install(maker)
+	begun, end := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-end }, true
+	made := ""
+	h.systemd.Load = func(string) { made, _ = h.disk.Read(kubeletCA) }
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(kubelet(caA))
+	h.lapse(2 * time.Second)
+	<-begun // it has read the file, and the agent is configured anew
+	h.kill()
+	h.start()
+	defer h.kill()
+	h.elapse(time.Minute)
+	h.step(-1000 * time.Hour)
+	h.publish(kubelet(caB))
+	h.clock.AwaitAsked(h.asked)
+	h.step(1000 * time.Hour)
+	h.systemd.Hold = func(string) {}
+	close(end)
+	h.idleUnit(maker)
+	for range 10 {
+		h.elapse(10 * time.Second)
+	}
+	if made != caB {
+		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
 	}
 }

@@ -282,6 +282,10 @@ func startedAfter(s UnitState, in Inputs) bool {
 	return !s.Since.IsZero() && s.Since.After(in.changed().Add(clockSlack))
 }
 
+// MayYetLoad tells whether the run began after the last change of in and has a job under way, so that it cannot be
+// said of it yet whether it loads them.
+func (s UnitState) MayYetLoad(in Inputs) bool { return s.Busy && startedAfter(s, in) }
+
 func changedAfter(s UnitState, in Inputs) bool {
 	return !s.Since.IsZero() && in.changed().Add(coarse).After(s.Since)
 }
