@@ -60,7 +60,7 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 // keep remembers what the files have now, or shall have where something is in the way.
 func (l *loop) keep(p plan.Plan) error {
 	if l.desired.Verified {
-		if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, p.Entries)); err != nil {
+		if err := l.Store.Keep(&l.memory, l.desired.Object, l.overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}

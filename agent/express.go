@@ -44,7 +44,7 @@ func (l *loop) express(ctx context.Context) error {
 	for _, e := range d.Entries {
 		l.done[e.Key] = e.Digest
 	}
-	l.entries = overlay(l.entries, p.Entries)
+	l.entries = l.overlay(l.entries, p.Entries)
 	if l.rest.IsZero() {
 		l.rest = l.Clock.Now().Add(l.Times.Rest)
 	}
@@ -55,11 +55,21 @@ func (l *loop) express(ctx context.Context) error {
 // the other do not prolong it.
 func (l *loop) resting() bool { return l.Clock.Now().Before(l.rest) }
 
-// overlay is entries with those of newer in place of their own or at the end.
-func overlay(entries, newer []plan.Entry) []plan.Entry {
+// overlay is entries with those of newer in place of what they have for the same file, or at the end.
+func (l *loop) overlay(entries, newer []plan.Entry) []plan.Entry {
 	entries = slices.Clone(entries)
+	at := make(map[string]int, len(entries))
+	place := func(e plan.Entry) string {
+		if path, ok := l.Policy.Path(e.Key); ok {
+			return path
+		}
+		return e.Key.String()
+	}
+	for i, e := range entries {
+		at[place(e)] = i
+	}
 	for _, e := range newer {
-		if i := slices.IndexFunc(entries, func(o plan.Entry) bool { return o.Key == e.Key }); i >= 0 {
+		if i, ok := at[place(e)]; ok {
 			entries[i] = e
 		} else {
 			entries = append(entries, e)
@@ -73,7 +83,7 @@ func (l *loop) catchUp() {
 	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
 		return
 	}
-	if err := l.Store.Keep(&l.memory, l.desired.Object, overlay(l.desired.Entries, l.entries)); err != nil {
+	if err := l.Store.Keep(&l.memory, l.desired.Object, l.overlay(l.desired.Entries, l.entries)); err != nil {
 		l.Log.Warn("remembering what was published last", zap.Error(err))
 	}
 }

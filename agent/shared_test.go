@@ -139,3 +139,20 @@ func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
 	h.publish(user("s", caA), registry("t", caA))
 	h.wantFile(sharedFile, "")
 }
+
+func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
+	h := sharing(t, 0)
+	h.start()
+	h.publish(registry("r", caA), user("s", caA))
+	h.times.Rest = time.Second
+	h.kill()
+	h.start()
+	h.publish(registry("r", caA), user("s", caA))
+	h.spin(func() { h.tell(user("r", caA+caB), user("s", caA)) })
+	h.wantFile(sharedFile, caA+caB)
+	h.kill() // in the rest
+	h.disk.Delete(sharedFile)
+	h.start()
+	defer func() { h.kill() }()
+	h.wantFile(sharedFile, caA+caB)
+}
