@@ -678,3 +678,34 @@ func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
 		t.Errorf("systemd did %q, want %q", done, want)
 	}
 }
+
+// TestContentThatIsTakenBackUntriedClosesNoBreaker: what failed again and again is what the file has again, however
+// often something else was in it for a moment.
+func TestContentThatIsTakenBackUntriedClosesNoBreaker(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	tries := 0
+	h.systemd.Fail = func(op, _ string) error {
+		if op == "reload" {
+			tries++
+			return errDead
+		}
+		return nil
+	}
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
+	for range 3 {
+		h.publish(kubelet(caB))
+		h.publish(kubelet(caA))
+		h.elapse(3 * time.Second)
+	}
+	if u := h.unit("reader.service"); tries != 5 || u.State != "breaker open" {
+		t.Errorf("%d tries; %+v", tries, u)
+	}
+	h.elapse(35 * time.Minute)
+	if tries != 6 {
+		t.Errorf("%d tries after the pause", tries)
+	}
+}

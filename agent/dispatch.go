@@ -46,6 +46,7 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), false
+	s.aside = nil
 	go func() {
 		after, err := l.Units.Act(ctx, u)
 		l.jobs <- job{unit: u, affected: affected, inputs: in, after: after, err: err}

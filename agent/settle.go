@@ -29,6 +29,7 @@ type unit struct {
 	failed   plan.Digest // those inputs
 	lost     int         // how often in a row the bus was, instead
 	opened   time.Time   // when the breaker opened; zero while it is closed
+	aside    *unit       // what failed with other inputs, as long as these were not tried
 }
 
 // settle asks for each unit whether it has loaded what is on disk, and dispatches what is owed and
@@ -163,10 +164,14 @@ func (l *loop) refuseUnit(u plan.Unit, s *unit, why string) {
 
 // isDue waits until the owed action is due: first for more changes to come, then for this node's place
 // in the fleet's spread; and after failures, for the pause that follows them. Other content may fare
-// better and starts anew.
+// better and starts anew; if it goes again before it was tried, all is as before.
 func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool {
 	if s.failures > 0 && s.failed != in.Digest {
-		*s = unit{paid: s.paid}
+		before := *s
+		*s = unit{paid: s.paid, aside: &before}
+	}
+	if s.aside != nil && s.aside.failed == in.Digest {
+		*s = *s.aside
 	}
 	if s.due.IsZero() || s.state == "unknown" {
 		s.state, s.reason = "owed", d.Why
