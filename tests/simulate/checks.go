@@ -90,7 +90,7 @@ func orOdd(kind plan.FileKind, f *file) string {
 
 // tired looks whether an action is repeated that failed again and again.
 func (m *model) tired(w *world, u *unit) {
-	n, inputs := 0, m.inputs(w, u.name, w.disk.files)
+	n, inputs := 0, m.visible(w, u.name)
 	for _, t := range slices.Backward(u.tries) {
 		if !t.failed || t.inputs != inputs {
 			break

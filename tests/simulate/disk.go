@@ -29,6 +29,7 @@ type disk struct {
 	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
 	failed  map[string]bool
 	changes int
+	changed time.Duration // the last of these, in lived time
 }
 
 // file is one version of a file. It never changes.
@@ -75,6 +76,7 @@ func (d *disk) set(p string, f *file, synced bool) {
 		delete(d.files, p)
 	}
 	d.changes++
+	d.changed = d.clock.lived
 	d.systemd.touched(p)
 }
 

@@ -364,6 +364,13 @@ func (m *model) inputs(w *world, name string, files map[string]*file) string {
 	return b.String()
 }
 
+// visible is what the agent can see of that now: not what is odd.
+func (m *model) visible(w *world, name string) string {
+	files := maps.Clone(w.disk.files)
+	maps.DeleteFunc(files, func(p string, _ *file) bool { return w.disk.odd[p] != "" })
+	return m.inputs(w, name, files)
+}
+
 // single tells whether a path is the one file of a row.
 func (w *world) single(p string) bool {
 	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })

@@ -212,7 +212,7 @@ func (s *systemd) newJob(u *unit, verb plan.Verb) *job {
 	}
 	j.read = j.start + took()
 	j.end = j.read + took()
-	j.inputs = s.model.inputs(s.world, u.name, s.disk.files)
+	j.inputs = s.model.visible(s.world, u.name)
 	s.jobs = append(s.jobs, j)
 	return j
 }

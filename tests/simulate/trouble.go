@@ -26,6 +26,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.say("somebody restarts %s", u.name)
 		w.systemd.begins(u)
 		w.systemd.reads(u, w.systemd.look())
+		u.tries = nil // this one did not fail
 		if u.verb == plan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 			w.systemd.foreign = true
