@@ -921,8 +921,6 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	}
 }
 
-// TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes: a removal leaves no time behind by which somebody
-// could tell that the run began before it. Found by the simulator.
 // idleUnit returns when systemd has no job for the unit.
 func (h *host) idleUnit(name string) {
 	for busy := true; busy; runtime.Gosched() {
@@ -931,6 +929,8 @@ func (h *host) idleUnit(name string) {
 	}
 }
 
+// TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes: a removal leaves no time behind by which somebody
+// could tell that the run began before it. Found by the simulator.
 func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)

@@ -256,7 +256,7 @@ func (d *disk) carryOut(c plan.Commit) error {
 		case f.digest != r.Digest:
 			return fmt.Errorf("remove %s: its bytes are not those that were to go", p)
 		}
-		d.model.removing(d.world, r.Key, p, f)
+		d.model.removing(d.world, p, f)
 		d.counts.Removals++
 		d.say("  removes %s, which had %s", p, f)
 		d.set(p, nil, false)
@@ -298,8 +298,8 @@ func matches(row plan.Row, p string) bool {
 		return row.File == p
 	}
 	_, after, _ = strings.Cut(after, "}")
-	name, ok := strings.CutPrefix(p, before)
-	if name, ok = strings.CutSuffix(name, after); !ok {
+	name, ok := strings.CutSuffix(strings.TrimPrefix(p, before), after)
+	if !ok {
 		return false
 	}
 	q, err := row.Path(name)

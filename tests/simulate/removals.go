@@ -22,26 +22,7 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 		m.owner[p] = row.ID
 	}
 	if old != nil && !m.unseen(w, p, old) {
-		for _, i := range old.holds {
-			if i < 0 || f.has(i) {
-				continue
-			}
-			why, ok := m.mayGo(w, row, p, i)
-			if !ok {
-				w.violate("trust lost", "%s loses %s: %s", p, authorities[i].letter, why)
-			}
-			w.counts.Certificates++
-			if m.gone[p] == nil {
-				m.gone[p] = make(map[int]string)
-			}
-			if m.gone[p][i] = why; why == "" || m.heard.Applied != nil {
-				delete(m.gone[p], i)
-			}
-		}
-		m.usable(w, row, p, old, f)
-		if row.ID == w.policy.Trust.Source && !w.setting.Beside {
-			m.proven(w, p, old, f)
-		}
+		m.loses(w, row, p, old, f)
 	}
 	for _, i := range f.holds {
 		if old != nil && old.has(i) {
@@ -50,6 +31,30 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 		if why, went := m.gone[p][i]; went && !m.wanted(p, i) && !m.unsaved {
 			w.violate("trust back", "%s gets %s, which went (%s) and which nobody asks for", p, authorities[i].letter, why)
 		}
+	}
+}
+
+// loses judges what goes with a version that is written over.
+func (m *model) loses(w *world, row plan.Row, p string, old, f *file) {
+	for _, i := range old.holds {
+		if i < 0 || f.has(i) {
+			continue
+		}
+		why, ok := m.mayGo(w, row, p, i)
+		if !ok {
+			w.violate("trust lost", "%s loses %s: %s", p, authorities[i].letter, why)
+		}
+		w.counts.Certificates++
+		if m.gone[p] == nil {
+			m.gone[p] = make(map[int]string)
+		}
+		if m.gone[p][i] = why; why == "" || m.heard.Applied != nil {
+			delete(m.gone[p], i)
+		}
+	}
+	m.usable(w, row, p, old, f)
+	if row.ID == w.policy.Trust.Source && !w.setting.Beside {
+		m.proven(w, p, old, f)
 	}
 }
 
@@ -204,7 +209,7 @@ func (w *world) isExpired(i int) bool {
 }
 
 // removing judges the removal of a whole file.
-func (m *model) removing(w *world, k plan.Key, p string, f *file) {
+func (m *model) removing(w *world, p string, f *file) {
 	claims := w.claims()
 	switch {
 	case !f.ours:
