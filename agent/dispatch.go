@@ -194,12 +194,23 @@ func (l *loop) see(o plan.Observed) {
 func (l *loop) mends(p plan.Plan, unit string) bool {
 	return slices.ContainsFunc(p.Writes, func(w plan.Write) bool {
 		row, _ := l.Policy.Row(w.Row)
-		left, ok := l.quarrels.left[w.Key]
-		if i := slices.IndexFunc(l.memory.LastGood, func(r state.Remembered) bool { return r.Key == w.Key }); !ok && i >= 0 {
-			left = l.memory.LastGood[i].Digest
-		}
-		return w.Before != left && slices.Contains(row.OnChange, unit)
+		return slices.Contains(row.OnChange, unit) && !l.ours(w)
 	})
+}
+
+// ours tells whether w writes over what we left there: in this life, or as a claim or the last good version says.
+func (l *loop) ours(w plan.Write) bool {
+	if left, ok := l.quarrels.left[w.Key]; ok {
+		return w.Before == left
+	}
+	if slices.Contains(l.memory.Owned[w.Path].Digests, w.Before) {
+		return true
+	}
+	left := plan.Digest{}
+	if i := slices.IndexFunc(l.memory.LastGood, func(r state.Remembered) bool { return r.Key == w.Key }); i >= 0 {
+		left = l.memory.LastGood[i].Digest
+	}
+	return w.Before == left
 }
 
 // postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not

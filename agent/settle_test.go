@@ -996,3 +996,30 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
 	}
 }
+
+func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	h.start()
+	h.publish(registry("r", caA))
+	h.disk.Fail = func(op, _ string) error {
+		if op == "commit" { // it is done, and nobody hears of it
+			h.dir.Fail = func(string, string) error { return errDead }
+		}
+		return nil
+	}
+	h.publish(registry("r", caA), registry("s", caA))
+	h.kill()
+	h.dir.Fail, h.disk.Fail = noFailure, noFailure
+	h.start()
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	jobs := h.systemd.Done()
+	h.failing("stage")
+	h.publish(registry("r", caA), registry("s", caB))
+	h.publish(registry("r", caA), registry("s", caA))
+	h.elapse(time.Minute)
+	h.wantJobs(jobs...)
+}
