@@ -193,9 +193,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
-	if err := l.Report.Ready(); err != nil {
-		l.Log.Warn("telling systemd that we are ready", zap.Error(err))
-	}
+	l.announce()
 	for {
 		select {
 		case <-ctx.Done():

@@ -291,6 +291,40 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	}
 }
 
+func TestReadyComesAfterTheRepairAndBeforeAnyUnitIsAskedAbout(t *testing.T) {
+	h := newHost(t)
+	h.systemd.Start("reader.service")
+	h.clock.Move(time.Minute)
+	asked, repaired := 0, false
+	h.systemd.Fail = func(string, string) error {
+		asked++
+		select {
+		case <-h.report.IsReady():
+		default:
+			t.Error("a unit was asked about before READY=1")
+		}
+		return nil
+	}
+	h.start()
+	h.publish(kubelet(caA))
+	h.kill()
+	h.disk.Delete(kubeletCA)
+	h.disk.Fail = func(op, _ string) error {
+		select {
+		case <-h.report.IsReady():
+			t.Errorf("READY=1 came before the %s", op)
+		default:
+			repaired = repaired || op == "rename"
+		}
+		return nil
+	}
+	h.start()
+	h.kill()
+	if asked == 0 || !repaired {
+		t.Errorf("asked %d times about units, repaired: %v", asked, repaired)
+	}
+}
+
 func TestAnUnchangedObjectWritesNothingAndMovesNoContent(t *testing.T) {
 	h := newHost(t)
 	h.start()

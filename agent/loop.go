@@ -53,6 +53,7 @@ type loop struct {
 	wordTrouble string // why it could not be read
 	listening   bool   // it may have changed: something happened on this host, or time passed
 	once        bool   // this is the command that says it
+	ready       bool   // systemd was told
 	forgot      bool   // whether the word that is there was carried out is not remembered
 
 	units map[string]*unit
@@ -91,7 +92,8 @@ type silent struct{}
 func (silent) Word(state.Word) (state.Word, error) { return state.Word{}, nil }
 
 // begin loads the memory and brings the host back to the last good version as far as that takes
-// nothing away. After it the service is ready, with or without a network.
+// nothing away. On its way the service becomes ready, with or without a network, and before any unit is asked
+// about.
 func (l *loop) begin(ctx context.Context) error {
 	st, lost, err := l.Store.Load()
 	if err != nil {

@@ -56,6 +56,7 @@ func (l *loop) publish() {
 
 func (l *loop) try(ctx context.Context) error {
 	if l.desired == nil {
+		l.announce()
 		l.reviewUnits(ctx)
 		return nil
 	}
@@ -66,9 +67,22 @@ func (l *loop) try(ctx context.Context) error {
 	if err == nil {
 		err = l.apply(ctx, p)
 	}
+	l.announce()
 	// What failed keeps only the units waiting that read it.
 	unsettled := l.settle(ctx)
 	return cmp.Or(err, unsettled)
+}
+
+// announce tells systemd, once, that what can be done about the files is done. What is ordered after the agent
+// waits for that, and not for the reloader to start and for the bus to answer.
+func (l *loop) announce() {
+	if l.ready || l.once {
+		return
+	}
+	l.ready = true
+	if err := l.Report.Ready(); err != nil {
+		l.Log.Warn("telling systemd that we are ready", zap.Error(err))
+	}
 }
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
