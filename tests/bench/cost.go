@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	agentplan "github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 )
 
 // settling is how long both halves may take to come to rest, memory given back included.
@@ -82,6 +84,36 @@ func idle(ctx context.Context, b *bed, p plan, t *table) error {
 		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
 		t.judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
 	}
+	return b.together(ctx, t)
+}
+
+// together is what all processes hold when nothing has happened for a minute. A unit is put on the allowlist before,
+// so that the reloader was there.
+func (b *bed) together(ctx context.Context, t *table) (err error) {
+	if err := b.allow(ctx, cluster.Reader); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	if err := eventually(ctx, "the start of the reloader", func() bool {
+		_, err := b.use(ctx, reloaderUnit)
+		return err == nil
+	}); err != nil {
+		return err
+	}
+	pause(ctx, time.Minute)
+	sum, each := 0.0, []string{}
+	for _, unit := range []string{agentUnit, writerUnit, reloaderUnit} {
+		switch u, err := b.use(ctx, unit); {
+		case err == nil:
+			sum, each = sum+u.resident, append(each, fmt.Sprintf("%.2f", u.resident))
+		case errors.Is(err, errNotRunning):
+			each = append(each, "none")
+		default:
+			return err
+		}
+	}
+	t.note("idle for a minute: agent, writer, reloader, resident", "%s MiB", strings.Join(each, ", "))
+	t.judge("  together", sum, 30, "MiB")
 	return nil
 }
 

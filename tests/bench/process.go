@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,9 +15,10 @@ import (
 
 // The services that are measured.
 const (
-	agentUnit  = "node-cert-agent.service"
-	writerUnit = "node-cert-agent-writer.service"
-	floorUnit  = "floor.service"
+	agentUnit    = "node-cert-agent.service"
+	writerUnit   = "node-cert-agent-writer.service"
+	reloaderUnit = "node-cert-agent-reloader.service"
+	floorUnit    = "floor.service"
 )
 
 // use is what a process has and has used, from proc(5).
@@ -27,6 +29,9 @@ type use struct {
 	switches                  int           // voluntary
 }
 
+// errNotRunning is a service without a main process.
+var errNotRunning = errors.New("it does not run")
+
 // use looks at a service's main process.
 func (b *bed) use(ctx context.Context, unit string) (u use, err error) {
 	out, err := b.Host.Run(ctx, "systemctl", "show", "--property=MainPID", "--value", unit)
@@ -35,7 +40,7 @@ func (b *bed) use(ctx context.Context, unit string) (u use, err error) {
 	}
 	pid := strings.TrimSpace(out)
 	if pid == "0" {
-		return u, fmt.Errorf("%s does not run", unit)
+		return u, fmt.Errorf("%s: %w", unit, errNotRunning)
 	}
 	proc := b.Host.Path(filepath.Join("/proc", pid))
 	status, err := fields(filepath.Join(proc, "status"))

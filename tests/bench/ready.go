@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -11,27 +12,34 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 )
 
 // readyBudget is how long a start may take, in milliseconds, until systemd has READY=1, and what is ordered
 // after the agent, the kubelet, may start; readyMedian is how long it usually may.
 const readyBudget, readyMedian = 150, 110
 
-// startUnits are what a start of the agent runs: the writer comes up beside it. The reloader is started when
-// a unit is asked about.
+// startUnits are what a start of the agent runs before it is ready: the writer comes up beside it. The reloader is
+// started afterwards, when a unit is asked about.
 var startUnits = []string{agentUnit, writerUnit}
 
 // ready is the time from `systemctl start` of an agent that has an identity and its files, the way into the host
 // included, to the moment at which systemd had READY=1. The floor is the start of the floor's service, which is ready as soon as it is executed:
 // what systemd and the way into the host cost. What the start takes of the processors, systemd's own work in
-// the new processes included, tells a slow start from a machine that has no time for it.
-func ready(ctx context.Context, b *bed, p plan, t *table) error {
+// the new processes included, tells a slow start from a machine that has no time for it. A unit is on the
+// allowlist, so that there is something to ask the reloader.
+func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	if err := b.identify(ctx); err != nil {
 		return err
 	}
+	if err := b.allow(ctx, cluster.Reader); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
 	times := map[string]samples{}
 	var used samples
-	units := map[string][]string{"agent": startUnits, "floor": {floorUnit}}
+	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "floor": {floorUnit}}
 	for range p.starts {
 		for _, i := range rand.Perm(len(b.arms)) {
 			name := b.arms[i].name

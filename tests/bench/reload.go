@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 const (
 	reloadTemplate = "reloaded@.service"
 	reloadBinary   = "/usr/local/bin/reload"
-	reloadFragment = "/etc/node-cert-agent/config.d/60-reload.yaml"
+	allowlist      = "/etc/node-cert-agent/config.d/60-allowlist.yaml"
 	// reloadBatch reloads follow one another, each of another unit: the reloader bounds how often it acts on one.
 	reloadBatch = 20
 )
@@ -29,23 +30,13 @@ var reloadUnit = hostFile{"/etc/systemd/system/" + reloadTemplate, "[Service]\nE
 // reloader, and a person's, as root with systemctl. Short batches of both take turns.
 func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	units := make([]string, reloadBatch+1) // the first is not counted
-	var allowed strings.Builder
 	for i := range units {
 		units[i] = strings.Replace(reloadTemplate, "@", "@"+strconv.Itoa(i), 1)
-		fmt.Fprintf(&allowed, "  %s: {verb: reload}\n", units[i])
 	}
-	if _, err := b.Host.Run(ctx, append([]string{"systemctl", "start"}, units...)...); err != nil {
+	if err := b.allow(ctx, units...); err != nil {
 		return err
 	}
-	text := "apiVersion: config.node-cert-agent.io/v1alpha1\nunits:\n" + allowed.String()
-	if err := b.Host.PutFile(reloadFragment, host.File{Data: []byte(text)}); err != nil {
-		return err
-	}
-	defer func() {
-		if _, failed := b.Host.Run(ctx, "rm", reloadFragment); err == nil {
-			err = failed
-		}
-	}()
+	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
 	times := map[string]samples{}
 	for range (p.reloads + reloadBatch - 1) / reloadBatch {
 		byHand, err := b.Host.Run(ctx, append([]string{reloadBinary, "-hand"}, units...)...)
@@ -68,4 +59,23 @@ func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	}
 	t.compare("reload asked for -> job done (floor: systemctl reload)", times, map[string]float64{"p50": 1.0, "p95": 1.0})
 	return nil
+}
+
+// allow starts units and puts a reload of each on the allowlist.
+func (b *bed) allow(ctx context.Context, units ...string) error {
+	if _, err := b.Host.Run(ctx, append([]string{"systemctl", "start"}, units...)...); err != nil {
+		return err
+	}
+	var text strings.Builder
+	text.WriteString("apiVersion: config.node-cert-agent.io/v1alpha1\nunits:\n")
+	for _, u := range units {
+		fmt.Fprintf(&text, "  %s: {verb: reload}\n", u)
+	}
+	return b.Host.PutFile(allowlist, host.File{Data: []byte(text.String())})
+}
+
+// disallow empties the allowlist.
+func (b *bed) disallow(ctx context.Context) error {
+	_, err := b.Host.Run(ctx, "rm", allowlist)
+	return err
 }
