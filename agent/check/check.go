@@ -13,6 +13,7 @@ package check
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -62,19 +63,24 @@ type Facts struct {
 	SELinux  bool
 	Reloader Reloader
 	// Systemd is the version that systemd gives of itself, if the reloader could ask.
-	Systemd  string
-	Units    []Unit
-	Service  Service
-	Identity Identity
-	API      API
-	Clock    Clock
+	Systemd string
+	Units   []Unit
+	Service Service
+	// Unit is the text of the service's unit with that of its drop-ins behind it, in systemd's order; empty if it
+	// was not found.
+	Unit string
+	// Resolvers are the name servers of the host.
+	Resolvers []netip.Addr
+	Identity  Identity
+	API       API
+	Clock     Clock
 }
 
 // Judge gives the findings, in the order in which a person would go through them.
 func Judge(f Facts) []Finding {
 	var out report
 	for _, judge := range []func(Facts, *report){
-		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service, identity, server, objects, clock,
+		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service, resolver, identity, server, objects, clock,
 	} {
 		judge(f, &out)
 	}

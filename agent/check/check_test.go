@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -39,6 +40,8 @@ func good() Facts {
 	f.Reloader, f.Systemd = Reloader{Asked: true}, "252.39-1~deb12u1"
 	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Own: "crio.service", Affected: []string{"kubelet.service"}}}
 	f.Service = Service{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
+	f.Unit = "[Service]\nIPAddressDeny=169.254.169.254 fd00:ec2::254\n"
+	f.Resolvers = []netip.Addr{netip.MustParseAddr("10.0.0.10")}
 	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
 	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true, Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
 	f.Clock = Clock{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
@@ -56,7 +59,7 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 		whats = append(whats, f.What)
 	}
 	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer", "reloader", "systemd",
-		"allowlist", "unit", "service", "identity", "API server", "renewal", "object", "clock"}
+		"allowlist", "unit", "service", "resolver", "identity", "API server", "renewal", "object", "clock"}
 	if !slices.Equal(whats, want) {
 		t.Errorf("looked at are %q\nwant %q", whats, want)
 	}
@@ -82,6 +85,7 @@ func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 }
 
 const (
+	cutOff   = "warn  resolver: the service may not ask 169.254.169.254: IPAddressDeny= of its unit; do: systemctl edit node-cert-agent.service: [Service] IPAddressDeny=, and restart it; or name the API server by its address"
 	makeOurs = "systemd-tmpfiles --create node-cert-agent.conf"
 	noteTime = "timedatectl timesync-status, or chronyc tracking"
 	another  = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
@@ -127,6 +131,27 @@ var cases = map[string]struct {
 		[]string{"fail  directory: /etc/kubernetes: uid 0, mode 0555: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
 	"a directory outside of the writer's sandbox": {func(f *Facts) { f.Directories[0].Real = "/etc/kubernetes-2" },
 		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
+	"the profile openshift without the drop-in that comes with it": {func(f *Facts) {
+		f.Profile, f.Host.MachineConfigDaemon = "openshift", true
+		f.Policy.Rows = append(f.Policy.Rows, plan.Row{ID: plan.KubeletKubeconfigCAData, File: "/var/lib/kubelet/kubeconfig"})
+		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet", Mode: fs.ModeDir | 0o755})
+	},
+		[]string{"fail  directory: /var/lib/kubelet is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/var/lib/kubelet"}},
+	"a resolver at the address that the unit denies": {func(f *Facts) {
+		f.Resolvers = append(f.Resolvers, netip.MustParseAddr("169.254.169.254"))
+	}, []string{cutOff}},
+	"a drop-in that denies other addresses": {func(f *Facts) {
+		f.Unit += "[Service]\nIPAddressDeny=\nIPAddressDeny=link-local\n"
+		f.Resolvers = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
+	}, []string{cutOff}},
+	"a drop-in that denies nothing": {func(f *Facts) {
+		f.Unit += "[Service]\nIPAddressDeny=\n"
+		f.Resolvers = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
+	}, nil},
+	"a drop-in that allows the resolver": {func(f *Facts) {
+		f.Unit += "[Service]\nIPAddressAllow = 169.254.169.0/24\n"
+		f.Resolvers = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
+	}, nil},
 	"a read-only file system": {func(f *Facts) { f.Writer.Mounts += "5 3 8:1 / /etc/kubernetes rw - ext4 /dev/sda1 ro,x\n" },
 		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
 	"a private key beside a bundle": {func(f *Facts) {

@@ -96,6 +96,7 @@ func (p *survey) look(ctx context.Context) (err error) {
 	defer func() { p.wiring.close() }()
 	p.facts.Node.Name, p.facts.Node.Problem = p.node()
 	p.host()
+	p.resolver()
 	p.directories()
 	p.managed(ctx)
 	p.mounts()
