@@ -136,7 +136,8 @@ const coarse = 10 * time.Millisecond
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
 // that names the unit in onChange. Files count by their paths, so that one which another row asks for now
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
-// loaded the same certificates in another order owes nothing. doubts are those of Doubts.
+// loaded the same certificates in another order owes nothing. What is irregular is an input, too, since a unit may
+// read it, of which no more is known than that it is there. doubts are those of Doubts.
 func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, doubts map[Key]string) Inputs {
 	rows, all := make(map[RowID]map[string]File), make(map[string]File)
 	var doubt, reason string
@@ -149,7 +150,7 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 			rows[k.Row] = make(map[string]File)
 		}
 		path, err := row.Path(k.Name)
-		if err == nil && f.Kind == Regular {
+		if err == nil && (f.Kind == Regular || f.Kind == Irregular) {
 			rows[k.Row][path], all[path] = f, f
 		}
 		if why, ok := doubts[k]; ok && (doubt == "" || path < doubt) {

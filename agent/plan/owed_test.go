@@ -134,6 +134,16 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	}
 }
 
+// TestWhatIsInTheWayIsAnInput: a unit may have read through a link, and goes on with that when the link is gone.
+func TestWhatIsInTheWayIsAnInput(t *testing.T) {
+	a := kubelet("a")
+	none := InputsOf("a.service", policy, Observed{a.Key: File{}}, nil, nil)
+	odd := InputsOf("a.service", policy, Observed{a.Key: File{Kind: Irregular}}, nil, nil)
+	if odd.Digest == none.Digest || odd.Digest == InputsOf("a.service", policy, disk(a), nil, nil).Digest {
+		t.Error("what is in the way counts as no file, or as the file")
+	}
+}
+
 func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 	a, r := kubelet("a"), entry(ImageRegistryBundleData, "r", "r")
 	file := a.Key

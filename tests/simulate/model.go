@@ -364,10 +364,14 @@ func (m *model) inputs(w *world, name string, files map[string]*file) string {
 	return b.String()
 }
 
-// visible is what the agent can see of that now: not what is odd.
+// visible is what the agent can see of that now: of what is irregular nothing but that it is there.
 func (m *model) visible(w *world, name string) string {
 	files := maps.Clone(w.disk.files)
-	maps.DeleteFunc(files, func(p string, _ *file) bool { return w.disk.odd[p] != "" })
+	for p, kind := range w.disk.odd {
+		if delete(files, p); kind == plan.Irregular {
+			files[p] = &file{content: &content{id: string(kind)}}
+		}
+	}
 	return m.inputs(w, name, files)
 }
 
