@@ -46,7 +46,7 @@ func (w *world) converge() {
 
 // repair ends what the steps began.
 func (w *world) repair() {
-	w.faults.rate, w.faults.killIn, w.faults.scribbleIn = nil, 0, 0
+	w.faults.rate, w.faults.killIn, w.faults.killDone, w.faults.scribbleIn = nil, 0, false, 0
 	w.disk.even()
 	w.systemd.fails, w.systemd.pace = 0, quick
 	for _, j := range w.systemd.jobs {

@@ -189,7 +189,7 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	if err != nil {
 		d.model.unfinished(c, d.world)
 	}
-	return err
+	return d.killedWith(err)
 }
 
 // untouched is an error of a commit that changed nothing.

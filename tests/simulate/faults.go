@@ -18,6 +18,7 @@ type faults struct {
 	dead     bool
 	killIn   int // contacts; 0: never
 	killLate bool
+	killDone bool // with the next commit, before anybody hears of it
 
 	scribbleIn int
 	scribble   func()
@@ -74,6 +75,17 @@ func (w *world) meet(c contact) (before, after error) {
 		return nil, err
 	}
 	return err, err
+}
+
+// killedWith ends the agent with a commit that was carried out, if it shall end there.
+func (w *world) killedWith(err error) error {
+	if f := &w.faults; f.killDone && err == nil {
+		f.killDone, f.dead = false, true
+		w.counts.Kills++
+		w.say("  killed right after the commit")
+		return errKilled
+	}
+	return err
 }
 
 // lost is the error of a bus that went away.

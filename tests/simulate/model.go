@@ -35,6 +35,7 @@ type model struct {
 	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
 	proofs  map[string]bool           // sets of authorities that may be left in the trust source
 	asking  map[string]bool           // whether the API server was verified with a set
+	left    string                    // the set with which it was not, the last time that what would be left was asked about
 
 	// others counts what others did to files and units; seen is the count at the begin of the turn in which the
 	// last status was published, and changes that of the disk then.
@@ -95,6 +96,7 @@ func (m *model) begin(w *world) {
 	clear(m.right)
 	clear(m.proofs)
 	clear(m.asking)
+	m.left = ""
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
 	m.heard, m.now = state.Word{}, nil
 	clear(w.disk.failed)
@@ -337,13 +339,20 @@ func (m *model) published(w *world) {
 // forgetGone is for a file that somebody else changed.
 func (m *model) forgetGone(p string) { delete(m.gone, p) }
 
-// proved notes what the agent learned of the trust source. If what is there does not verify the API server
-// either, it is not what it is verified with.
+// proved notes what the agent learned of the trust source. When what would be left does not verify the API server, it
+// asks about what is there next: if that does not verify it either, it is not what it is verified with.
 func (m *model) proved(with []int, c *call) {
-	key := letters(slices.Sorted(slices.Values(with)))
-	m.asking[key] = c.err == nil && c.why == ""
-	if m.asking[key] {
+	key, first := letters(slices.Sorted(slices.Values(with))), m.left == ""
+	verified := c.err == nil && c.why == ""
+	m.asking[key] = verified
+	switch {
+	case verified:
 		m.proofs[key] = true
+	case c.err == nil && !first:
+		m.proofs[m.left] = true
+	}
+	if m.left = ""; first && c.why != "" {
+		m.left = key
 	}
 }
 

@@ -3,37 +3,27 @@
 package simulate
 
 import (
-	"bytes"
-	"encoding/json"
 	"flag"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/simulate/mutations"
 )
 
 var mutate = flag.Bool("mutations", false, "build the agent with each mutation, and have the walks find it")
 
-// mutation is a mistake that somebody could make in the code that decides: one text in place of another.
-type mutation struct {
-	what, file, old, new string
-}
-
-// mutations are what the walks have to find. Each is a promise that is broken somewhere; together they say what the
+// seeded is what the walks have to find. Each is a promise that is broken somewhere; together they say what the
 // simulator is worth. A mutation whose text is gone is to be replaced by one like it.
-var mutations = []mutation{
+var seeded = []mutations.Mutation{
 	{"a unit counts as started after any change", "agent/plan/owed.go",
 		"return !s.Since.IsZero() && s.Since.After(in.changed().Add(clockSlack))", "return !s.Since.IsZero()"},
 	{"another run of a unit counts as the one that loaded", "agent/plan/owed.go",
 		"return l.Boot == s.Boot && l.Invocation == s.Invocation }", "return l.Boot == s.Boot || l.Invocation == s.Invocation }"},
 	{"a hold lasts half as long", "agent/plan/retain.go",
 		"left := limit - h.age()", "left := limit/2 - h.age()"},
-	{"a hold is not ended by what comes back", "agent/plan/retain.go",
-		"delete(c.holds, h)", "_ = h"},
+	{"the hold of a file is not ended by its return", "agent/plan/hold.go",
+		"named[HoldKey{Path: path}] = true\n\t\tfor", "for"},
 	{"the trust source shrinks once it was asked whether it may", "agent/plan/retain.go",
 		`if asked && answer == "" {`, "if asked {"},
 	{"the last usable certificate goes like any other", "agent/plan/retain.go",
@@ -52,8 +42,8 @@ var mutations = []mutation{
 		"many := missing > present", "many := missing > 2*present+9"},
 	{"what is written is not claimed", "agent/plan/plan.go",
 		"c.claim(row, w)", "_ = row"},
-	{"an operator's word for some files speaks for a list that was not read", "agent/plan/over.go",
-		"out.Listed[id] = out.Listed[id] || base.Verified", "out.Listed[id] = true"},
+	{"what is only remembered takes trust away beside an operator's word", "agent/plan/over.go",
+		"e.Carried = e.Carried || !base.Verified", "_ = base.Verified"},
 	{"a quarrel is never calmed", "agent/plan/conflict.go",
 		"return len(q.Repairs) >= QuarrelAfter", "return len(q.Repairs) >= 100*QuarrelAfter"},
 	{"a start is as near to the last as it likes", "agent/plan/act.go",
@@ -84,103 +74,25 @@ var mutations = []mutation{
 		`{"the end of a hold", l.release}`, `{"the end of a hold", time.Time{}}`},
 	{"an action waits for the next look", "agent/timers.go",
 		`timer{"the action on " + u.Name, s.again}`, `timer{"the action on " + u.Name, time.Time{}}`},
-	{"the uptime of another boot counts for a hold", "agent/plan/hold.go",
-		"if h.Boot != m.Boot || m.Uptime < h.Seen {", "if m.Uptime < h.Seen {"},
+	{"what an earlier boot was up before a hold counts for it", "agent/plan/hold.go",
+		"Since: m.Uptime - (h.Seen - h.Since)", "Since: m.Uptime - h.Seen"},
 	{"memory of claims is lost at each start", "agent/state/state.go",
 		"st.Owned[o.Path] = o.Claim", "_ = o"},
 	{"a hold is over after each start", "agent/state/state.go",
 		"pki.Fingerprint(h.Cert)}] = h.Hold", "pki.Fingerprint(h.Cert)}] = plan.Hold{Boot: h.Boot, Since: h.Since - 1<<43, Seen: h.Seen}"},
 }
 
-// apply gives the file's text with the mutation in it.
-func (m mutation) apply() (text []byte, wrong string) {
-	text, err := os.ReadFile(filepath.Join("..", "..", m.file))
-	if err != nil {
-		return nil, err.Error()
-	}
-	if n := bytes.Count(text, []byte(m.old)); n != 1 {
-		return nil, m.file + " has the text " + strconv.Itoa(n) + " times: " + m.old
-	}
-	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), ""
-}
-
-// enough is how many walks each mutation gets to be found in. Most take fewer than a hundred.
-const enough = 3000
-
-// TestMutations looks whether each mutation still has its place: one that changes nothing proves nothing. With
-// -mutations it builds the agent with each, beside the tree, and walks until a promise is broken.
+// TestMutations looks whether each mutation still has its place. With -mutations it builds the agent with each, beside
+// the tree, and walks until a promise is broken.
 func TestMutations(t *testing.T) {
-	for _, m := range mutations {
-		if _, wrong := m.apply(); wrong != "" {
-			t.Errorf("%s: %s", m.what, wrong)
-		}
+	x := mutations.Table{Root: "../..", Mutations: seeded, Walks: 3000, Time: 20 * time.Minute, Right: right}
+	if x.Look(t); *mutate {
+		x.Find(t)
 	}
-	if !*mutate {
-		return
-	}
-	missed := 0
-	var mu sync.Mutex
-	t.Run("all", func(t *testing.T) {
-		for _, m := range mutations {
-			t.Run(strings.ReplaceAll(m.what, " ", "-"), func(t *testing.T) {
-				t.Parallel()
-				if said, found := m.find(t); !found {
-					mu.Lock()
-					missed++
-					mu.Unlock()
-					t.Errorf("%s: %d walks did not find it:\n%s", m.what, enough, said)
-				} else {
-					t.Log(said)
-				}
-			})
-		}
-	})
-	t.Logf("found %d of %d mutations", len(mutations)-missed, len(mutations))
 }
 
-// find builds and walks; said is the violation.
-func (m mutation) find(t *testing.T) (said string, found bool) {
-	text, wrong := m.apply()
-	if wrong != "" {
-		return wrong, false
-	}
-	dir := t.TempDir()
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mutated, overlay, program := filepath.Join(dir, "mutated.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "walks")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.file): mutated}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range map[string][]byte{mutated: text, overlay: replace} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building %s: %v\n%s", m.what, err, out)
-	}
-	out, err := exec.Command(program, "-test.run", "^TestWalks$", "-test.v", "-walks", strconv.Itoa(enough), "-until-found", "-show", "0").CombinedOutput()
-	for line := range strings.SplitSeq(string(out), "\n") {
-		if _, v, ok := strings.Cut(line, ": seed "); ok {
-			digits, _, _ := strings.Cut(v, ":")
-			seed, _ := strconv.ParseUint(digits, 10, 64)
-			return "seed " + v, sound(t, seed)
-		}
-	}
-	return string(out), err != nil && strings.Contains(string(out), "panic")
-}
-
-// sound tells whether a walk goes right without any mutation: else it proves nothing.
-func sound(t *testing.T, seed uint64) (right bool) {
-	synctest.Test(t, func(*testing.T) {
-		if v := run(Draw(seed, *length), false).Violation; v != nil {
-			t.Errorf("the walk goes wrong without the mutation: %s", v)
-		} else {
-			right = true
-		}
-	})
-	return right
+// right tells whether a walk goes right.
+func right(t *testing.T, seed uint64) (ok bool) {
+	synctest.Test(t, func(*testing.T) { ok = run(Draw(seed, *length), false).Violation == nil })
+	return ok
 }

@@ -249,7 +249,7 @@ func (p *process) end(how string) {
 func (p *process) bury() {
 	w := p.w
 	p.cancel()
-	p.running, w.faults.dead, w.faults.killIn = false, false, 0
+	p.running, w.faults.dead, w.faults.killIn, w.faults.killDone = false, false, 0, false
 	p.admitNobody()
 	w.systemd.abandon()
 	p.deliver()

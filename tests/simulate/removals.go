@@ -119,9 +119,6 @@ func (m *model) proven(w *world, p string, old, f *file) {
 	if verified, tried := m.asking[set(old)]; tried && !verified {
 		return
 	}
-	if _, tried := m.asking[set(f)]; tried {
-		return // what somebody else put there meanwhile it was not asked about
-	}
 	w.violate("unproven", "%s shrinks from %s to %s, with which the API server was not verified", p, old, f)
 }
 

@@ -138,7 +138,12 @@ func (w *world) killNow(r *rand.Rand) {
 
 func (w *world) killSoon(r *rand.Rand) {
 	w.faults.killIn, w.faults.killLate = 1+r.IntN(14), r.IntN(2) == 0
-	w.say("the agent will die at its contact number %d from here", w.faults.killIn)
+	if r.IntN(4) == 0 {
+		w.faults.killIn, w.faults.killDone = 0, true
+		w.say("the agent will die with its next commit")
+	} else {
+		w.say("the agent will die at its contact number %d from here", w.faults.killIn)
+	}
 	w.memory.open()
 }
 
