@@ -7,15 +7,16 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"time"
 )
 
 // Client speaks to a Server over its socket. It keeps one connection open and makes a new one when
 // that has ended. Its methods may be called concurrently; requests are sent one at a time.
 //
-// A request whose kept connection turns out to be dead is sent once more: a server that was idle has
-// ended, and systemd starts the next one. So a request that a server began and did not answer is
-// carried out twice. Where that matters, call Close first: a request on a new connection is sent once.
+// A request whose kept connection turns out to be dead is sent once more if no server can have taken all of it:
+// one that was idle has ended, and systemd starts the next. A request that may have been carried out is sent
+// once, and its error says no more than that.
 type Client struct {
 	socket            string
 	requests, replies Limits
@@ -56,9 +57,9 @@ func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(te
 		return ctx.Err()
 	}
 	kept := c.conn != nil
-	text, content, err := c.exchange(ctx, v, contents)
-	if err != nil && kept && ctx.Err() == nil && !errors.Is(err, ErrFrame) {
-		text, content, err = c.exchange(ctx, v, contents)
+	text, content, taken, err := c.exchange(ctx, v, contents)
+	if err != nil && kept && !taken && ctx.Err() == nil && !errors.Is(err, ErrFrame) {
+		text, content, _, err = c.exchange(ctx, v, contents)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -73,12 +74,14 @@ func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(te
 	return nil
 }
 
-// exchange sends one request and reads its reply. After an error the connection is gone.
-func (c *Client) exchange(ctx context.Context, v any, contents [][]byte) (text, content []byte, err error) {
+// exchange sends one request and reads its reply. After an error the connection is gone, and taken says whether the
+// server may have the whole request. It has not if the connection ended before all was sent; nor if it was reset,
+// which is what the kernel says when a peer closes a unix socket with something left to read.
+func (c *Client) exchange(ctx context.Context, v any, contents [][]byte) (text, content []byte, taken bool, err error) {
 	if c.conn == nil {
 		if c.conn, err = new(net.Dialer).DialContext(ctx, "unix", c.socket); err != nil {
 			c.conn = nil
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		c.read = bufio.NewReader(c.conn)
 	}
@@ -90,7 +93,8 @@ func (c *Client) exchange(ctx context.Context, v any, contents [][]byte) (text, 
 		}
 	}()
 	if err := write(conn, v, contents, c.requests); err != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	return read(c.read, c.replies)
+	text, content, err = read(c.read, c.replies)
+	return text, content, !errors.Is(err, syscall.ECONNRESET), err
 }

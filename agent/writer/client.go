@@ -16,8 +16,8 @@ import (
 // Client speaks to a writer over its socket, as frame.Client does. Its methods may be called
 // concurrently; requests are sent one at a time.
 //
-// A request whose kept connection turns out to be dead is sent once more. That is safe for all of them:
-// a commit that was done already writes the same bytes, and finds its removals done.
+// A commit that may have been carried out is not sent again: the second answer would be about the second time, and
+// could say that nothing was changed.
 type Client struct {
 	peer *frame.Client
 	rows map[plan.RowID]plan.Digest
