@@ -22,6 +22,28 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
+// patience is more than anything here takes. What does not come in it fails the test; without it a defect would
+// have the test wait for ever.
+const patience = 10 * time.Second
+
+// soon is a context for a request.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// next is what comes through a channel.
+func next[T any](t *testing.T, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		t.Fatalf("%s does not come", what)
+	}
+	return v
+}
+
 // fakeSystemd has units in memory. Its zero value has none.
 type fakeSystemd struct {
 	mu     sync.Mutex
@@ -50,7 +72,10 @@ func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, err
 	begun, ending := f.begun, f.ending
 	f.mu.Unlock()
 	if ending != nil {
-		begun <- u.Name
+		select {
+		case begun <- u.Name:
+		case <-ctx.Done():
+		}
 		select {
 		case err := <-ending:
 			return plan.UnitState{}, err
@@ -61,6 +86,16 @@ func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.units[u.Name].State, nil
+}
+
+// end is how the job that has begun ends.
+func (f *fakeSystemd) end(t *testing.T, err error) {
+	t.Helper()
+	select {
+	case f.ending <- err:
+	case <-time.After(patience):
+		t.Fatal("no job waits for its end")
+	}
 }
 
 func (f *fakeSystemd) Version(context.Context) (string, error) {
@@ -167,7 +202,7 @@ func reasonOf(err error) Reason {
 
 func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 	s := started(t, ourselves)
-	state, err := s.Act(t.Context(), allowed[1])
+	state, err := s.Act(soon(t), allowed[1])
 	if want := (plan.UnitState{Exists: true, Active: true, Invocation: "b.service", Boot: "boot"}); err != nil || state != want {
 		t.Errorf("have %+v, %v", state, err)
 	}
@@ -184,7 +219,7 @@ func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
 	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: JobFailed, Detail: "the job's result is failed"}
-	_, err := s.Act(t.Context(), allowed[0])
+	_, err := s.Act(soon(t), allowed[0])
 	if err == nil || err.Error() != "reload a.service: job-failed: the job's result is failed" {
 		t.Errorf("have %v", err)
 	}
@@ -197,7 +232,7 @@ func TestAJobOfSomebodyElseInTheWayPutsTheActionOff(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
 	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: Later, Detail: "destructive"}
-	_, err := s.Act(t.Context(), allowed[0])
+	_, err := s.Act(soon(t), allowed[0])
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() || e.Unreachable() {
 		t.Errorf("have %+v", err)
 	}
@@ -254,6 +289,7 @@ func exchange(t testing.TB, socket string, text string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	b := binary.BigEndian.AppendUint32([]byte{1}, uint32(len(text)))
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(b, 0), text...)); err != nil {
 		return err.Error()
@@ -286,7 +322,7 @@ func TestRequestsNameUnitsAndNothingElse(t *testing.T) {
 
 func TestOtherUsersAreNotHeard(t *testing.T) {
 	s := started(t, func(uint32) bool { return false })
-	if _, err := s.Act(t.Context(), allowed[0]); reasonOf(err) != Unreachable {
+	if _, err := s.Act(soon(t), allowed[0]); reasonOf(err) != Unreachable {
 		t.Errorf("have %v", err)
 	}
 	if acted := s.systemd.log(); len(acted) > 0 || !strings.Contains(s.log.String(), "<4>reloader refused a peer: uid=") {
@@ -296,14 +332,14 @@ func TestOtherUsersAreNotHeard(t *testing.T) {
 
 func TestAUnitThatWasTakenOffTheAllowlistAMomentAgoIsRefused(t *testing.T) {
 	s := started(t, ourselves)
-	if _, err := s.Act(t.Context(), allowed[0]); err != nil {
+	if _, err := s.Act(soon(t), allowed[0]); err != nil {
 		t.Fatal(err)
 	}
 	s.config.set(allowed[1:], nil)
-	if _, err := s.Act(t.Context(), allowed[0]); reasonOf(err) != Refused {
+	if _, err := s.Act(soon(t), allowed[0]); reasonOf(err) != Refused {
 		t.Errorf("have %v", err)
 	}
-	if _, err := s.State(t.Context(), "a.service"); reasonOf(err) != Refused {
+	if _, err := s.State(soon(t), "a.service"); reasonOf(err) != Refused {
 		t.Errorf("its state: %v", err)
 	}
 	if n := len(s.systemd.log()); n != 1 {
@@ -314,13 +350,13 @@ func TestAUnitThatWasTakenOffTheAllowlistAMomentAgoIsRefused(t *testing.T) {
 func TestAnotherVerbThanTheCallerExpectsIsNoSuccess(t *testing.T) {
 	s := started(t, ourselves)
 	s.config.set([]plan.Unit{{Name: "a.service", Verb: plan.TryRestart}}, nil)
-	if _, err := s.State(t.Context(), "a.service"); err != nil {
+	if _, err := s.State(soon(t), "a.service"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Affected(t.Context(), allowed[0]); reasonOf(err) != Refused {
+	if _, err := s.Affected(soon(t), allowed[0]); reasonOf(err) != Refused {
 		t.Errorf("affected: %v", err)
 	}
-	if _, err := s.Act(t.Context(), allowed[0]); reasonOf(err) != Unexpected {
+	if _, err := s.Act(soon(t), allowed[0]); reasonOf(err) != Unexpected {
 		t.Errorf("act: %v", err)
 	}
 	if acted := s.systemd.log(); !slices.Equal(acted, []string{"try-restart a.service"}) {
@@ -331,16 +367,16 @@ func TestAnotherVerbThanTheCallerExpectsIsNoSuccess(t *testing.T) {
 func TestAnInvalidConfigurationKeepsTheLastValidAllowlist(t *testing.T) {
 	s := started(t, ourselves)
 	s.config.set(nil, errors.New("no YAML"))
-	if _, err := s.Act(t.Context(), allowed[0]); reasonOf(err) != Unreachable || !strings.Contains(err.Error(), "no YAML") {
+	if _, err := s.Act(soon(t), allowed[0]); reasonOf(err) != Unreachable || !strings.Contains(err.Error(), "no YAML") {
 		t.Errorf("before there was a valid one: %v", err)
 	}
 	s.config.set(allowed, nil)
-	if _, err := s.Act(t.Context(), allowed[0]); err != nil {
+	if _, err := s.Act(soon(t), allowed[0]); err != nil {
 		t.Error(err)
 	}
 	s.config.set(nil, errors.New("no YAML again"))
 	for range 2 {
-		if _, err := s.Act(t.Context(), allowed[0]); err != nil {
+		if _, err := s.Act(soon(t), allowed[0]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -357,12 +393,12 @@ func TestTwoActionsOnOneUnitDoNotRunAtOnceAndDelayNoOther(t *testing.T) {
 		_, err := s.Act(context.Background(), allowed[0])
 		first <- err
 	}()
-	<-s.systemd.begun
-	_, err := s.Act(t.Context(), allowed[0])
+	next(t, "a job", s.systemd.begun)
+	_, err := s.Act(soon(t), allowed[0])
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || time.Until(e.Postponed()) > busyDelay || e.Unreachable() || e.Denied() {
 		t.Errorf("the second: %+v", err)
 	}
-	if st, err := s.State(t.Context(), "a.service"); err != nil || !st.Active {
+	if st, err := s.State(soon(t), "a.service"); err != nil || !st.Active {
 		t.Errorf("its state meanwhile: %+v, %v", st, err)
 	}
 	other := make(chan error, 1)
@@ -370,12 +406,12 @@ func TestTwoActionsOnOneUnitDoNotRunAtOnceAndDelayNoOther(t *testing.T) {
 		_, err := s.Act(context.Background(), allowed[1])
 		other <- err
 	}()
-	if name := <-s.systemd.begun; name != "b.service" {
+	if name := next(t, "a job", s.systemd.begun); name != "b.service" {
 		t.Errorf("%s was begun", name)
 	}
-	s.systemd.ending <- nil
-	s.systemd.ending <- nil
-	if err := errors.Join(<-first, <-other); err != nil {
+	s.systemd.end(t, nil)
+	s.systemd.end(t, nil)
+	if err := errors.Join(next(t, "the first answer", first), next(t, "the other answer", other)); err != nil {
 		t.Error(err)
 	}
 	if acted := s.systemd.log(); len(acted) != 2 {
@@ -386,11 +422,11 @@ func TestTwoActionsOnOneUnitDoNotRunAtOnceAndDelayNoOther(t *testing.T) {
 func TestOnlySoManyActionsOnOneUnitAreCarriedOut(t *testing.T) {
 	s := started(t, ourselves)
 	for range burst {
-		if _, err := s.Act(t.Context(), allowed[0]); err != nil {
+		if _, err := s.Act(soon(t), allowed[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := s.Act(t.Context(), allowed[0])
+	_, err := s.Act(soon(t), allowed[0])
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Again.IsZero() {
 		t.Errorf("one more: %v", err)
 	}
@@ -400,7 +436,7 @@ func TestOnlySoManyActionsOnOneUnitAreCarriedOut(t *testing.T) {
 	if !strings.Contains(s.log.String(), "reload a.service: later: it was acted on 5 times") {
 		t.Errorf("recorded %s", s.log)
 	}
-	if _, err := s.Act(t.Context(), allowed[1]); err != nil {
+	if _, err := s.Act(soon(t), allowed[1]); err != nil {
 		t.Errorf("another unit: %v", err)
 	}
 }
@@ -413,12 +449,12 @@ func TestAnActionWhoseEndTheReloaderDoesNotSeeIsUnknownToThePeer(t *testing.T) {
 		_, err := s.Act(context.Background(), allowed[0])
 		ended <- err
 	}()
-	<-s.systemd.begun
+	next(t, "a job", s.systemd.begun)
 	s.stop()
-	if err := <-ended; reasonOf(err) != Unreachable {
+	if err := next(t, "an answer", ended); reasonOf(err) != Unreachable {
 		t.Errorf("have %v", err)
 	}
-	if err := <-s.done; err != nil {
+	if err := next(t, "the end of the reloader", s.done); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
 	if !strings.Contains(s.log.String(), "<4>reloader failed: unit=\"a.service\"") {
@@ -429,20 +465,20 @@ func TestAnActionWhoseEndTheReloaderDoesNotSeeIsUnknownToThePeer(t *testing.T) {
 func TestAPeerThatHangsUpDoesNotEndItsActionOrItsRecord(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error) })
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(soon(t))
 	ended := make(chan error, 1)
 	go func() {
 		_, err := s.Act(ctx, allowed[0])
 		ended <- err
 	}()
-	<-s.systemd.begun
+	next(t, "a job", s.systemd.begun)
 	cancel()
-	if err := <-ended; reasonOf(err) != Unfinished {
+	if err := next(t, "an answer", ended); reasonOf(err) != Unfinished {
 		t.Errorf("have %v", err)
 	}
-	s.systemd.ending <- nil
+	s.systemd.end(t, nil)
 	s.stop()
-	<-s.done
+	next(t, "the end of the reloader", s.done)
 	if !strings.Contains(s.log.String(), "<5>reloader done: unit=\"a.service\"") {
 		t.Errorf("recorded %s", s.log)
 	}
@@ -453,36 +489,36 @@ func TestWithoutABusTheStateIsUnreachableAndSoIsAnAction(t *testing.T) {
 	s.systemd.change(func(f *fakeSystemd) {
 		f.fail = &Error{Unit: "a.service", Reason: Unreachable, Detail: "no bus"}
 	})
-	_, err := s.State(t.Context(), "a.service")
-	_, actErr := s.Act(t.Context(), allowed[0])
-	_, versionErr := s.Version(t.Context())
+	_, err := s.State(soon(t), "a.service")
+	_, actErr := s.Act(soon(t), allowed[0])
+	_, versionErr := s.Version(soon(t))
 	for what, err := range map[string]error{"state": err, "act": actErr, "version": versionErr} {
 		if e := (*Error)(nil); !errors.As(err, &e) || !e.Unreachable() {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	s.stop()
-	<-s.done
+	next(t, "the end of the reloader", s.done)
 	_ = s.listener.Close()
-	if _, err := s.State(t.Context(), "a.service"); reasonOf(err) != Unreachable {
+	if _, err := s.State(soon(t), "a.service"); reasonOf(err) != Unreachable {
 		t.Errorf("without a reloader: %v", err)
 	}
 }
 
 func TestStateAndAffectedAreOneQuestion(t *testing.T) {
 	s := started(t, ourselves)
-	if _, err := s.State(t.Context(), "b.service"); err != nil {
+	if _, err := s.State(soon(t), "b.service"); err != nil {
 		t.Fatal(err)
 	}
 	s.systemd.change(func(f *fakeSystemd) {
 		f.units["b.service"].Affected = []string{"c.service", "later.service"}
 	})
 	for i, want := range [][]string{{"c.service"}, {"c.service", "later.service"}} {
-		if got, err := s.Affected(t.Context(), allowed[1]); err != nil || !slices.Equal(got, want) {
+		if got, err := s.Affected(soon(t), allowed[1]); err != nil || !slices.Equal(got, want) {
 			t.Errorf("answer %d: %q, %v; want %q", i, got, err, want)
 		}
 	}
-	if st, err := s.State(t.Context(), "c.service"); err != nil || !st.Exists {
+	if st, err := s.State(soon(t), "c.service"); err != nil || !st.Exists {
 		t.Errorf("an affected unit: %+v, %v", st, err)
 	}
 }
@@ -497,11 +533,11 @@ func TestManyUnitsAreAskedAboutInPieces(t *testing.T) {
 		s.systemd.change(func(f *fakeSystemd) { f.units[names[i]] = &Seen{Name: names[i]} })
 	}
 	s.config.set(list, nil)
-	all, err := s.Look(t.Context(), names...)
+	all, err := s.Look(soon(t), names...)
 	if err != nil || len(all) != len(names) || all[maxUnits].Name != names[maxUnits] {
 		t.Errorf("%d answers to %d questions, %v", len(all), len(names), err)
 	}
-	if v, err := s.Version(t.Context()); err != nil || v != "257.9-1" {
+	if v, err := s.Version(soon(t)); err != nil || v != "257.9-1" {
 		t.Errorf("version %q, %v", v, err)
 	}
 }
