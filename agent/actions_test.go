@@ -82,7 +82,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 func TestAJobOfADeadAgentIsWaitedForAndNotRepeatedBesideIt(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
-	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	begun, end, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
 	h.systemd.Load = func(string) {
 		select {
