@@ -99,6 +99,11 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.run("rm", "/etc/kubernetes/kubelet-ca.key")
 	n.wantFindings("exit 0")
 
+	n.must(n.Host.PutFile("/etc/resolv.conf", host.File{Data: []byte("nameserver 169.254.169.254\n")}))
+	n.wantFindings("exit 0", "warn  resolver: the service may not ask 169.254.169.254: IPAddressDeny= of its unit; do: systemctl edit")
+	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/override.conf", host.File{Data: []byte("[Service]\nIPAddressDeny=\n")}))
+	n.wantFindings("exit 0")
+
 	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
 	out, code := n.check()
 	if !strings.Contains(out, "fail  API server: 127.0.0.1:6443 does not answer: ") || code != "exit 1" {
