@@ -24,7 +24,7 @@ func (m *model) acting(w *world, u *unit) {
 	m.fit(w, u)
 	m.tired(w, u)
 	for p, failed := range w.disk.failed {
-		if failed && w.disk.files[p] != nil && m.concerns(w, u.name, p) { // a removal that is undone harms nobody
+		if _, asked := m.inForce(w)[p]; asked && failed && m.concerns(w, u.name, p) { // for any other nobody waits
 			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
 		}
 	}
@@ -153,10 +153,7 @@ func (m *model) settle(w *world, u *unit) {
 
 // hasLoaded judges a unit that is called loaded (I2).
 func (m *model) hasLoaded(w *world, u *unit, reason string) {
-	wanted := m.object.asked.files
-	if o := w.agent.status.Operator; o != nil && o.State == "in force" {
-		wanted = m.word.asked.files
-	}
+	wanted := m.inForce(w)
 	for _, p := range m.known(w) {
 		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
 			continue
@@ -183,6 +180,14 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 			return
 		}
 	}
+}
+
+// inForce is what is asked for by the word that is in force.
+func (m *model) inForce(w *world) map[string]want {
+	if o := w.agent.status.Operator; o != nil && o.State == "in force" {
+		return m.word.asked.files
+	}
+	return m.object.asked.files
 }
 
 func idOf(f *file) string {
