@@ -219,7 +219,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 			mode = f.mode
 		}
 		n := w.disk.version(data, mode)
-		n.ours = w.model.wrote[p][n.digest] // the same bytes are as good as ours
+		n.ours = w.model.wrote[p][n.digest] && (w.single(p) || w.claimed(p)) // the same bytes are as good as ours
 		w.disk.set(p, n, true)
 	}
 	n := r.IntN(9)
