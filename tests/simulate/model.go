@@ -41,6 +41,7 @@ type model struct {
 	// last status was published, and changes that of the disk then.
 	others, begun, seen int
 	changes             int
+	looked              time.Duration // when that status was published
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
@@ -325,7 +326,7 @@ func (m *model) published(w *world) {
 	if t := w.agent.status.Trouble; strings.Contains(t, "defect of this program") {
 		w.violate("defect", "the agent says: %s", t)
 	}
-	m.seen, m.changes = m.begun, w.disk.changes
+	m.seen, m.changes, m.looked = m.begun, w.disk.changes, w.clock.lived
 	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Trouble == "" {
 		m.object.come(w)
 		m.word.come(w)

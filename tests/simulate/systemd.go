@@ -32,7 +32,8 @@ type systemd struct {
 	// fails and pace are how jobs go from now on.
 	fails float64
 	pace  pace
-	// foreign is set if somebody else ran the maker last, so that the agent cannot know what there is.
+	// foreign is set if somebody else ran the maker last, or a file changed meanwhile, or nobody saw the end, so that
+	// the agent cannot know what there is.
 	foreign bool
 }
 
@@ -82,6 +83,7 @@ type job struct {
 	// start, read and end are when a new run begins, files are read and the job is over, in the clock's mono.
 	start, read, end time.Duration
 	before, after    bool // the run has begun; the files are read
+	touched          bool // a file changed meanwhile
 	got              *reading
 	inputs           string
 }
@@ -286,9 +288,9 @@ func (s *systemd) finish(j *job) {
 	case u.verb == plan.Restart:
 		u.active, u.made = false, s.clock.boots
 		if s.foreign {
-			s.model.excuse(s.units[restarter], "somebody else had run the oneshot that makes what it loads")
-			s.foreign = false
+			s.model.excuse(s.units[restarter], "nobody could know what the oneshot had made that it loads")
 		}
+		s.foreign = j.touched || j.call == nil
 		if s.reads(u, j.got); j.got != nil {
 			u.product = s.model.inputs(s.world, maker, j.got.files)
 		}
@@ -326,15 +328,22 @@ func (s *systemd) abandon() {
 }
 
 // touched notes that a file changed while jobs that may read it are under way, or so soon after a unit began that
-// nobody can tell what it read.
+// nobody can tell what it read, or before the agent has looked at a unit since that began: by the file's time alone
+// the unit reads something older.
 func (s *systemd) touched(p string) {
 	for _, name := range unitNames {
-		if u := s.units[name]; u != nil && s.clock.lived-u.started < nearby && s.model.concerns(s.world, name, p) {
+		u := s.units[name]
+		switch {
+		case u == nil || !s.model.concerns(s.world, name, p):
+		case s.clock.lived-u.started < nearby:
 			s.model.excuse(u, "a file changed right after it began")
+		case u.started > s.model.looked:
+			s.model.excuse(u, "a file changed before the agent saw that it began")
 		}
 	}
 	for _, j := range s.jobs {
 		if s.model.concerns(s.world, j.unit.name, p) {
+			j.touched = true
 			s.model.excuse(j.unit, "a file changed while an action of it was under way")
 		}
 	}
