@@ -139,7 +139,7 @@ func (l *loop) disturb(ctx context.Context, p plan.Plan) plan.Observed {
 	maps.Copy(after, l.observed)
 	for _, w := range p.Writes {
 		l.known.wrote(w.Entry)
-		after[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest, Changed: l.Clock.Now().Round(0)}
+		l.put(after, w.Key, plan.File{Kind: plan.Regular, Digest: w.Digest, Changed: l.Clock.Now().Round(0)})
 	}
 	for _, r := range p.Removes {
 		delete(after, r.Key)

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -27,7 +26,9 @@ func (l *loop) express(ctx context.Context) error {
 		return err
 	}
 	l.known.see(o)
-	maps.Copy(l.observed, o)
+	for k, f := range o {
+		l.put(l.observed, k, f)
+	}
 	p := plan.Compute(l.input(d, o))
 	if p.Empty() || p.Shrinks() && l.Policy.Trust.Slow() {
 		return nil // what goes, be it revoked, is forgotten before: see apply

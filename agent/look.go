@@ -34,6 +34,18 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 	return o, nil
 }
 
+// put notes in o what is at the path of k. A path has one file, also if another row asked for it before.
+func (l *loop) put(o plan.Observed, k plan.Key, f plan.File) {
+	if _, is := o[k]; !is {
+		at, _ := l.Policy.Path(k)
+		maps.DeleteFunc(o, func(other plan.Key, _ plan.File) bool {
+			p, ok := l.Policy.Path(other)
+			return other.Row != k.Row && ok && p == at
+		})
+	}
+	o[k] = f
+}
+
 // followFiles has the directories of all managed files watched: those of the table, those that entries and
 // claimed files have for themselves, and those that links lead to. They are set anew at each resync, because
 // what was replaced or mounted over announces nothing.

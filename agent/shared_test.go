@@ -156,3 +156,27 @@ func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
 	defer func() { h.kill() }()
 	h.wantFile(sharedFile, caA+caB)
 }
+
+// TestAFileThatTheOtherListWritesIsOneFile: what a unit has loaded must not depend on which of the two keys of a path
+// comes first.
+func TestAFileThatTheOtherListWritesIsOneFile(t *testing.T) {
+	for range 10 {
+		h := sharing(t, 0)
+		has := ""
+		h.systemd.Load = func(string) { has, _ = h.disk.Read(sharedFile) }
+		h.systemd.Start("reader.service")
+		h.start()
+		h.publish(kubelet(caA), registry("r", caA))
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.elapse(time.Minute)
+		h.disk.Put(sharedFile, caB)
+		has = caB // systemctl reload leaves no trace
+		h.publish(kubelet(caA), user("r", caA))
+		h.elapse(10 * time.Second)
+		h.elapse(10 * time.Second)
+		if file, _ := h.disk.Read(sharedFile); h.unit("reader.service").State != "loaded" || has != file {
+			t.Errorf("the unit has %.20q, and the file %.20q; it is %+v", has, file, h.unit("reader.service"))
+		}
+		h.kill()
+	}
+}
