@@ -45,7 +45,7 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
 	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
-	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), false
+	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), 0
 	s.aside = nil
 	go func() {
 		after, err := l.Units.Act(ctx, u)
@@ -83,14 +83,18 @@ func (l *loop) ended(j job) {
 }
 
 // confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
-// and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more.
+// and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more. That the
+// run began before we wrote them is known by a clock that nobody sets.
 func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs) error {
 	j := s.done
 	if j == nil || in.Doubt != "" {
 		return nil
 	}
-	if s.disturbed || !in.Untouched(j.inputs) {
+	if s.disturbed > 0 || !in.Untouched(j.inputs) {
 		s.done = nil
+		if began := j.after.SinceUptime; began > 0 && began < s.disturbed {
+			return l.remember(u.Name, l.memory.Units[u.Name].Outdated(j.after))
+		}
 		return nil
 	}
 	err := l.load(ctx, u, in, j.after)
@@ -122,7 +126,7 @@ func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.U
 			return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
 		}
 		l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
-		l.unit(other.Name).disturbed = true
+		l.unit(other.Name).disturbed = l.Clock.Uptime()
 	}
 	return l.remember(u.Name, now)
 }
@@ -184,7 +188,7 @@ func (l *loop) see(o plan.Observed) {
 		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
 		is := plan.InputsOf(u.Name, l.Policy, o, l.known.contents, nil)
 		if s := l.units[u.Name]; s != nil && !is.Untouched(was) {
-			s.disturbed = true
+			s.disturbed = l.Clock.Uptime()
 		}
 	}
 	l.observed = o

@@ -21,9 +21,9 @@ type unit struct {
 	paid   time.Time
 
 	running   bool
-	overdue   time.Time // when a running job will have taken too long
-	disturbed bool      // its files were written since it was dispatched
-	done      *job      // the last, as long as it is not known what the unit has loaded by it
+	overdue   time.Time     // when a running job will have taken too long
+	disturbed time.Duration // the uptime when its files were written last, if that was since it was dispatched
+	done      *job          // the last, as long as it is not known what the unit has loaded by it
 
 	failures int         // in a row, with the same inputs
 	failed   plan.Digest // those inputs

@@ -579,6 +579,23 @@ func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.
 	}
 }
 
+func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
+	h := newHost(t)
+	has, end := h.reading(plan.TryRestart, true)
+	h.clock.Move(time.Minute)
+	h.clock.AwaitAsked(h.asked)
+	h.step(-time.Hour)
+	h.publish(kubelet(caA))
+	h.clock.AwaitAsked(h.asked)
+	h.step(time.Hour)
+	end()
+	defer h.kill()
+	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	if h.wantFile(kubeletCA, caA); *has != caA {
+		t.Errorf("the unit is called loaded and has %.20q", *has)
+	}
+}
+
 func TestAJobDuringWhichNothingChangedIsEnough(t *testing.T) {
 	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
 		h := newHost(t)
