@@ -139,12 +139,12 @@ func (l *loop) booted() time.Time { return l.Clock.Now().Add(-l.Clock.Uptime()) 
 // that; and of those of which it removes a file and of whose run nothing else is known, since a removal leaves no time
 // behind by which it could be told later that the run began before it. It gives what will be observed then.
 func (l *loop) disturb(ctx context.Context, p plan.Plan) plan.Observed {
-	after := make(plan.Observed, len(l.observed))
-	maps.Copy(after, l.observed)
+	after, written := maps.Clone(l.observed), make(plan.Observed, len(p.Writes))
 	for _, w := range p.Writes {
 		l.known.wrote(w.Entry)
-		l.put(after, w.Key, plan.File{Kind: plan.Regular, Digest: w.Digest, Changed: l.Clock.Now().Round(0)})
+		written[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest} // when it changed the next look tells
 	}
+	l.merge(after, written)
 	for _, r := range p.Removes {
 		delete(after, r.Key)
 	}

@@ -26,9 +26,7 @@ func (l *loop) express(ctx context.Context) error {
 		return err
 	}
 	l.known.see(o)
-	for k, f := range o {
-		l.put(l.observed, k, f)
-	}
+	l.merge(l.observed, o)
 	p := plan.Compute(l.input(d, o))
 	if p.Empty() || p.Shrinks() && l.Policy.Trust.Slow() {
 		return nil // what goes, be it revoked, is forgotten before: see apply

@@ -34,16 +34,23 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 	return o, nil
 }
 
-// put notes in o what is at the path of k. A path has one file, also if another row asked for it before.
-func (l *loop) put(o plan.Observed, k plan.Key, f plan.File) {
-	if _, is := o[k]; !is {
-		at, _ := l.Policy.Path(k)
-		maps.DeleteFunc(o, func(other plan.Key, _ plan.File) bool {
-			p, ok := l.Policy.Path(other)
-			return other.Row != k.Row && ok && p == at
+// merge adds files to what was observed before. A path has one file, also if another row asked for it then.
+func (l *loop) merge(observed, files plan.Observed) {
+	taken := make(map[string]plan.RowID)
+	for k := range files {
+		if _, is := observed[k]; !is {
+			p, _ := l.Policy.Path(k)
+			taken[p] = k.Row
+		}
+	}
+	if len(taken) > 0 {
+		maps.DeleteFunc(observed, func(k plan.Key, _ plan.File) bool {
+			p, ok := l.Policy.Path(k)
+			row, is := taken[p]
+			return ok && is && k.Row != row
 		})
 	}
-	o[k] = f
+	maps.Copy(observed, files)
 }
 
 // followFiles has the directories of all managed files watched: those of the table, those that entries and

@@ -447,6 +447,31 @@ func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
 	h.wantJobs("reload reader.service")
 }
 
+func TestWhatWasWrittenAndNotLookedAtSinceIsNotLoadedYet(t *testing.T) {
+	h := newHost(t)
+	h.times.Coalesce = 0
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	blind := false
+	h.disk.Fail = func(op, _ string) error {
+		switch {
+		case op == "rename": // the time of the file is not the time at which we asked for it
+			h.clock.Move(time.Millisecond)
+			blind = true
+		case op == "observe" && blind:
+			blind = false
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caB))
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.wantJobs("reload reader.service", "reload reader.service")
+}
+
 func TestTheFirstFileOfARowIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *testing.T) {
 	h := newHost(t)
 	root := h.rootRow()

@@ -165,7 +165,7 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 }
 
 // Doubts are the files of which nobody can say that they are as they shall be, each with the reason: they cannot
-// be seen, somebody changed them and the repair was put off, their last write failed. To load one of these is
+// be seen or were not since their last write, somebody changed them and the repair was put off, that write failed. To load one of these is
 // worse than to go on with what is loaded: what is refused may keep a unit from starting. What stands at a path
 // for which nothing is asked is doubtful only if it cannot be read; of what is asked for and is not there to be
 // edited, there is nothing to wait for.
@@ -181,8 +181,11 @@ func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]s
 	}
 	for k, f := range o {
 		wanted := func(e Entry) bool { return e.Key == k }
-		if f.Kind == Unreadable || f.Kind == Irregular && slices.ContainsFunc(asked, wanted) {
+		switch {
+		case f.Kind == Unreadable || f.Kind == Irregular && slices.ContainsFunc(asked, wanted):
 			doubts[k] = Printable(f.Reason)
+		case f.Kind == Regular && f.Changed.IsZero():
+			doubts[k] = "it has not been looked at since it was written"
 		}
 	}
 	return doubts

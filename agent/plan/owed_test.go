@@ -165,6 +165,7 @@ func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 		"one that is missing and not ours to make":                 {asked: []Entry{a}, on: File{Reason: "missing, and it is not ours to make"}},
 		"one in a closed directory, which is left to others":       {asked: []Entry{a}, on: disk(kubelet("b"))[file]},
 		"one whose last write failed and that nobody asks for now": {on: disk(a)[file], unsynced: true},
+		"one that was not looked at since it was written":          {asked: []Entry{a}, planned: []Entry{a}, on: File{Kind: Regular, Digest: a.Digest}, want: "it has not been looked at since it was written"},
 		"one whose last write failed":                              {asked: []Entry{a}, planned: []Entry{a}, on: disk(a)[file], unsynced: true, want: "its last write failed"},
 	} {
 		o := disk(r)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
@@ -42,7 +43,9 @@ func desired(entries ...Entry) Desired {
 	return d
 }
 
-func file(e Entry) File { return File{Kind: Regular, Digest: e.Digest, Mode: 0o644} }
+func file(e Entry) File {
+	return File{Kind: Regular, Digest: e.Digest, Mode: 0o644, Changed: time.Unix(1, 0)}
+}
 
 // disk observes the entries as they would lie there after a commit.
 func disk(entries ...Entry) Observed {

@@ -129,7 +129,7 @@ type File struct {
 	UID    int         `json:"uid,omitempty"`
 	GID    int         `json:"gid,omitempty"`
 	// Changed is the inode's change time (statx(2) stx_ctime): when these bytes came to this path,
-	// or later.
+	// or later. It is zero of a file that was written and not looked at since.
 	Changed time.Time `json:"changed,omitzero"`
 	// Directory is where the file is found if a link led there, and empty otherwise.
 	Directory string `json:"directory,omitempty"`

@@ -59,7 +59,7 @@ var seeded = []mutations.Mutation{
 	{"a pause does not stop actions", "agent/settle.go",
 		`if p := l.desired.Paused; p != "" {`, `if p := l.desired.Paused; p == "never" {`},
 	{"a unit is made to load a file that cannot be read", "agent/plan/owed.go",
-		"if f.Kind == Unreadable || f.Kind == Irregular &&", "if f.Kind == Irregular && f.Kind == Unreadable &&"},
+		"case f.Kind == Unreadable || f.Kind == Irregular &&", "case f.Kind == Irregular && f.Kind == Unreadable &&"},
 	{"a unit is made to load a file before it is repaired", "agent/plan/owed.go",
 		"case o[e.Key].Digest != e.OnDisk():", "case false:"},
 	{"a unit is acted on whose file's commit failed", "agent/apply.go",
