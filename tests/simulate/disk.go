@@ -91,7 +91,8 @@ func (d *disk) even() {
 // turned is for a path that became odd or is not any more. Of one that nobody asks for the agent cannot tell that
 // from a change.
 func (d *disk) turned(p string) {
-	if _, asked := d.model.object.asked.files[p]; asked && d.agent.running {
+	_, asked := d.model.object.asked.files[p]
+	if _, applied := d.model.word.asked.files[p]; asked && applied && d.agent.running {
 		return
 	}
 	for _, name := range unitNames {

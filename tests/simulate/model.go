@@ -170,8 +170,8 @@ func (m *model) hears(w *world, word state.Word, err error) {
 
 // weigh finds what is asked for now, and notes since when things are not.
 func (m *model) weigh(w *world) {
-	before := m.object.asked.files
-	defer m.meets(w, before)
+	object, word := m.object.asked.files, m.word.asked.files
+	defer func() { m.meets(w, object, m.object.asked.files); m.meets(w, word, m.word.asked.files) }()
 	m.object.asked = w.askedBy(m.desired)
 	m.word.asked = w.over(m.object.asked, m.heard.Applied)
 	for _, a := range []asked{m.object.asked, m.word.asked} {
@@ -190,8 +190,7 @@ func (m *model) weigh(w *world) {
 // meets excuses an action for a file that is not claimed, when somebody begins to ask for it or ends: before, or
 // from then on, the agent does not look at it, and nobody can tell whether a unit has read it. Of one that is odd the
 // agent waits for the end of that as long as it is asked for, and else it takes it for a change.
-func (m *model) meets(w *world, before map[string]want) {
-	now := m.object.asked.files
+func (m *model) meets(w *world, before, now map[string]want) {
 	for _, p := range slices.Sorted(maps.Keys(w.disk.files)) {
 		_, was := before[p]
 		if _, is := now[p]; was == is || w.claimed(p) && w.disk.odd[p] == "" {
