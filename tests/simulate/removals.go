@@ -232,9 +232,25 @@ func (m *model) removing(w *world, p string, f *file) {
 	if !unfit {
 		m.mass(w, claims)
 	}
+	m.cameAndWent(w, p, claims)
 	w.counts.Certificates += len(f.holds)
 	m.forgetGone(p)
 	delete(m.wrote, p) // what somebody puts there from now on is his
+}
+
+// cameAndWent excuses an action for a row that loses its only file before a unit has read that: nobody looked at the
+// row before there was one, so that the unit may have read anything there.
+func (m *model) cameAndWent(w *world, p string, claims map[string]claim) {
+	for q, c := range claims {
+		if q != p && c.Row == claims[p].Row && w.disk.files[q] != nil {
+			return
+		}
+	}
+	for _, name := range unitNames {
+		if u := w.systemd.units[name]; m.concerns(w, name, p) && u.loaded != nil && u.loaded.files[p] == nil {
+			m.excuse(u, "a row came and went before it was read")
+		}
+	}
 }
 
 func (m *model) revoked(i int) bool {
