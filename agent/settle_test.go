@@ -28,6 +28,9 @@ func (h *host) wantRest(d time.Duration) {
 	if h.clock.AtOnce() != before {
 		h.t.Errorf("the loop does not rest; units %+v, trouble %q", h.last.Units, h.last.Trouble)
 	}
+	if strings.Contains(h.last.Trouble, "defect") {
+		h.t.Errorf("it rests only since a pass that leaves undone what is due counts as failed: %q", h.last.Trouble)
+	}
 }
 
 // forget takes the operator's word back, on a host that has never heard of an object.

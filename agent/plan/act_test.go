@@ -4,6 +4,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -49,6 +50,11 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 	}
 	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
 		t.Errorf("a unit that never started waits until %v", next)
+	}
+	now = time.Now()
+	s := UnitState{Since: now.Round(0), StartBurst: 5, StartInterval: time.Hour}
+	if next := s.NextStart(now); !strings.Contains(next.String(), " m=") {
+		t.Errorf("whoever sets the clock back prolongs the wait until %v", next)
 	}
 }
 

@@ -73,6 +73,7 @@ func TestOwed(t *testing.T) {
 		"a oneshot adopted while it ran, which then failed, owes another":               {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
 		"a oneshot that still runs since the change is not adopted":                     {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
 		"a dispatched oneshot that still runs is not adopted":                           {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot that still runs since the change is not adopted":      {Restart, busy(finished("i2", time.Minute)), Loaded{}, false, Act},
 		"a unit that was started after the change and still has its job is not adopted": {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Act},
 		"without memory a unit that is about to have started is adopted":                {TryRestart, busy(running("i2", time.Minute)), Loaded{}, false, Adopt},
 		"a oneshot owes a run in each boot":                                             {Restart, UnitState{Exists: true, Boot: "boot1"}, Loaded{Inputs: Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
