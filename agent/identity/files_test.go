@@ -64,6 +64,25 @@ func TestAKubeconfigNamesRegularFilesOnly(t *testing.T) {
 	})
 }
 
+// To open a device may set it to work: /dev/watchdog restarts a host that then does not go on writing to it.
+func TestWhatIsNoRegularFileIsNotEvenOpened(t *testing.T) {
+	pipe := fifo(t)
+	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(watch)
+	if _, err := syscall.InotifyAddWatch(watch, pipe, syscall.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FromKubeconfig(pipe); err == nil {
+		t.Error("it is accepted")
+	}
+	if n, _ := syscall.Read(watch, make([]byte, 4096)); n > 0 {
+		t.Error("it was opened")
+	}
+}
+
 func TestAFileThatAKubeconfigNamesIsNotReadWithoutEnd(t *testing.T) {
 	long := filepath.Join(t.TempDir(), "long")
 	save(t, long, nil)

@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -241,6 +243,21 @@ func TestAStrangersClusterInfoCostsLittle(t *testing.T) {
 		if cost := allocated(func() { _, _ = w.keeper().api.look(t.Context(), c.cluster()) }); cost > mostForClusterInfo {
 			t.Errorf("%.40q: %d bytes", answer, cost)
 		}
+	}
+}
+
+func TestAStrangersHeaderIsNotReadToItsEnd(t *testing.T) {
+	for _, second := range []bool{false, true} { // HTTP/2
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 256<<10))
+		}))
+		s.EnableHTTP2 = second
+		s.StartTLS()
+		_, err := newWorld(t).keeper().api.look(t.Context(), cluster{Server: s.URL})
+		if err == nil {
+			t.Errorf("HTTP/2 %v: all of it was read", second)
+		}
+		s.Close()
 	}
 }
 
