@@ -188,6 +188,32 @@ func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
 	}
 }
 
+// Any user of a host may send entries with our identifier, MESSAGE_ID and fields. Only the unit is journald's own word.
+func TestDocumentedQueriesShowNoRecordOfSomebodyElse(t *testing.T) {
+	query := regexp.MustCompile(`journalctl .*(?:NODECERT_|MESSAGE_ID|SYSLOG_IDENTIFIER| -t ).*`)
+	found := 0
+	for _, pages := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../packaging/man/*.8"} {
+		names, err := filepath.Glob(pages)
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %d pages, %v", pages, len(names), err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range query.FindAllString(string(text), -1) {
+				if found++; !strings.Contains(q, "_SYSTEMD_UNIT=node-cert-agent") {
+					t.Errorf("%s: %s", name, q)
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no query was found")
+	}
+}
+
 func TestTheManualPageHasEveryCommandAndFlag(t *testing.T) {
 	var out strings.Builder
 	if code := run(t.Context(), []string{"man"}, &out, os.Stderr); code != 0 {
