@@ -66,6 +66,19 @@ func (m *model) near(w *world, u *unit) bool {
 	return false
 }
 
+// remade tells whether what a unit loads of a oneshot was made of files that changed since the boot: without memory
+// nobody can tell whether that was before the unit loaded it.
+func (m *model) remade(w *world, u *unit) bool {
+	for p, f := range w.disk.files {
+		for _, name := range w.policy.Makers(u.name) {
+			if m.concerns(w, name, p) && f.lived > w.clock.lived-w.clock.up {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // fit looks whether a unit is made to load what the agent itself would refuse.
 func (m *model) fit(w *world, u *unit) {
 	if m.others != m.begun {
@@ -100,7 +113,11 @@ func (m *model) tired(w *world, u *unit) {
 	if n < 6 || m.unclaimed(w, u) {
 		return
 	}
-	if last := u.tries[len(u.tries)-1]; w.clock.lived-last.at < 20*time.Minute {
+	last := u.tries[len(u.tries)-1]
+	if w.clock.set && last.life != w.agent.life {
+		return // when that was it only knows by the clock
+	}
+	if w.clock.lived-last.at < 20*time.Minute {
 		w.violate("tired", "%s failed %d times with the same files, and is tried again after %v", u.name, n, w.clock.lived-last.at)
 	}
 }

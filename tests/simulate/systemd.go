@@ -91,6 +91,7 @@ type job struct {
 // try is one action and its outcome.
 type try struct {
 	at     time.Duration
+	life   int // of the agent
 	inputs string
 	failed bool
 }
@@ -299,7 +300,7 @@ func (s *systemd) finish(j *job) {
 		s.model.excuse(u, "an action of it failed")
 	}
 	if j.call != nil { // else the agent does not know
-		u.tries = append(u.tries, try{s.clock.lived, j.inputs, err != nil})
+		u.tries = append(u.tries, try{s.clock.lived, s.agent.life, j.inputs, err != nil})
 	}
 	s.say("  the job of %s ends: %v", u.name, orDone(err))
 	if c := j.call; c != nil {

@@ -137,7 +137,7 @@ func (w *world) lose(r *rand.Rand) {
 	clear(w.model.gone)
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
-		if n != 2 && (u.verb != plan.TryRestart || w.setting.Clocks || w.model.near(w, u)) {
+		if n != 2 && (u.verb != plan.TryRestart || w.setting.Clocks || w.model.near(w, u) || w.model.remade(w, u)) {
 			w.model.excuse(u, "the agent lost its memory")
 		}
 	}
