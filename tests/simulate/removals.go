@@ -289,6 +289,11 @@ func (m *model) mass(w *world, claims map[string]claim) {
 			missing++
 		}
 	}
+	for p := range m.inForce(w) { // what would be there too, if only it could be claimed
+		if _, claimed := claims[p]; m.unsaved && !claimed && !w.single(p) && w.disk.files[p] == nil {
+			present++
+		}
+	}
 	if missing > present {
 		w.violate("mass", "%d of %d files go at once, and nobody confirmed it", missing, missing+present)
 	}
