@@ -169,6 +169,9 @@ func (s *systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 func (s *systemd) begin(c *call) {
 	before, after := s.meet(acting)
 	u := s.units[c.unit.Name]
+	if n := len(u.tries); n > 0 && u.tries[n-1].inputs != s.model.visible(s.world, u.name) {
+		u.tries = nil // whatever becomes of it: from now on failures are those of other files
+	}
 	if before != nil {
 		s.say("  %s %s does not reach systemd", c.unit.Verb, u.name)
 		c.err = lost{}
