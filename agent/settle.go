@@ -78,16 +78,14 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
 	err = l.confirm(ctx, u, s, in)
 	loaded, known := l.memory.Units[u.Name]
+	if err != nil && loaded.Unknown { // its job is done: it has only to be asked who loads what it made
+		s.state, s.reason = "unknown", plan.Printable(err.Error())
+		return err
+	}
 	run := now.AsOf(l.Clock.Now(), l.Clock.Uptime())
 	d := plan.Owed(u, run, in, loaded, known)
 	if d.Outdated {
-		if run.MayYetLoad(in) {
-			run = plan.UnitState{}
-		}
-		if u.Verb == plan.Restart {
-			loaded.Made = loaded.MadeOf(known, in, l.booted())
-		}
-		err = cmp.Or(l.remember(u.Name, loaded.Outdated(run)), err)
+		err = cmp.Or(l.outdate(u, run, in), err)
 	}
 	switch d.Action {
 	case plan.Wait:
@@ -115,6 +113,18 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		s.state = "not running"
 	}
 	return err
+}
+
+// outdate remembers that a run of a unit has not loaded what is on disk.
+func (l *loop) outdate(u plan.Unit, run plan.UnitState, in plan.Inputs) error {
+	loaded, known := l.memory.Units[u.Name]
+	if run.MayYetLoad(in) {
+		run = plan.UnitState{}
+	}
+	if u.Verb == plan.Restart {
+		loaded.Made = loaded.MadeOf(known, in, l.booted())
+	}
+	return l.remember(u.Name, loaded.Outdated(run))
 }
 
 // unit is what is known of an allowlisted unit, to be changed.

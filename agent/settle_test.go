@@ -944,6 +944,35 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	}
 }
 
+// TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout was found by the simulator.
+func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
+	h := newHost(t)
+	h.times.Coalesce = 0 // it runs so near to the change that its time tells nothing
+	h.makes(plan.TryRestart)
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	jobs := len(h.systemd.Done())
+	h.systemd.Fail = func(op, name string) error {
+		if op == "state" && name == "reader.service" {
+			return errDead
+		}
+		return nil
+	}
+	h.publish(kubelet(caB))
+	h.settled()
+	for range 20 {
+		h.elapse(2 * time.Second)
+	}
+	h.systemd.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, []string{"restart maker.service", "try-restart reader.service"}) {
+		t.Errorf("systemd did %q", did)
+	}
+}
+
 // TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack: the change writes over what somebody else left
 // there, so that the unit may have neither. Found by the simulator.
 func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *testing.T) {
