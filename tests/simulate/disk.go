@@ -24,8 +24,9 @@ type disk struct {
 	odd map[string]plan.FileKind
 	// volatile is what a power cut brings back: what was at a path before changes that were not synced.
 	volatile map[string]*file
-	// seen is the version at each path that the agent of this life looked at last, or wrote.
-	seen map[string]*file
+	// seen is the version at each path that the agent of this life looked at last before it planned, or wrote.
+	seen      map[string]*file
+	committed int // the turn of the last commit
 	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
 	failed  map[string]bool
 	changes int
@@ -148,7 +149,9 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 		return plan.File{Kind: kind, Reason: "it is odd"}
 	}
 	f := d.files[p]
-	d.seen[p] = f
+	if d.committed != d.agent.turns || d.agent.status.Trouble == "" { // else it looks between its commits and plans no more
+		d.seen[p] = f
+	}
 	switch {
 	case f == nil && row.ID.Edits():
 		return plan.File{Kind: plan.Irregular, Reason: "it is missing, and not ours to make"}
@@ -166,6 +169,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 // failure what was done is synced all the same.
 func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	d.counts.Commits++
+	d.committed = d.agent.turns
 	if err := d.stage(c.Writes); err != nil {
 		return untouched{err}
 	}
