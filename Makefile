@@ -89,12 +89,11 @@ fuzz:
 ## simulate: random walks of the loop and of the identity, for SIMULATE each
 SIMULATE ?= 2h
 simulate:
-	go test -count=1 -timeout 0 -v -run 'TestWalks' ./tests/simulate -seed 0 -duration $(SIMULATE)
-	go test -count=1 -timeout 0 -v -run 'TestWalks' ./tests/simulate/identity -seed 0 -duration $(SIMULATE)
+	go test -count=1 -p 1 -timeout 0 -v -run 'TestWalks' ./tests/simulate ./tests/simulate/identity -seed 0 -duration $(SIMULATE)
 
-## simulate-mutations: have the walks find seeded mistakes in the code that decides
+## simulate-mutations: have both kinds of walks find seeded mistakes in the code that decides
 simulate-mutations:
-	go test -count=1 -timeout 60m -v -run 'Mutation' ./tests/simulate -mutations
+	go test -count=1 -p 1 -timeout 2h -v -run 'Mutation' ./tests/simulate ./tests/simulate/identity -mutations
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:

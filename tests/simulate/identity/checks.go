@@ -20,6 +20,9 @@ const (
 	mostCalls, mostRequests = 130, 4
 	// soon is within which time an agent that was started uses the identity that it has.
 	soon = time.Minute
+	// soonest is within which time a file that leads to where a server is now has been used: files are looked at each
+	// hour while there is an identity.
+	soonest = 90 * time.Minute
 )
 
 // pass lets time go by, and looks again and again. The lock is not held.
@@ -62,11 +65,14 @@ func (w *world) check() {
 	default:
 	}
 	g := generationIn(w.dir[currentFile])
-	if w.setting.Hints && g != nil {
+	if g != nil {
 		if text := w.of(g).hint; text != p.heard {
 			p.heard = text
 			p.keeper.Hint(text)
 		}
+	}
+	if old := generationIn(w.dir[previousFile]); g == nil && w.works(old) && time.Since(p.began) > soon && !p.status.Usable {
+		w.violate("given up", "the previous identity works and is not in use: %s: %s", p.status.State, p.status.Reason)
 	}
 	if w.works(g) && time.Since(p.began) > soon {
 		switch {
@@ -101,7 +107,7 @@ func (w *world) converge() {
 	w.mu.Lock()
 	for _, c := range w.clusters {
 		clear(c.faults)
-		c.approver, c.delay, c.forbids, c.down, c.impostor = signs, 0, false, false, false
+		c.approver, c.delay, c.forbids, c.down, c.impostor = signs, 0, false, false, nil
 	}
 	w.stuck, w.closed, w.full, w.offset = false, false, false, 0
 	w.process.left = 0
@@ -113,20 +119,22 @@ func (w *world) converge() {
 	}
 	w.event()
 	w.mu.Unlock()
+	w.pass(soonest)
+	w.settled("soon after the last fault")
 	w.pass(3 * time.Hour)
 	w.settled("three hours after the last fault")
 	for end := time.Now().Add(5 * w.setting.Life / 2); time.Now().Before(end) && w.violation == nil; {
 		w.pass(w.setting.Life / 20)
 		w.settled("later")
 	}
-	served := generationIn(w.dir[currentFile])
-	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest == served.credential }) {
+	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest == w.served }) {
 		w.violate("leftover", "the file that served is still there: %s", w.process.status.Reason)
 	}
 }
 
 // settled judges that there is an identity and that it works.
 func (w *world) settled(when string) {
+	why := w.watch()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.violation != nil {
@@ -138,6 +146,8 @@ func (w *world) settled(when string) {
 		w.violate("stuck", "%s there is no identity that works: %s: %s", when, s.State, s.Reason)
 	case !s.Usable || s.State != keep.Active && s.State != keep.Renewing:
 		w.violate("stuck", "%s the state is %s: %s", when, s.State, s.Reason)
+	case why != "":
+		w.violate("stuck", "%s the API server cannot be spoken to: %s", when, why)
 	case time.Until(g.cert.NotAfter) < w.setting.Life/20:
 		w.violate("starved", "%s the identity ends in %v: %s: %s", when, time.Until(g.cert.NotAfter), s.State, s.Reason)
 	}

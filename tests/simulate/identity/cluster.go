@@ -58,7 +58,8 @@ type cluster struct {
 	forbids  bool          // RBAC lets no agent make requests
 	info     bool          // cluster-info is there for everybody
 	down     bool
-	impostor bool // who answers here is somebody else
+	impostor *tls.Certificate // who answers here is somebody else
+	cross    bool             // whom another cluster has issued a server certificate
 	faults   map[string]fault
 	hint     string // the annotation on its object
 }
@@ -101,15 +102,15 @@ const decade = 10 * 365 * 24 * time.Hour
 func newCluster(w *world, name string) *cluster {
 	c := &cluster{w: w, name: name, listener: newListener(name), revoked: map[string]bool{}, tokens: map[string]bool{},
 		requests: map[string]*request{}, approver: signs, info: true, faults: map[string]fault{}}
-	c.serve(w.authority(name + " serving"))
+	c.serve(w.authorityFrom(name+" serving", time.Now().Add(-10*time.Minute)))
 	c.issueWith(w.authority(name + " clients"))
 	c.server = &http.Server{Handler: c, ErrorLog: log.New(io.Discard, "", 0), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			present := c.present
-			if c.impostor {
-				present = w.impostor
+			if c.impostor != nil {
+				present = *c.impostor
 			}
 			return &tls.Config{Certificates: []tls.Certificate{present}, ClientAuth: tls.RequestClientCert, CurvePreferences: []tls.CurveID{tls.X25519}}, nil
 		}}}
@@ -128,6 +129,7 @@ func (c *cluster) serve(by *testpki.Authority) {
 
 func (c *cluster) issueWith(a *testpki.Authority) {
 	c.issuer, c.trusted = a, append(c.trusted, a)
+	c.w.home[a] = c
 }
 
 // knows reports whether the cluster takes a certificate for us now.
@@ -152,6 +154,9 @@ func (w *world) issuerOf(cert *x509.Certificate) *testpki.Authority {
 // who is the user behind an HTTP request, "" if the server knows none.
 func (c *cluster) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
+		if home := c.w.home[c.w.issuerOf(certs[0])]; home != nil && home != c && !c.w.setting.Hints {
+			c.w.violate("uninvited", "the identity of %s was shown to %s, and no hint is followed", home.name, c.name)
+		}
 		if !c.knows(certs[0]) {
 			return ""
 		}
@@ -167,8 +172,8 @@ func (c *cluster) who(r *http.Request) string {
 	return ""
 }
 
-// kinds are the calls that may fail apart.
-var kinds = []string{"create", "get", "whoami", "mayask", "other"}
+// kinds are the calls that may fail apart. The watch is who uses the identity.
+var kinds = []string{"create", "get", "whoami", "mayask", "other", "watch"}
 
 func kind(r *http.Request) string {
 	switch base := path.Base(r.URL.Path); {
@@ -176,6 +181,8 @@ func kind(r *http.Request) string {
 		return "whoami"
 	case base == "selfsubjectaccessreviews":
 		return "mayask"
+	case base == "version":
+		return "watch"
 	case r.Method == http.MethodPost:
 		return "create"
 	case strings.Contains(r.URL.Path, "/certificatesigningrequests/"):
@@ -206,13 +213,20 @@ func (c *cluster) reply(r *http.Request) (status int, body any) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	anonymous := len(r.TLS.PeerCertificates) == 0 && r.Header.Get("Authorization") == ""
-	if c.impostor {
-		if !anonymous {
+	if c.impostor != nil {
+		// What is published where the identity is verifies that server, whoever published it; pins are the host's.
+		if !anonymous && !(c.cross && (c == c.w.present() || c.w.setting.Pins)) {
 			c.w.violate("impostor", "who took the address of %s was sent a credential: %s", c.name, r.URL.Path)
+		}
+		if !anonymous {
+			return http.StatusServiceUnavailable, nil
 		}
 		return http.StatusOK, map[string]any{"data": map[string]any{"kubeconfig": "certificate-authority-data: " + base64.StdEncoding.EncodeToString(testpki.NewCA("x"))}}
 	}
 	what := kind(r)
+	if what == "watch" {
+		return c.answer(what, r)
+	}
 	c.w.called(c.name + " " + what)
 	if c.w.process.dies("before " + what) {
 		return 0, nil
@@ -226,6 +240,7 @@ func (c *cluster) reply(r *http.Request) (status int, body any) {
 
 // answer does what is asked for, unless it is to fail.
 func (c *cluster) answer(what string, r *http.Request) (status int, body any) {
+	defer func() { c.w.answered(what, r, status) }()
 	if f, ok := c.faults[what]; ok {
 		f.calls++
 		c.faults[what] = f
@@ -246,6 +261,8 @@ func (c *cluster) answer(what string, r *http.Request) (status int, body any) {
 		return http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
 	case what == "mayask":
 		return http.StatusCreated, map[string]any{"status": map[string]any{"allowed": !c.forbids}}
+	case what == "watch":
+		return http.StatusOK, nil
 	case what == "create":
 		return c.create(r)
 	case what == "get":
@@ -263,6 +280,7 @@ func (c *cluster) create(r *http.Request) (int, any) {
 		return http.StatusBadRequest, nil
 	}
 	c.w.asked(q)
+	c.w.patient(c, r)
 	if c.requests[q.Metadata.Name] != nil {
 		return http.StatusConflict, nil
 	}

@@ -11,10 +11,12 @@
 // repeatable and still means the same when steps are left out: that is how the shortest one is found that
 // goes wrong.
 //
-// Checked are: an identity that works is never given up, nor replaced by one that does not; a key is durable
-// before a request for it exists; a token goes to the server that its file states and to no other; a
-// credential is consumed after it has served only; the number of requests in an hour is bounded; and once
-// faults stop there is an identity within three hours, which is renewed in time from then on.
+// Checked are: an identity that works is never given up, nor replaced by one that does not, and stays beside the next;
+// another is not asked for before the server has refused it for a while; a key is durable before a request for it
+// exists; a token goes to the server that its file states and to no other, and the identity to no other cluster
+// unless a hint may lead there; a server that was verified stays so; a credential is consumed after it has served
+// only; the number of calls and requests is bounded; and once faults stop there is an identity soon, which is renewed
+// in time from then on.
 //
 // The package promises nothing about real API servers and disks: tests/e2e and agent/disk do.
 //

@@ -15,6 +15,7 @@ import (
 	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
 
@@ -32,8 +33,10 @@ type process struct {
 	conns  []net.Conn
 	pins   []string        // as configured when it began
 	proven map[string]bool // serial numbers that a server has known it by
-	cancel context.CancelFunc
-	done   chan struct{}
+	// verified is whose server certificate the watch has met and believed.
+	verified *testpki.Authority
+	cancel   context.CancelFunc
+	done     chan struct{}
 }
 
 // killed is what a contact panics with when the process dies there.
@@ -88,6 +91,9 @@ func (p *process) reap() {
 func (p *process) dies(what string) bool {
 	if p == nil || !p.alive {
 		return true
+	}
+	if p.w.busy() {
+		p.alive, p.cause = false, "too busy"
 	}
 	if p.left > 0 {
 		if p.left--; p.left == 0 {

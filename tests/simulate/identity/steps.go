@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -57,6 +58,7 @@ var operations = []operation{
 			}
 		}
 	}},
+	{name: "behind", weight: 3, takes: func(w *world, r *rand.Rand) { w.behind(r) }},
 	{name: "faultless", weight: 4, do: func(w *world, r *rand.Rand) { clear(w.some(r).faults) }},
 	{name: "forbid", weight: 2, do: func(w *world, r *rand.Rand) { c := w.some(r); c.forbids = !c.forbids }},
 	{name: "down", weight: 3, do: func(w *world, r *rand.Rand) {
@@ -66,9 +68,13 @@ var operations = []operation{
 	}},
 	{name: "impostor", weight: 2, do: func(w *world, r *rand.Rand) {
 		c := w.some(r)
-		c.impostor = !c.impostor
+		if c.impostor != nil {
+			c.impostor = nil
+		} else if c.impostor, c.cross = &w.impostor, r.IntN(2) == 0; c.cross {
+			c.impersonate(w.other(c))
+		}
 		w.hangUp()
-		w.say("an impostor at %s: %v", c.name, c.impostor)
+		w.say("an impostor at %s: %v, with a certificate of the other cluster: %v", c.name, c.impostor != nil, c.cross)
 	}},
 	{name: "revoke", weight: 3, do: func(w *world, _ *rand.Rand) {
 		if g := generationIn(w.dir[currentFile]); w.works(g) {
@@ -132,15 +138,16 @@ var operations = []operation{
 		time.Sleep(pick(r, 0, time.Minute, time.Hour, w.setting.Life, 2*w.setting.Life))
 		w.start()
 	}},
+	{name: "watch", weight: 4, takes: func(w *world, _ *rand.Rand) { w.watch() }},
 	{name: "clock", weight: 3, do: func(w *world, r *rand.Rand) {
 		w.offset = pick(r, 0, 0, time.Minute, -time.Minute, 5*time.Hour, -5*time.Hour,
 			40*24*time.Hour, 40*24*time.Hour, -40*24*time.Hour, -9*365*24*time.Hour)
 		w.say("the clock is wrong by %v", w.offset)
 	}},
-	{name: "damage", weight: 1, takes: func(w *world, r *rand.Rand) {
+	{name: "damage", weight: 2, takes: func(w *world, r *rand.Rand) {
 		w.process.reap()
 		w.mu.Lock()
-		for _, name := range []string{currentFile, "identity.previous.pem", pendingFile, "cluster-hint.json"} {
+		for _, name := range []string{currentFile, previousFile, pendingFile, "cluster-hint.json"} {
 			if b := w.dir[name]; len(b) > 0 && r.IntN(3) == 0 {
 				w.dir[name] = b[:r.IntN(len(b))]
 				w.say("%s is cut off", name)
@@ -153,14 +160,46 @@ var operations = []operation{
 		from := w.present()
 		to := w.clusters[pick(r, "a", "b")]
 		if from.hint = ""; r.IntN(3) > 0 {
-			text, _ := json.Marshal(map[string]any{"server": to.url(), "certificateAuthorityData": to.serving.PEM()})
-			from.hint = string(text)
-			w.say("%s announces %s", from.name, to.name)
+			from.announces(to)
 		}
-		if r.IntN(2) == 0 && from != to && !slices.Contains(to.trusted, from.issuer) {
-			to.trusted = append([]*testpki.Authority{from.issuer}, to.trusted...)
+		if r.IntN(2) == 0 {
+			to.trusts(from)
+		}
+		if r.IntN(5) == 0 {
+			to.announces(from)
+			from.trusts(to)
 		}
 	}},
+}
+
+// behind has the identity refused for a while, as by the one API server of several that lags.
+func (w *world) behind(r *rand.Rand) {
+	w.mu.Lock()
+	c := w.present()
+	f := fault{status: http.StatusUnauthorized, every: pick(r, 1, 1, 2)}
+	c.faults["whoami"], c.faults["watch"] = f, f
+	w.say("%s is behind", c.name)
+	w.mu.Unlock()
+	w.watch()
+	w.pass(pick(r, 20*time.Second, 90*time.Second, 5*time.Minute))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(c.faults, "whoami")
+	delete(c.faults, "watch")
+}
+
+// announces has the object of a cluster say that it is going to be another one.
+func (c *cluster) announces(to *cluster) {
+	text, _ := json.Marshal(map[string]any{"server": to.url(), "certificateAuthorityData": to.serving.PEM()})
+	c.hint = string(text)
+	c.w.say("%s announces %s", c.name, to.name)
+}
+
+// trusts has a cluster know the clients of another one, beside its own.
+func (c *cluster) trusts(other *cluster) {
+	if c != other && !slices.Contains(c.trusted, other.issuer) {
+		c.trusted = append([]*testpki.Authority{other.issuer}, c.trusted...)
+	}
 }
 
 // hangUp ends the connections that are open, as a server does that is started anew.

@@ -58,7 +58,7 @@ type Step struct {
 // operations may change.
 func Draw(seed uint64, n int) Walk {
 	r := rand.New(rand.NewPCG(seed, 3))
-	w := Walk{Seed: seed, Setting: Setting{Life: pick(r, time.Hour, 6*time.Hour, 24*time.Hour), Pins: r.IntN(3) == 0, Hints: r.IntN(2) == 0, Keep: r.IntN(4) == 0}}
+	w := Walk{Seed: seed, Setting: Setting{Life: pick(r, time.Hour, time.Hour, 2*time.Hour, 6*time.Hour), Pins: r.IntN(3) == 0, Hints: r.IntN(2) == 0, Keep: r.IntN(4) == 0}}
 	total := 0
 	for _, o := range operations {
 		total += o.weight

@@ -28,8 +28,9 @@ import (
 
 // Files in the state directory, whose names are part of the host's contract.
 const (
-	currentFile = "identity.pem"
-	pendingFile = "pending/key.pem"
+	currentFile  = "identity.pem"
+	previousFile = "identity.previous.pem"
+	pendingFile  = "pending/key.pem"
 )
 
 // world is everything around the keeper. What happens in it is the walker's doing; its lock is for the servers
@@ -46,18 +47,24 @@ type world struct {
 	pins     []string
 
 	authorities []*testpki.Authority
-	issuers     map[string]*testpki.Authority // of certificates, by their content
+	home        map[*testpki.Authority]*cluster // whose clients an authority issues for
+	issuers     map[string]*testpki.Authority   // of certificates, by their content
 
 	dir    map[string][]byte
 	full   bool // the state directory takes nothing
 	files  []file
-	put    int  // files ever put
-	closed bool // nobody gives files out
-	stuck  bool // nothing can be consumed
+	cas    map[string][]byte // those that the file with a token states
+	put    int               // files ever put
+	closed bool              // nobody gives files out
+	stuck  bool              // nothing can be consumed
 	offset time.Duration
 
 	process *process
 	lives   int
+	instant time.Time // of the last contact
+	at      int       // contacts at that instant
+	refused time.Time // since when the identity on disk was refused, without a success since then
+	served  string    // the file that led to an identity last
 	last    time.Time // when something last happened to the agent
 	calls   []time.Time
 	creates []time.Time
@@ -92,6 +99,7 @@ func (c *Counts) Add(o Counts) {
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
 	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet,
+		cas: map[string][]byte{}, home: map[*testpki.Authority]*cluster{},
 		dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}}
 	for _, name := range []string{"a", "b"} {
 		c := newCluster(w, name)
@@ -105,8 +113,11 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 
 // authority is a CA that outlives the walk.
 func (w *world) authority(name string) *testpki.Authority {
-	now := time.Now()
-	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-decade), NotAfter: now.Add(decade)}, testpki.ECDSA)
+	return w.authorityFrom(name, time.Now().Add(-decade))
+}
+
+func (w *world) authorityFrom(name string, begin time.Time) *testpki.Authority {
+	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: begin, NotAfter: time.Now().Add(decade)}, testpki.ECDSA)
 	w.authorities = append(w.authorities, a)
 	return a
 }
@@ -170,6 +181,7 @@ func (w *world) asked(q *request) {
 type generation struct {
 	cert       *x509.Certificate
 	server     string
+	stated     string // the CAs that the cluster was stated with, in PEM
 	known      string // the CAs by which the server is verified, in PEM
 	credential string // the digest of the file that is still to be consumed
 }
@@ -191,6 +203,7 @@ func generationIn(data []byte) *generation {
 			}
 			_ = json.Unmarshal(block.Bytes, &notes)
 			g.credential = notes.Credential
+			g.stated = string(notes.Cluster.CertificateAuthority)
 			g.server, g.known = notes.Cluster.Server, string(notes.Cluster.CertificateAuthority)+string(notes.Cluster.PinnedAuthority)
 		}
 	}
@@ -232,11 +245,15 @@ func (w *world) write(name string, data []byte) error {
 			w.violate("replaced", "an identity that works was replaced by one that does not")
 		}
 		if before == nil || after != nil && !before.cert.Equal(after.cert) {
+			w.succeeds(before)
 			w.counts.Identities++
 			w.say("another identity, at %s", after.server)
 		}
 	}
 	w.dir[name] = slices.Clone(data)
+	if g := generationIn(data); name == currentFile && g != nil && g.credential != "" {
+		w.served = g.credential
+	}
 	return nil
 }
 
@@ -273,6 +290,7 @@ func (w *world) bootstrap(name string, c *cluster, works bool) {
 	if w.put%2 == 0 && slices.Contains(w.process.pins, pinOf(c.serving.Cert)) {
 		ca = nil
 	}
+	w.cas[token] = ca
 	w.place(file{keep.File{Name: name, Digest: token, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
 }
 

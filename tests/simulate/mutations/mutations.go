@@ -81,12 +81,13 @@ func (x Table) Find(t *testing.T) {
 			t.Run(strings.ReplaceAll(m.What, " ", "-"), func(t *testing.T) {
 				t.Parallel()
 				r := x.find(t, m)
+				t.Logf("%s by walk %d: %s", r.promise, r.walks, r.fact)
 				mu.Lock()
 				defer mu.Unlock()
 				tried++
 				if results[i] = r; r.promise == "" {
 					missed++
-					t.Errorf("not found: %s", r.fact)
+					t.Errorf("it was not found")
 				}
 			})
 		}
@@ -163,7 +164,7 @@ func (x Table) build(m Mutation, program string) error {
 			return err
 		}
 	}
-	out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput()
+	out, err := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, ".").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("building %s: %v\n%s", m.What, err, out)
 	}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/simulate/mutations"
+)
+
+var mutate = flag.Bool("mutations", false, "build the agent with each mutation, and have the walks find it")
+
+// seeded is what the walks have to find. A mutation whose text is gone is to be replaced by one like it.
+var seeded = []mutations.Mutation{
+	{"a key is not made durable before it is used", "agent/identity/request.go",
+		"if err := k.store.keepPending(p); err != nil {", "if err := error(nil); err != nil {"},
+	{"what was denied is asked for with the same key for ever", "agent/identity/request.go",
+		"if !k.penalty.IsZero() {", "if false {"},
+	{"a denial costs no pause", "agent/identity/request.go",
+		"k.penalty = k.opt.Clock.Now().Add(wait)", "k.penalty = k.opt.Clock.Now()"},
+	{"a request that is gone is waited for", "agent/identity/request.go",
+		`return move{Requesting, "the request is gone",`, `return move{Pending, "the request is gone",`},
+	{"a certificate is put to use without proof", "agent/identity/prove.go",
+		"if v == accepted && a.user == k.user() {", "if true {"},
+	{"what is issued is not looked at", "agent/identity/prove.go",
+		"\t\t\terr = g.check(k.opt.Node)", "\t\t\t_ = g.check(k.opt.Node)"},
+	{"the file that served is forgotten at a renewal", "agent/identity/prove.go",
+		"g.Credential = k.current.Credential\n\t\t}\n\t} else", "g.Credential = \"\"\n\t\t}\n\t} else"},
+	{"a credential is consumed before the proof", "agent/identity/look.go",
+		"if k.proven {", "if true {"},
+	{"a file that could not be consumed counts as consumed", "agent/identity/consume.go",
+		`if k.leftover = ""; err != nil {`, `if k.leftover = ""; false {`},
+	{"a renewal comes after the end", "agent/identity/decide.go",
+		"(0.7 + 0.2*place)", "(1.02 + 0.2*place)"},
+	{"a renewal comes at once", "agent/identity/decide.go",
+		"return received.Add(max(after, shortest, life/10))", "return received.Add(max(after/50, shortest))"},
+	{"failures cost no pause", "agent/identity/decide.go",
+		"return d - time.Duration(random*float64(d)/4)", "return 0"},
+	{"one refusal is a loss", "agent/identity/decide.go",
+		"now.Sub(since) >= after", "!now.Before(since)"},
+	{"an earlier refusal counts although the server knew us since", "agent/identity/active.go",
+		"k.doubt, k.proven = time.Time{}, true", "k.proven = true"},
+	{"a lost identity is not used any more", "agent/identity/active.go",
+		"k.renewing, k.looked = false, time.Time{}", "k.renewing, k.looked = false, time.Time{}\n\t\tk.current = nil"},
+	{"what was received in the future stays so", "agent/identity/active.go",
+		"if !k.current.Received.After(now) {", "if true {"},
+	{"a doubt that nobody settles keeps a file from being used", "agent/identity/active.go",
+		"if h == unclear || h == unverified {", "if false {"},
+	{"failures begin anew with each state", "agent/identity/keeper.go",
+		"if m.to != k.state && (!asking(m.to) || !asking(k.state)) {", "if m.to != k.state {"},
+	{"a renewal never gives way", "agent/identity/keeper.go",
+		"case k.renewing && barred && asking(k.state):", "case false:"},
+	{"servers are not verified", "agent/identity/link.go",
+		"\tclock, floor := c.clock,", "\tout.InsecureSkipVerify = true\n\tclock, floor := c.clock,"},
+	{"a clock that is slow makes servers look as if they had not begun", "agent/identity/link.go",
+		"return latest(clock(), floor)", "return clock()"},
+	{"what one cluster publishes counts for another", "agent/identity/trust.go",
+		"c != nil && c.Server == server", "c != nil || server == \"\""},
+	{"what is published is believed before it verifies the server", "agent/identity/trust.go",
+		"a.untrusted {", "a.untrusted && len(before) == 1 {"},
+	{"a CA without a pinned key is trusted", "agent/identity/pin.go",
+		"case !p.match(c) || seen", "case seen"},
+	{"the identity before is not kept", "agent/identity/store.go",
+		"if before != nil {", "if before == nil && g == nil {"},
+	{"the identity before is not used when the other is damaged", "agent/identity/load.go",
+		"current, k.previous = k.previous, nil", "k.previous = nil"},
+	{"a hint is followed that the host does not follow", "agent/identity/hint.go",
+		"if !k.opt.FollowHint || text", "if text"},
+	{"two clusters that announce each other are visited in turn", "agent/identity/hint.go",
+		"return k.previous != nil && to.same", "return false && to.same"},
+	{"of several files the first is tried for ever", "agent/identity/ladder.go",
+		"l.at = (i + 1) % len(l.rungs)", "l.at = i"},
+	{"a token that is refused is tried again at once", "agent/identity/trouble.go",
+		"k.asker.refused, k.asker.why = k.opt.Clock.Now().Add(k.opt.Times.Refused), why", "k.asker.why = why"},
+}
+
+// TestMutations looks whether each mutation still has its place. With -mutations it builds the agent with each, beside
+// the tree, and walks until a promise is broken.
+func TestMutations(t *testing.T) {
+	x := mutations.Table{Root: "../../..", Mutations: seeded, Walks: 500, Time: 20 * time.Minute,
+		Right: func(t *testing.T, seed uint64) bool { return run(t, Draw(seed, *length), false).Violation == nil }}
+	if x.Look(t); *mutate {
+		x.Find(t)
+	}
+}
