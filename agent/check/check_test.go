@@ -137,6 +137,10 @@ var cases = map[string]struct {
 		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet", Mode: fs.ModeDir | 0o755})
 	},
 		[]string{"fail  directory: /var/lib/kubelet is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/var/lib/kubelet"}},
+	"a directory in /run without a drop-in": {func(f *Facts) {
+		f.Directories[0].Real = "/run/kubernetes"
+	},
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] BindPaths=-/run/kubernetes"}},
 	"a resolver at the address that the unit denies": {func(f *Facts) {
 		f.Resolvers = append(f.Resolvers, netip.MustParseAddr("169.254.169.254"))
 	}, []string{cutOff}},

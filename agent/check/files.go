@@ -92,7 +92,11 @@ func mounted(f Facts, d Directory, r *report) {
 	case f.Writer.Mounts == "":
 		r.ok(what, "%s; what the writer's sandbox says was not seen", d.Path)
 	case ok && readOnly:
-		r.add(Fail, what, "systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-"+d.Path, "%s is read-only for the writer", d.Path)
+		open := "ReadWritePaths=-" + d.Path
+		if strings.HasPrefix(d.Real, "/run/") { // of which the unit shows nothing
+			open = "BindPaths=-" + d.Real
+		}
+		r.add(Fail, what, "systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+open, "%s is read-only for the writer", d.Path)
 	default:
 		r.ok(what, "%s is writable for the writer", d.Path)
 	}

@@ -77,7 +77,11 @@ func writerDropin(rows []plan.Row, resolve func(file string) string) string {
 	for _, dir := range more {
 		// One that is missing must not keep the writer from starting; nothing in it can be run.
 		quoted := strings.ReplaceAll(strconv.Quote("-"+dir), "%", "%%")
-		fmt.Fprintf(&b, "ReadWritePaths=%s\nNoExecPaths=%s\n", quoted, quoted)
+		open := "ReadWritePaths"
+		if strings.HasPrefix(dir, "/run/") || strings.HasPrefix(dir, "/var/run/") {
+			open = "BindPaths" // of /run the unit shows nothing
+		}
+		fmt.Fprintf(&b, "%s=%s\nNoExecPaths=%s\n", open, quoted, quoted)
 	}
 	return b.String()
 }

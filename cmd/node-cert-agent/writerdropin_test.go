@@ -21,11 +21,14 @@ func TestTheWriterIsOpenedForRowsElsewhereAndForNothingElse(t *testing.T) {
 		{ID: plan.ImageRegistryBundleData, File: "/etc/containers/certs.d/{name}/ca.crt"},
 		{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt"},
 		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", FollowLink: true},
+		{ID: plan.KubeconfigCAData, File: "/run/cluster/kubeconfig"}, // of /run the unit shows nothing, so this is shown
 	}
 	got := writerDropin(rows, func(string) string { return "/var/lib/elsewhere/ca.crt" })
 	_, got, _ = strings.Cut(got, "[Service]\n")
 	want := `ReadWritePaths="-/etc/containers/certs.d"
 NoExecPaths="-/etc/containers/certs.d"
+BindPaths="-/run/cluster"
+NoExecPaths="-/run/cluster"
 ReadWritePaths="-/srv/own certs/100%%"
 NoExecPaths="-/srv/own certs/100%%"
 ReadWritePaths="-/srv/trust"

@@ -221,6 +221,10 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		{"runcopy /var/tmp", denied},
 		{"runcopy /dev/shm", denied},
 		{"runcopy /run", readOnly},
+		{"list /run/node-cert-agent/config.d", "ok"},
+		{"list /run/systemd/journal", absent},
+		{"list /run/dbus", absent},
+		{"write /run/cluster/x", absent},
 		{"socket inet", noFamily},
 		{"socket inet6", noFamily},
 		{"socket unix", noFamily},
@@ -237,6 +241,24 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		if !strings.Contains(status, line) {
 			t.Errorf("the writer's status lacks %q", line)
 		}
+	}
+}
+
+// As "node-cert-agent writer-dropin" prints it.
+func TestTheWriterReachesADirectoryInRunByADropIn(t *testing.T) {
+	h := bootUnits(t)
+	run(t, h, "mkdir", "/run/cluster")
+	if err := h.PutFile("/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf",
+		host.File{Data: []byte("[Service]\nBindPaths=\"-/run/cluster\"\nNoExecPaths=\"-/run/cluster\"\n")}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, h, "sh", "-c", "systemctl daemon-reload && systemctl restart node-cert-agent-writer.service")
+	probes(t, h, writerSocket, [][2]string{{"write /run/cluster/x", "ok"}, {"runcopy /run/cluster", denied}, {"write /run/x", readOnly},
+		{"write /run/node-cert-agent/x", readOnly}, {"read /run/node-cert-agent/config.d/x", absent}})
+	run(t, h, "sh", "-c", "rmdir /run/node-cert-agent/config.d && mkdir /run/node-cert-agent/config.d && touch /run/node-cert-agent/config.d/x")
+	probes(t, h, writerSocket, [][2]string{{"read /run/node-cert-agent/config.d/x", "ok"}})
+	if got := run(t, h, "stat", "-c", "%U", "/run/cluster/x"); got != "root" {
+		t.Errorf("the file on the host is %s's", got)
 	}
 }
 
