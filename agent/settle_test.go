@@ -968,7 +968,8 @@ func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T
 	}
 	h.systemd.Fail = noFailure
 	h.until("reader.service", "loaded", time.Second, time.Minute)
-	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, []string{"restart maker.service", "try-restart reader.service"}) {
+	want := []string{"restart maker.service", "try-restart reader.service"}
+	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, want) {
 		t.Errorf("systemd did %q", did)
 	}
 }

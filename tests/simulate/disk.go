@@ -149,7 +149,8 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 		return plan.File{Kind: kind, Reason: "it is odd"}
 	}
 	f := d.files[p]
-	if d.committed != d.agent.turns || d.agent.status.Trouble == "" { // else it looks between its commits and plans no more
+	// After a failure it looks between its commits, too, and does not plan anew.
+	if d.committed != d.agent.turns || d.agent.status.Trouble == "" {
 		d.seen[p] = f
 	}
 	switch {
