@@ -25,8 +25,9 @@ type disk struct {
 	// volatile is what a power cut brings back: what was at a path before changes that were not synced.
 	volatile map[string]*file
 	// seen is the version at each path that the agent of this life looked at last before it planned, or wrote.
-	seen      map[string]*file
-	committed int // the turn of the last commit
+	seen   map[string]*file
+	looked int  // the turn of the last look
+	plans  bool // it is one on which a plan is made: after a failure only the first of a turn is
 	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
 	failed  map[string]bool
 	changes int
@@ -133,6 +134,8 @@ func (d *disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	if before != nil {
 		return nil, before
 	}
+	d.plans = d.looked != d.agent.turns || d.agent.status.Trouble == ""
+	d.looked = d.agent.turns
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
 		row, p, err := d.path(q.Key)
@@ -149,8 +152,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 		return plan.File{Kind: kind, Reason: "it is odd"}
 	}
 	f := d.files[p]
-	// After a failure it looks between its commits, too, and does not plan anew.
-	if d.committed != d.agent.turns || d.agent.status.Trouble == "" {
+	if d.plans {
 		d.seen[p] = f
 	}
 	switch {
@@ -170,7 +172,6 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 // failure what was done is synced all the same.
 func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	d.counts.Commits++
-	d.committed = d.agent.turns
 	if err := d.stage(c.Writes); err != nil {
 		return untouched{err}
 	}
