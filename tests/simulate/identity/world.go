@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -136,11 +137,14 @@ func (w *world) end() {
 	w.counts.Walks, w.counts.Lives = 1, w.lives
 }
 
+// requestName is drawn from the key, which is another in each telling.
+var requestName = regexp.MustCompile(`node-cert-agent-[0-9a-z]{32}`)
+
 // say adds a line to the story. The lock may be held.
 func (w *world) say(format string, args ...any) {
 	if w.telling {
 		at := time.Since(w.began).Round(time.Millisecond)
-		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+fmt.Sprintf(format, args...))
+		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+requestName.ReplaceAllString(fmt.Sprintf(format, args...), "the request"))
 	}
 }
 
