@@ -155,6 +155,7 @@ func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		begin := time.Now()
 		must(t, p.StopAPIServer(t.Context(), sig))
+		p.AdminClient().CloseIdleConnections() // the client may not have noticed yet that one ended
 		if _, err := p.AdminClient().Get(p.URL() + "/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("after %v: %v, want connection refused", sig, err)
 		}
