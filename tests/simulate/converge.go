@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -105,10 +106,22 @@ func (w *world) settled(when string) {
 		if s.State == "loaded" {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
-		if product := w.systemd.units[maker].product; w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && u.loaded.product != product && s.State == "loaded" {
-			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason, maker, u.loaded.product, product)
+		made := w.systemd.units[maker].product
+		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && w.looked(u.loaded.product) != w.looked(made) && s.State == "loaded" {
+			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason, maker, u.loaded.product, made)
 		}
 	}
+}
+
+// looked is the part of a product that the agent can know of: not what comes from a file that is there and that nobody
+// asks for or claims.
+func (w *world) looked(product string) string {
+	asked := w.model.inForce(w)
+	return strings.Join(slices.DeleteFunc(strings.Fields(product), func(input string) bool {
+		p, _, _ := strings.Cut(input, "=")
+		_, is := asked[p]
+		return !is && w.disk.files[p] != nil && !w.claimed(p) && !w.single(p)
+	}), " ")
 }
 
 // holdsWhatIsAsked looks whether every file holds what is asked for, and nothing else without a reason.
