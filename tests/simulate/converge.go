@@ -113,14 +113,14 @@ func (w *world) settled(when string) {
 	}
 }
 
-// looked is the part of a product that the agent can know of: not what comes from a file that is there and that nobody
-// asks for or claims.
+// looked is the part of a product that the agent can know of: not what comes from a file that nobody asks for or
+// claims, unless the agent took that away.
 func (w *world) looked(product string) string {
 	asked := w.model.inForce(w)
 	return strings.Join(slices.DeleteFunc(strings.Fields(product), func(input string) bool {
 		p, _, _ := strings.Cut(input, "=")
 		_, is := asked[p]
-		return !is && w.disk.files[p] != nil && !w.claimed(p) && !w.single(p)
+		return !is && !w.disk.taken[p] && !w.claimed(p) && !w.single(p)
 	}), " ")
 }
 

@@ -29,7 +29,9 @@ type disk struct {
 	looked int  // the turn of the last look
 	plans  bool // it is one on which a plan is made: after a failure only the first of a turn is
 	// failed are those of them whose sync failed in this life of the agent, so that it has to know.
-	failed  map[string]bool
+	failed map[string]bool
+	// taken are the paths where the last change was a removal by the agent.
+	taken   map[string]bool
 	changes int
 	changed time.Duration // the last of these, in lived time
 }
@@ -53,7 +55,7 @@ func (f *file) String() string {
 }
 
 func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), seen: make(map[string]*file), failed: make(map[string]bool)}
+	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), seen: make(map[string]*file), taken: make(map[string]bool), failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
 		d.files[kubeconfig] = d.version(bundle([]int{0}), 0o600)
 	}
@@ -77,6 +79,7 @@ func (d *disk) set(p string, f *file, synced bool) {
 	if d.files[p] = f; f == nil {
 		delete(d.files, p)
 	}
+	delete(d.taken, p)
 	d.changes++
 	d.changed = d.clock.lived
 	d.systemd.touched(p)
@@ -267,6 +270,7 @@ func (d *disk) carryOut(c plan.Commit) error {
 		d.counts.Removals++
 		d.say("  removes %s, which had %s", p, f)
 		d.set(p, nil, false)
+		d.taken[p] = true
 		if after != nil {
 			return after
 		}
