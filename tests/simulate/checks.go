@@ -178,7 +178,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		f := w.disk.files[p]
 		_, asked := wanted[p]
 		many := !w.single(p)
-		if many && !asked && (f == nil || !f.ours || !m.read || !w.claimed(p)) {
+		if many && !asked && (f == nil || !f.ours || !m.read || !w.followed(p)) {
 			continue
 		}
 		var has *file

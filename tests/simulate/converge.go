@@ -120,7 +120,7 @@ func (w *world) looked(product string) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(product), func(input string) bool {
 		p, _, _ := strings.Cut(input, "=")
 		_, is := asked[p]
-		return !is && !w.disk.taken[p] && !w.claimed(p) && !w.single(p)
+		return !is && !w.disk.taken[p] && !w.followed(p) && !w.single(p)
 	}), " ")
 }
 

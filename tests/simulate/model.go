@@ -45,6 +45,7 @@ type model struct {
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
+	newest              map[string]plan.Digest     // what the agent wrote there last
 	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
 	quarrelling         int
 	reconfigured, lost  bool // the configuration changed once; /var/lib was lost once
@@ -88,7 +89,7 @@ func newModel(w *world) model {
 		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
 	}
 	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
-		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool)}
+		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool), newest: make(map[string]plan.Digest)}
 }
 
 // begin is a new life of the agent.

@@ -13,11 +13,11 @@ import (
 
 // writing judges a new version of a file: what goes with it, and what comes.
 func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
+	m.quarrels(w, p, old, f)
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
-	m.quarrels(w, p, old, f)
-	m.wrote[p][f.digest] = true
+	m.wrote[p][f.digest], m.newest[p] = true, f.digest
 	if _, known := m.owner[p]; !known {
 		m.owner[p] = row.ID
 	}
@@ -79,7 +79,7 @@ func (m *model) quarrels(w *world, p string, old, f *file) {
 		m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
 		return
 	}
-	if old.mine() || !m.wrote[p][f.digest] {
+	if old.mine() || m.newest[p] != f.digest { // what is new is no repair
 		return
 	}
 	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
@@ -326,4 +326,10 @@ func readClaims(dir state.Dir) map[string]claim {
 func (w *world) claimed(p string) bool {
 	_, ok := w.claims()[p]
 	return ok
+}
+
+// followed tells whether a file is claimed for a row that is still configured: nobody looks at those of others.
+func (w *world) followed(p string) bool {
+	at, ok := w.policy.Path(w.claims()[p].Key)
+	return ok && at == p
 }
