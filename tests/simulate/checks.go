@@ -171,6 +171,7 @@ func (m *model) settle(w *world, u *unit) {
 // hasLoaded judges a unit that is called loaded (I2).
 func (m *model) hasLoaded(w *world, u *unit, reason string) {
 	wanted := m.inForce(w)
+	u.byTime = u.byTime || w.clock.set && strings.HasPrefix(reason, "started after")
 	for _, p := range m.known(w) {
 		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
 			continue
@@ -185,7 +186,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		if u.loaded != nil {
 			has = u.loaded.files[p]
 		}
-		if w.clock.set && (m.lost || strings.HasPrefix(reason, "started after")) {
+		if w.clock.set && m.lost || u.byTime {
 			continue // the clock was set back and forth: times of files and of starts say nothing any more
 		}
 		if idOf(f) != idOf(has) {

@@ -63,6 +63,7 @@ type unit struct {
 	behind           bool          // what it was started with at boot was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
+	byTime           bool          // it is called loaded because of the times of files and of its start, and a clock was set
 
 	excuse string // why one more action may be needless
 	tries  []try
@@ -128,7 +129,7 @@ func (u *unit) productNow() string {
 	return u.product
 }
 
-func (s *systemd) reads(u *unit, r *reading) { u.loaded = r }
+func (s *systemd) reads(u *unit, r *reading) { u.loaded, u.byTime = r, false }
 
 // busy gives the job of a unit, if it has one.
 func (s *systemd) busy(name string) *job {
