@@ -996,27 +996,34 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	}
 }
 
-// idleUnit returns when systemd has no job for the unit.
-func (h *host) idleUnit(name string) {
-	for busy := true; busy; runtime.Gosched() {
-		u, _ := h.systemd.State(context.Background(), name)
-		busy = u.Busy
+// slowMaker is a oneshot that reads the files of a row when it begins, and does not end before it is let.
+const slowMaker = "maker.service"
+
+// slow installs it; what it reads load takes. end lets it end, and the agent see that.
+func (h *host) slow(row int, load func(string)) (begun <-chan struct{}, end func()) {
+	h.policy.Rows[row].OnChange = []string{slowMaker}
+	h.policy.Units = []plan.Unit{{Name: slowMaker, Verb: plan.Restart}}
+	h.systemd.Install(slowMaker)
+	running, ending := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold, h.systemd.Early = func(string) { running <- struct{}{}; <-ending }, true
+	h.systemd.Load = load
+	h.clock.Move(time.Minute)
+	return running, func() {
+		h.systemd.Hold = func(string) {}
+		close(ending)
+		h.systemd.AwaitIdle(slowMaker)
+		for range 10 {
+			h.elapse(10 * time.Second)
+		}
 	}
 }
 
 // TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes: a removal leaves no time behind by which somebody
 // could tell that the run began before it. Found by the simulator.
 func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
-	const maker = "maker.service"
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{maker}
-	h.policy.Units = []plan.Unit{{Name: maker, Verb: plan.Restart}}
-	h.systemd.Install(maker)
-	begun, end := make(chan struct{}), make(chan struct{})
-	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-end }, true
 	made := false
-	h.systemd.Load = func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") }
-	h.clock.Move(time.Minute)
+	begun, end := h.slow(1, func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") })
 	h.start()
 	h.publish(registry("r", caA), registry("s", caA))
 	h.lapse(2 * time.Second)
@@ -1027,28 +1034,16 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	h.clock.Move(time.Minute)
 	h.publish(registry("s", caA))
 	h.wantFile(certsD+"r/ca.crt", "")
-	h.systemd.Hold = func(string) {}
-	close(end)
-	h.idleUnit(maker)
-	for range 10 {
-		h.elapse(10 * time.Second)
-	}
+	end()
 	if made {
-		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
+		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(slowMaker))
 	}
 }
 
 func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T) {
-	const maker = "maker.service"
 	h := newHost(t)
-	h.policy.Rows[0].OnChange = []string{maker}
-	h.policy.Units = []plan.Unit{{Name: maker, Verb: plan.Restart}}
-	h.systemd.Install(maker)
-	begun, end := make(chan struct{}), make(chan struct{})
-	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-end }, true
 	made := ""
-	h.systemd.Load = func(string) { made, _ = h.disk.Read(kubeletCA) }
-	h.clock.Move(time.Minute)
+	begun, end := h.slow(0, func(string) { made, _ = h.disk.Read(kubeletCA) })
 	h.start()
 	h.publish(kubelet(caA))
 	h.lapse(2 * time.Second)
@@ -1061,14 +1056,9 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 	h.publish(kubelet(caB))
 	h.clock.AwaitAsked(h.asked)
 	h.step(1000 * time.Hour)
-	h.systemd.Hold = func(string) {}
-	close(end)
-	h.idleUnit(maker)
-	for range 10 {
-		h.elapse(10 * time.Second)
-	}
+	end()
 	if made != caB {
-		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(maker))
+		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(slowMaker))
 	}
 }
 

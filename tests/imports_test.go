@@ -233,6 +233,22 @@ func TestFunctionsAreShort(t *testing.T) {
 	}
 }
 
+// TestNoTestSleeps: a test waits for what it is about, and a pause is too short on some machine.
+func TestNoTestSleeps(t *testing.T) {
+	for _, f := range sources(t) {
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok || !f.test() || call.Sel.Name != "Sleep" {
+				return true
+			}
+			if of, ok := call.X.(*ast.Ident); ok && of.Name == "time" {
+				t.Errorf("%s/%s: line %d sleeps", f.dir, f.name, f.set.Position(n.Pos()).Line)
+			}
+			return true
+		})
+	}
+}
+
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	lines := map[string]int{}
 	for _, f := range sources(t) {

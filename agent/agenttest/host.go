@@ -184,6 +184,8 @@ type Systemd struct {
 	units map[string]*unit
 	runs  int
 	boots int
+	// changed is told when a job begins or ends.
+	changed sync.Cond
 	// Fail is asked with the operation, state or the verb, and the unit.
 	Fail func(operation, unit string) error
 	// Load is called whenever a unit reads its files: when it starts and when it is reloaded.
@@ -207,8 +209,10 @@ type unit struct {
 
 // NewSystemd has no units.
 func NewSystemd(c *Clock) *Systemd {
-	return &Systemd{clock: c, units: make(map[string]*unit), Fail: func(string, string) error { return nil },
+	s := &Systemd{clock: c, units: make(map[string]*unit), Fail: func(string, string) error { return nil },
 		Load: func(string) {}, Hold: func(string) {}, Propagates: make(map[string][]string)}
+	s.changed.L = &s.mu
+	return s
 }
 
 // Install makes a oneshot known that has not run, and is inactive after each run.
@@ -348,5 +352,15 @@ func (s *Systemd) busy(name string, is bool) {
 	defer s.mu.Unlock()
 	if u := s.units[name]; u != nil {
 		u.Busy = is
+	}
+	s.changed.Broadcast()
+}
+
+// AwaitIdle returns when no job of the unit is under way.
+func (s *Systemd) AwaitIdle(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.units[name].Busy {
+		s.changed.Wait()
 	}
 }

@@ -106,10 +106,11 @@ type Allowance struct {
 }
 
 // Take reports whether n more may be done now, and if so counts them.
-func (a *Allowance) Take(n int) bool {
+func (a *Allowance) Take(n int) bool { return a.take(n, time.Now()) }
+
+func (a *Allowance) take(n int, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
 	if back := int(now.Sub(a.at) / max(a.Every, 1)); back >= a.used {
 		a.used, a.at = 0, now
 	} else {

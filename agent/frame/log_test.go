@@ -5,6 +5,7 @@ package frame
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,26 +44,32 @@ func TestALogThatIsStuckHoldsNobodyUpTwice(t *testing.T) {
 	})
 }
 
-// slow takes a while for each write.
-type slow struct{ lines }
+// slow takes one write in each tick.
+type slow struct {
+	lines
+	tick <-chan time.Time
+}
 
 func (s *slow) Write(b []byte) (int, error) {
-	time.Sleep(logPatience / 10)
+	<-s.tick
 	return s.lines.Write(b)
 }
 
 func TestASlowLogLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := new(slow)
+		tick := time.NewTicker(logPatience / 10)
+		defer tick.Stop()
+		s := &slow{tick: tick.C}
 		log := Patient("tester", s)
+		var writers sync.WaitGroup
 		for range 8 {
-			go func() {
+			writers.Go(func() {
 				if _, err := log.Write([]byte("line\n")); err != nil {
 					t.Error(err)
 				}
-			}()
+			})
 		}
-		time.Sleep(logPatience)
+		writers.Wait()
 		if got := s.String(); got != strings.Repeat("line\n", 8) {
 			t.Errorf("the log holds %q", got)
 		}
@@ -70,20 +77,19 @@ func TestASlowLogLosesNothing(t *testing.T) {
 }
 
 func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := Allowance{Burst: 3, Every: time.Second}
-		for _, step := range []struct {
-			wait time.Duration
-			n    int
-			want bool
-		}{{0, 2, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, {time.Second, 1, true}, {0, 1, false}, {1500 * time.Millisecond, 1, true},
-			{500 * time.Millisecond, 1, true}, {0, 1, false}, {time.Hour, 4, false}, {0, 3, true}, {0, 1, false}} {
-			time.Sleep(step.wait)
-			if got := a.Take(step.n); got != step.want {
-				t.Errorf("after %v more, %d: %v, want %v", step.wait, step.n, got, step.want)
-			}
+	a := Allowance{Burst: 3, Every: time.Second}
+	now := time.Now()
+	for _, step := range []struct {
+		wait time.Duration
+		n    int
+		want bool
+	}{{0, 2, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, {time.Second, 1, true}, {0, 1, false}, {1500 * time.Millisecond, 1, true},
+		{500 * time.Millisecond, 1, true}, {0, 1, false}, {time.Hour, 4, false}, {0, 3, true}, {0, 1, false}} {
+		now = now.Add(step.wait)
+		if got := a.take(step.n, now); got != step.want {
+			t.Errorf("after %v more, %d: %v, want %v", step.wait, step.n, got, step.want)
 		}
-	})
+	}
 }
 
 func TestAFloodOfRefusalsIsCountedAndNotRecordedOneByOne(t *testing.T) {
@@ -96,7 +102,7 @@ func TestAFloodOfRefusalsIsCountedAndNotRecordedOneByOne(t *testing.T) {
 		if n := strings.Count(log.String(), "\n"); n != refusalBurst {
 			t.Errorf("%d lines, want %d", n, refusalBurst)
 		}
-		time.Sleep(refusalEvery)
+		r.refusals.at = r.refusals.at.Add(-refusalEvery) // the flood was an interval ago
 		r.record("refused a request", Peer{}, "why")
 		if want := fmt.Sprintf("reason=%q unrecorded=1000\n", "why"); !strings.HasSuffix(log.String(), want) {
 			t.Errorf("the last line is %q, want the end %q", log.String()[len(log.String())-80:], want)

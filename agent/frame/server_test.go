@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,27 +187,47 @@ func TestAnIdleServerEndsAndItsPeersMeetTheNext(t *testing.T) {
 
 func TestIdleTimeCountsFromTheEndOfTheLastRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ended atomic.Bool
-		r := &run{Server: &Server{Idle: time.Minute}, end: func() { ended.Store(true) }}
+		begin, ended := time.Now(), make(chan time.Time, 1)
+		r := &run{Server: &Server{Idle: time.Minute}, end: func() { ended <- time.Now() }}
 		r.touch()
-		at := func(wait time.Duration, want bool) {
-			t.Helper()
-			time.Sleep(wait)
-			synctest.Wait()
-			if ended.Load() != want {
-				t.Errorf("ended: %v, want %v", ended.Load(), want)
-			}
+		for at, requests := range map[time.Duration][]int{
+			59 * time.Second: {1},
+			6 * time.Minute:  {1, -1},
+			11 * time.Minute: {-1},
+		} {
+			time.AfterFunc(at, func() {
+				for _, n := range requests {
+					r.work(n)
+				}
+			})
 		}
-		at(59*time.Second, false)
-		r.work(1)
-		at(5*time.Minute, false)
-		r.work(1)
-		r.work(-1)
-		at(5*time.Minute, false)
-		r.work(-1)
-		at(59*time.Second, false)
-		at(time.Second, true)
+		if took := (<-ended).Sub(begin); took != 12*time.Minute {
+			t.Errorf("ended after %v, want a minute after the last request", took)
+		}
 	})
+}
+
+// waiting tells what would end each request.
+type waiting struct {
+	echo
+	ends chan (<-chan struct{})
+}
+
+func (w *waiting) Answer(ctx context.Context, who Peer, text, content []byte) Reply {
+	w.ends <- ctx.Done()
+	return w.echo.Answer(ctx, who, text, content)
+}
+
+// TestNeitherItsPeerNorAStopEndsARequest: whoever hangs up or stops the server finds the effect whole and recorded.
+func TestNeitherItsPeerNorAStopEndsARequest(t *testing.T) {
+	w := &waiting{ends: make(chan (<-chan struct{}), 1)}
+	s := serve(t, Server{Handler: w})
+	if _, err := ask(Dial(s.socket, limits, limits), 1); err != nil {
+		t.Fatal(err)
+	}
+	if <-w.ends != nil {
+		t.Error("the context of a request can end")
+	}
 }
 
 func TestARequestUnderWayIsFinishedAndAQuietPeerIsHungUpOn(t *testing.T) {

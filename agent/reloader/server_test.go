@@ -476,7 +476,6 @@ func TestAPeerThatHangsUpDoesNotEndItsActionOrItsRecord(t *testing.T) {
 	if err := next(t, "an answer", ended); reasonOf(err) != Unfinished {
 		t.Errorf("have %v", err)
 	}
-	time.Sleep(100 * time.Millisecond) // in which it could notice that nobody listens any more
 	s.systemd.end(t, nil)
 	s.stop()
 	next(t, "the end of the reloader", s.done)

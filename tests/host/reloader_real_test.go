@@ -117,17 +117,24 @@ func killsTheAgent(t *testing.T, h *host.Host) {
 	}
 }
 
-// executedAnew has systemd forget its connections, and how to announce what it does: once during an action, and again
-// and again while others are asked for.
-func executedAnew(t *testing.T, h *host.Host) {
-	ended := make(chan error, 1)
+// slowAction asks for an action whose job does not end by itself, and returns when that is under way.
+func slowAction(t *testing.T, h *host.Host) (ended <-chan error) {
+	t.Helper()
+	end := make(chan error, 1)
 	go func() {
 		_, err := h.RunAs(t.Context(), "node-cert-agent", "act", "reload", "slow.service")
-		ended <- err
+		end <- err
 	}()
 	await(t, "the job", func() bool {
 		return show(t, h, "Job", "slow.service") != "" && show(t, h, "Job", "slow.service") != "0"
 	})
+	return end
+}
+
+// executedAnew has systemd forget its connections, and how to announce what it does: once during an action, and again
+// and again while others are asked for.
+func executedAnew(t *testing.T, h *host.Host) {
+	ended := slowAction(t, h)
 	anew := make(chan error, 1)
 	go func() {
 		_, err := h.Run(t.Context(), "sh", "-c", "for i in 1 2 3 4 5; do systemctl daemon-reexec; done")
@@ -165,14 +172,7 @@ func executedAnew(t *testing.T, h *host.Host) {
 }
 
 func neverFinishes(t *testing.T, h *host.Host) {
-	ended := make(chan error, 1)
-	go func() {
-		_, err := h.RunAs(t.Context(), "node-cert-agent", "act", "reload", "slow.service")
-		ended <- err
-	}()
-	await(t, "the job", func() bool {
-		return show(t, h, "Job", "slow.service") != "" && show(t, h, "Job", "slow.service") != "0"
-	})
+	ended := slowAction(t, h)
 	pid := show(t, h, "MainPID", reloaderUnit)
 	wantRefused(t, act(t, h, "reload", "slow.service"), "later: an earlier action has not ended")
 	if err := act(t, h, "reload", "a.service"); err != nil {
