@@ -85,7 +85,7 @@ func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 }
 
 const (
-	cutOff   = "warn  resolver: the service may not ask 169.254.169.254: IPAddressDeny= of its unit; do: systemctl edit node-cert-agent.service: [Service] IPAddressDeny=, and restart it; or name the API server by its address"
+	cutOff   = "warn  resolver: the service cannot reach the host's name server 169.254.169.254: IPAddressDeny= of its unit denies it; do: systemctl edit node-cert-agent.service, add [Service] and an empty IPAddressDeny=, then systemctl restart node-cert-agent.service; or name the API server by its address"
 	makeOurs = "systemd-tmpfiles --create node-cert-agent.conf"
 	noteTime = "timedatectl timesync-status, or chronyc tracking"
 	another  = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"

@@ -20,8 +20,9 @@ func resolver(f Facts, r *report) {
 		r.ok(what, "the service may ask %s", list(f.Resolvers))
 		return
 	}
-	r.add(Warn, what, "systemctl edit node-cert-agent.service: [Service] IPAddressDeny=, and restart it; or name the API server by its address",
-		"the service may not ask %s: IPAddressDeny= of its unit", list(cut))
+	r.add(Warn, what, "systemctl edit node-cert-agent.service, add [Service] and an empty IPAddressDeny=, then "+
+		"systemctl restart node-cert-agent.service; or name the API server by its address",
+		"the service cannot reach the host's name server %s: IPAddressDeny= of its unit denies it", list(cut))
 }
 
 func list(addresses []netip.Addr) string {

@@ -166,9 +166,9 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 
 // Doubts are the files of which nobody can say that they are as they shall be, each with the reason: they cannot
 // be seen, nobody looked at them since their last write, that write failed, or somebody changed them and the repair was
-// put off. To load one of these is worse than to go on with what is loaded: what is refused may keep a unit from starting. What stands at a path
-// for which nothing is asked is doubtful only if it cannot be read; of what is asked for and is not there to be
-// edited, there is nothing to wait for.
+// put off. To load one of these is worse than to go on with what is loaded: what is refused may keep a unit from
+// starting. What stands at a path for which nothing is asked is doubtful only if it cannot be read; of what is asked for
+// and is not there to be edited, there is nothing to wait for.
 func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
 	doubts := make(map[Key]string)
 	for _, e := range planned {

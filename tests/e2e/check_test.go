@@ -100,7 +100,7 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.wantFindings("exit 0")
 
 	n.must(n.Host.PutFile("/etc/resolv.conf", host.File{Data: []byte("nameserver 169.254.169.254\n")}))
-	n.wantFindings("exit 0", "warn  resolver: the service may not ask 169.254.169.254: IPAddressDeny= of its unit; do: systemctl edit")
+	n.wantFindings("exit 0", "warn  resolver: the service cannot reach the host's name server 169.254.169.254: IPAddressDeny= of its unit denies it; do: systemctl edit")
 	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/override.conf", host.File{Data: []byte("[Service]\nIPAddressDeny=\n")}))
 	n.wantFindings("exit 0")
 
