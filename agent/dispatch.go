@@ -241,6 +241,7 @@ func (l *loop) unpaid(j job, s *unit) {
 	if s.failures < maxFailures {
 		return
 	}
+	l.unmade(j.unit)
 	s.state, s.due = "breaker open", now.Add(l.jitter(l.Times.Breaker))
 	if denied(j.err) { // to ask disturbs nobody, and the configuration may be right by then
 		s.due = now.Add(l.jitter(l.Times.RetryMax))
@@ -249,6 +250,19 @@ func (l *loop) unpaid(j job, s *unit) {
 		s.opened = now
 		l.Trail.Record(action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
 			j.unit.Verb, j.unit.Name, s.failures)).With(audit.Reason, s.reason))
+	}
+}
+
+// unmade forgets what a oneshot is thought to have made, once nobody waits for it any more: those that load that may
+// start now with whatever its failed runs left.
+func (l *loop) unmade(u plan.Unit) {
+	m := l.memory.Units[u.Name]
+	if m.Made == (plan.Digest{}) {
+		return
+	}
+	m.Made = plan.Digest{}
+	if err := l.remember(u.Name, m); err != nil {
+		l.Log.Warn("forgetting what a unit made", zap.Error(err))
 	}
 }
 
@@ -269,6 +283,7 @@ func (l *loop) recall() {
 		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", count(m.Tries, "time"))
 		pause := backoff(l.Times, m.Tries-1)
 		if m.Tries >= maxFailures {
+			l.unmade(u)
 			s.state, s.opened, pause = "breaker open", m.Tried, l.Times.Breaker
 		}
 		s.due = now.Add(l.jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not

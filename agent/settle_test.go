@@ -944,6 +944,41 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	}
 }
 
+// TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd: without memory, what an earlier boot wrote is taken for made.
+// Who starts while the oneshot fails again and again has nothing of it all the same. Found by the simulator.
+func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		h := newHost(t)
+		has := h.makes(plan.TryRestart)
+		h.disk.Put(kubeletCA, caA)
+		h.clock.Move(time.Minute)
+		h.clock.Reboot()
+		h.clock.Move(time.Minute)
+		h.systemd.Start("reader.service")
+		h.systemd.Fail = func(op, _ string) error {
+			if op == "restart" {
+				return errDead
+			}
+			return nil
+		}
+		h.start()
+		h.publish(kubelet(caA))
+		h.until("maker.service", "breaker open", time.Second, 2*time.Minute)
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if killed {
+			h.crash()
+			h.start()
+		}
+		h.systemd.Fail = noFailure
+		h.until("maker.service", "loaded", time.Minute, 2*time.Hour)
+		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		if *has != caA {
+			t.Errorf("killed %v: the reader has not what the oneshot made; systemd did %q", killed, h.systemd.Done())
+		}
+		h.kill()
+	}
+}
+
 // TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout was found by the simulator.
 func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
 	h := newHost(t)

@@ -334,6 +334,9 @@ func (r reporter) Publish(s report.Status) error {
 		r.systemd.forgive() // whoever paused the agent may have repaired what failed
 	}
 	r.agent.status = s
+	if r.systemd.gaveUp() {
+		r.systemd.foreign = true
+	}
 	r.model.published(r.world)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
 // The units of the host. The reader is reloaded and the restarter restarted; the maker is a oneshot that makes
@@ -32,8 +33,8 @@ type systemd struct {
 	// fails and pace are how jobs go from now on.
 	fails float64
 	pace  pace
-	// foreign is set if somebody else ran the maker last, or a file changed meanwhile, or nobody saw the end, so that
-	// the agent cannot know what there is.
+	// foreign is set if somebody else ran the maker last, or a file changed meanwhile, or nobody saw the end, or what
+	// loads its product did not wait for it any more, so that the agent cannot know what there is.
 	foreign bool
 }
 
@@ -384,6 +385,11 @@ func (s *systemd) forgive() {
 	for _, u := range s.units {
 		u.tries = nil
 	}
+}
+
+// gaveUp tells whether the agent has those that load what the maker makes wait for it no more.
+func (s *systemd) gaveUp() bool {
+	return slices.ContainsFunc(s.agent.status.Units, func(u report.Unit) bool { return u.Name == maker && u.State == "breaker open" })
 }
 
 // failing tells whether the last action of some unit failed: then it may take a while until the next.
