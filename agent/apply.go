@@ -141,6 +141,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	if err != nil {
 		if nothingChanged(err) {
 			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
+			l.quarrels.stood(p)
 		} else {
 			l.distrust(p)
 			l.unswept = true
@@ -193,7 +194,7 @@ func (l *loop) look(ctx context.Context) error {
 		return nil
 	}
 	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
-	if err != nil {
+	if l.blind = err != nil; l.blind {
 		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}
 	l.known.see(o)

@@ -83,6 +83,15 @@ func (l *loop) leave(p plan.Plan) {
 	}
 }
 
+// stood notes, after a commit that changed nothing, that a file which it would have written first is as it was.
+func (q *quarrels) stood(p plan.Plan) {
+	for _, w := range p.Writes {
+		if _, ok := q.left[w.Key]; !ok && q.left != nil {
+			q.left[w.Key] = w.Before
+		}
+	}
+}
+
 // set remembers a file as long as there is something to remember of it.
 func (q *quarrels) set(k plan.Key, f plan.Quarrel) {
 	if q.files == nil {

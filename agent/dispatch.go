@@ -84,10 +84,12 @@ func (l *loop) ended(j job) {
 
 // confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
 // and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more. That the
-// run began before we wrote them is known by a clock that nobody sets.
-func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs) error {
+// run began before we wrote them is known by a clock that nobody sets. A repair or a write that is still to come says
+// nothing of what was loaded; that nobody could look does.
+func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit) error {
 	j := s.done
-	if j == nil || in.Doubt != "" {
+	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, plan.Doubts(nil, nil, l.observed, nil))
+	if j == nil || l.unseen(u.Name) || in.Doubt != "" {
 		return nil
 	}
 	if s.disturbed > 0 || !in.Untouched(j.inputs) {
@@ -102,6 +104,13 @@ func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs
 		s.done = nil
 	}
 	return err
+}
+
+// unseen tells whether a commit of what the unit reads failed, and nobody could look since what it did.
+func (l *loop) unseen(unit string) bool {
+	return l.blind && slices.ContainsFunc(l.Policy.Rows, func(r plan.Row) bool {
+		return l.failing[r.ID] && slices.Contains(r.OnChange, unit)
+	})
 }
 
 // load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,

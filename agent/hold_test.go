@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -324,4 +325,21 @@ func TestWhatWasRevokedStaysAwayAlthoughAnotherRowFails(t *testing.T) {
 	h.publish(registry("s", caB)) // the annotation is tidied away
 	h.wait(4 * time.Second)
 	h.wantFile(kubeletCA, caB)
+}
+
+// TestNothingIsCalledHeldWhileNothingIsDesired: nobody ends a hold then, and the status would name a time long past.
+// Found by the simulator.
+func TestNothingIsCalledHeldWhileNothingIsDesired(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.disk.Put(kubeletCA, caA)
+	h.start()
+	defer h.kill()
+	if s := h.apply("1", kubelet(caB)); len(s.Held) != 1 {
+		t.Fatalf("held: %+v", s.Held)
+	}
+	h.word.Say(state.Word{}, nil)
+	if s := h.turn(); len(s.Held) != 0 {
+		t.Errorf("held: %+v", s.Held)
+	}
 }

@@ -26,6 +26,7 @@ type loop struct {
 	memory   state.State
 	known    *known
 	observed plan.Observed
+	blind    bool // the last look failed, so that observed may be older than a commit
 	unsynced map[plan.Key]bool
 	failing  map[plan.RowID]bool   // rows of which the last commit failed
 	former   map[string]plan.Claim // claims before those of the present plan

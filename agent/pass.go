@@ -88,7 +88,7 @@ func (l *loop) announce() {
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
 	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
-	l.observed = o
+	l.observed, l.blind = o, false
 	if err != nil {
 		return plan.Plan{}, err
 	}

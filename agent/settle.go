@@ -76,7 +76,7 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 		return nil
 	}
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
-	err = l.confirm(ctx, u, s, in)
+	err = l.confirm(ctx, u, s)
 	loaded, known := l.memory.Units[u.Name]
 	if err != nil && loaded.Unknown { // its job is done: it has only to be asked who loads what it made
 		s.state, s.reason = "unknown", plan.Printable(err.Error())

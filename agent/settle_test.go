@@ -526,19 +526,19 @@ func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testin
 
 // reading starts a unit with the verb, which notes what it reads, and a job of it that runs until the returned
 // function is called.
-func (h *host) reading(verb plan.Verb, early bool) (has *string, end func()) {
+func (h *host) reading(verb plan.Verb, early bool, others ...plan.Entry) (has *string, end func()) {
 	h.t.Helper()
 	h.policy.Units[0].Verb = verb
 	has = new(string)
 	h.systemd.Load = func(string) { *has, _ = h.disk.Read(kubeletCA) }
 	h.systemd.Start("reader.service")
 	h.start()
-	h.publish(kubelet(caA))
+	h.publish(append(others, kubelet(caA))...)
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	begun, ends := make(chan struct{}), make(chan struct{})
 	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-ends }, early
-	h.publish(kubelet(caB))
+	h.publish(append(others, kubelet(caB))...)
 	h.lapse(3 * time.Second)
 	<-begun
 	return has, func() {
@@ -1122,4 +1122,49 @@ func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
 	h.publish(registry("r", caA), registry("s", caA))
 	h.elapse(time.Minute)
 	h.wantJobs(jobs...)
+}
+
+// TestAJobThatIsDoneIsKnownAlthoughAWriteFails: what a unit has loaded is known by what was done to its files, and a
+// write that still fails did nothing to them. Found by the simulator.
+func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	has, end := h.reading(plan.Reload, true, registry("s", caA))
+	defer h.kill()
+	h.failing("stage")
+	h.publish(kubelet(caB), registry("r", caA), registry("s", caA))
+	end()
+	h.clock.Move(time.Second)
+	h.disk.Put(kubeletCA, caB) // the same, in a file of its own
+	h.publish(kubelet(caB), registry("s", caA))
+	jobs := len(h.systemd.Done())
+	h.disk.Fail = noFailure
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	if n := len(h.systemd.Done()); n != jobs || *has != caB {
+		t.Errorf("the unit has %.20q; systemd did %q, and %d of it before the write", *has, h.systemd.Done(), jobs)
+	}
+}
+
+// TestAFileThatCouldNotBeWrittenIsNobodyElses: nobody reloaded the unit with what stood there, since nobody else touched
+// it. Found by the simulator.
+func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
+	h := newHost(t)
+	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA), registry("s", caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	jobs := len(h.systemd.Done())
+	h.failing("stage")
+	h.publish(kubelet(caA), registry("s", caA), registry("r", caB))
+	h.elapse(time.Minute)
+	h.publish(kubelet(caA), registry("s", caA))
+	h.disk.Fail = noFailure
+	h.elapse(time.Minute)
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	if did := h.systemd.Done()[jobs:]; len(did) > 0 {
+		t.Errorf("systemd did %q", did)
+	}
 }

@@ -20,14 +20,14 @@ func (l *loop) status() report.Status {
 		for _, e := range l.contents() {
 			s.Files = append(s.Files, l.fileStatus(e))
 		}
+		for _, h := range l.held { // as long as nothing is desired, nobody ends a hold
+			s.Held = append(s.Held, l.heldStatus(h))
+		}
 	}
 	if s.Operator = l.operator; l.wanted.paused != "" {
 		s.Paused = l.wanted.paused // there may be nothing to be paused yet
 	}
 	s.Conflicts = l.conflicts()
-	for _, h := range l.held {
-		s.Held = append(s.Held, l.heldStatus(h))
-	}
 	for _, u := range l.Policy.Units {
 		if t := l.units[u.Name]; t != nil {
 			s.Units = append(s.Units, report.Unit{Name: u.Name, Verb: u.Verb, State: t.state, Reason: t.reason, Paid: t.paid.UTC(), BreakerOpened: t.opened.UTC()})

@@ -45,8 +45,8 @@ type model struct {
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
-	newest              map[string]plan.Digest     // what the agent wrote there last
-	repairs             map[string][]time.Duration // of files that somebody else changed, in the life quarrelling
+	newest              map[string]plan.Digest       // what the agent wrote there last
+	repairs             map[repaired][]time.Duration // of files that somebody else changed, in the life quarrelling
 	quarrelling         int
 	reconfigured, lost  bool // the configuration changed once; /var/lib was lost once
 }

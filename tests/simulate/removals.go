@@ -13,7 +13,7 @@ import (
 
 // writing judges a new version of a file: what goes with it, and what comes.
 func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
-	m.quarrels(w, p, old, f)
+	m.quarrels(w, row, p, old, f)
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
@@ -73,20 +73,28 @@ func (m *model) unfinished(c plan.Commit, w *world) {
 	}
 }
 
-// quarrels looks whether a file is repaired again and again that somebody else keeps changing.
-func (m *model) quarrels(w *world, p string, old, f *file) {
+// quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another row
+// asks for now is counted anew.
+func (m *model) quarrels(w *world, row plan.Row, p string, old, f *file) {
 	if w.agent.life != m.quarrelling || len(w.faults.rate) > 0 { // a repair that failed does not count
-		m.quarrelling, m.repairs = w.agent.life, make(map[string][]time.Duration)
+		m.quarrelling, m.repairs = w.agent.life, make(map[repaired][]time.Duration)
 		return
 	}
 	if old.mine() || m.newest[p] != f.digest { // what is new is no repair
 		return
 	}
-	recent := slices.DeleteFunc(m.repairs[p], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
+	r := repaired{row.ID, p}
+	recent := slices.DeleteFunc(m.repairs[r], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
 	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
 		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}
-	m.repairs[p] = append(recent, w.clock.lived)
+	m.repairs[r] = append(recent, w.clock.lived)
+}
+
+// repaired is a file, and the row that had it repaired.
+type repaired struct {
+	row  plan.RowID
+	path string
 }
 
 func (f *file) mine() bool { return f != nil && f.ours }
