@@ -66,9 +66,12 @@ func (m *model) near(w *world, u *unit) bool {
 	return false
 }
 
-// remade tells whether what a unit loads of a oneshot was made of files that changed since the boot: without memory
-// nobody can tell whether that was before the unit loaded it.
+// remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once they
+// are repaired: without memory nobody can tell whether that was before the unit loaded it.
 func (m *model) remade(w *world, u *unit) bool {
+	if len(w.policy.Makers(u.name)) > 0 && w.systemd.units[maker].product != m.inputs(w, maker, w.disk.files) {
+		return true
+	}
 	for p, f := range w.disk.files {
 		for _, name := range w.policy.Makers(u.name) {
 			if m.concerns(w, name, p) && f.lived > w.clock.lived-w.clock.up {

@@ -45,7 +45,7 @@ type model struct {
 	right               map[string]verdict
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
-	newest              map[string]plan.Digest       // what the agent wrote there last
+	newest              map[string]plan.Digest       // what the agent wrote there last, for as long as it is asked for
 	repairs             map[repaired][]time.Duration // of files that somebody else changed, in the life quarrelling
 	quarrelling         int
 	reconfigured, lost  bool // the configuration changed once; /var/lib was lost once
@@ -186,6 +186,8 @@ func (m *model) weigh(w *world) {
 	}
 	m.object.drop(w)
 	m.word.drop(w)
+	asked := m.inForce(w)
+	maps.DeleteFunc(m.newest, func(p string, _ plan.Digest) bool { _, is := asked[p]; return !is }) // next it is new
 }
 
 // meets excuses an action for a file that is not claimed, when somebody begins to ask for it or ends: before, or
