@@ -180,3 +180,22 @@ func TestAFileThatTheOtherListWritesIsOneFile(t *testing.T) {
 		h.kill()
 	}
 }
+
+// TestAJobIsDoneAlthoughTheOtherListAsksForAFileMeanwhile: nobody touched the file that the unit read. Found by the
+// simulator.
+func TestAJobIsDoneAlthoughTheOtherListAsksForAFileMeanwhile(t *testing.T) {
+	h := sharing(t, 0)
+	h.systemd.Start("reader.service")
+	begun, ends := make(chan struct{}), make(chan struct{})
+	h.systemd.Hold = func(string) { begun <- struct{}{}; <-ends }
+	h.start()
+	defer h.kill()
+	h.publish(registry("r", caA), registry("s", caB), user("t", caA))
+	h.lapse(10 * time.Second)
+	<-begun
+	h.publish(registry("s", caB), user("r", caA), user("t", caA))
+	h.systemd.Hold = func(string) {}
+	close(ends)
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.wantJobs("reload reader.service")
+}

@@ -21,6 +21,8 @@ type Inputs struct {
 	Rows map[RowID]RowInputs
 	// Doubt names one of the files that are not as they shall be, and why; empty if all are.
 	Doubt string
+	// written is over the path of each file and the time of its last change.
+	written Digest
 }
 
 // RowInputs are one row's share of what a unit reads.
@@ -64,24 +66,9 @@ func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
 }
 
 // Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
-// has read this. It does not see a file that came and went, as long as another of its row is newer. A row of
-// which no file is known any more is as one without files.
+// has read this. It does not see a file that came and went. Which row asks for a file is all the same.
 func (in Inputs) Untouched(before Inputs) bool {
-	same := func(id RowID) bool {
-		a, b := in.Rows[id], before.Rows[id]
-		return a.Digest == b.Digest && a.Changed.Equal(b.Changed)
-	}
-	for id := range in.Rows {
-		if !same(id) {
-			return false
-		}
-	}
-	for id := range before.Rows {
-		if !same(id) {
-			return false
-		}
-	}
-	return in.Digest == before.Digest
+	return in.Digest == before.Digest && in.written == before.written
 }
 
 // In tells whether s is the run of the unit that l is about.
@@ -157,7 +144,7 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 			doubt, reason = path, path+": "+why
 		}
 	}
-	in := Inputs{Doubt: reason, Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest}
+	in := Inputs{Doubt: reason, Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest, written: written(all)}
 	for id, files := range rows {
 		in.Rows[id] = inputs(files, known)
 	}
@@ -212,6 +199,17 @@ func inputs(files map[string]File, known map[Digest]pki.Content) (r RowInputs) {
 	}
 	h.Sum(r.Digest[:0])
 	return r
+}
+
+// written frames the path of each file and the time of its last change, in UTC.
+func written(files map[string]File) (d Digest) {
+	h := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		frame(h, []byte(path))
+		frame(h, []byte(files[path].Changed.UTC().Format(time.RFC3339Nano)))
+	}
+	h.Sum(d[:0])
+	return d
 }
 
 // frame writes b with its length before it.

@@ -221,26 +221,30 @@ func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 
 func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	of := func(b byte, rows ...RowInputs) Inputs {
-		in := Inputs{Digest: Digest{b}, Rows: map[RowID]RowInputs{}}
-		for i, r := range rows {
-			in.Rows[RowIDs()[i]] = r
-		}
-		return in
+	lists := []RowID{ImageRegistryBundleData, ImageRegistryBundleUserData}
+	p := Policy{}
+	for _, id := range lists {
+		p.Rows = append(p.Rows, Row{ID: id, File: "/c/{name}/ca.crt", OnChange: []string{"reader.service"}})
 	}
-	before := of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)})
+	of := func(files map[Key]File) Inputs { return InputsOf("reader.service", p, files, nil, nil) }
+	one, two, moved := Key{lists[0], "one"}, Key{lists[1], "two"}, Key{lists[0], "two"}
+	file := func(b byte, changed time.Time) File { return File{Kind: Regular, Digest: Digest{b}, Changed: changed} }
+	older := now.Add(-time.Hour)
+	before := of(map[Key]File{one: file(11, now), two: file(12, older)})
 	for sentence, c := range map[string]struct {
-		in   Inputs
-		want bool
+		files map[Key]File
+		want  bool
 	}{
-		"nothing changed":                       {of(1, RowInputs{Digest{11}, now.Local()}, RowInputs{Digest{12}, now.Add(-time.Hour)}), true},
-		"another content":                       {of(2, RowInputs{Digest{13}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
-		"the same content, written once more":   {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now}), false},
-		"the same, after the clock went back":   {of(1, RowInputs{Digest{11}, now.Add(-time.Minute)}, RowInputs{Digest{12}, now.Add(-time.Hour)}), false},
-		"a row whose only file is long gone":    {of(1, RowInputs{Digest{11}, now}, RowInputs{Digest{12}, now.Add(-time.Hour)}, RowInputs{}), true},
-		"a row that the unit did not have then": {of(1, RowInputs{Digest{11}, now}), false},
+		"nothing changed":                      {map[Key]File{one: file(11, now.Local()), two: file(12, older)}, true},
+		"another content":                      {map[Key]File{one: file(13, now), two: file(12, older)}, false},
+		"the same content, written once more":  {map[Key]File{one: file(11, now), two: file(12, now)}, false},
+		"the same, after the clock went back":  {map[Key]File{one: file(11, now.Add(-time.Minute)), two: file(12, older)}, false},
+		"a file that is long gone is asked of": {map[Key]File{one: file(11, now), two: file(12, older), {lists[1], "three"}: {}}, true},
+		"a file is missing":                    {map[Key]File{one: file(11, now)}, false},
+		"another list asks for a file":         {map[Key]File{one: file(11, now), moved: file(12, older)}, true},
 	} {
-		if got, back := c.in.Untouched(before), before.Untouched(c.in); got != c.want || back != got {
+		in := of(c.files)
+		if got, back := in.Untouched(before), before.Untouched(in); got != c.want || back != got {
 			t.Errorf("%s: untouched %v, and %v the other way", sentence, got, back)
 		}
 	}
