@@ -17,6 +17,8 @@ type memory struct {
 	w     *world
 	files map[string][]byte
 	store *state.Store
+	// behind is set if the last change failed.
+	behind bool
 
 	decoded string // the state that claimed was read from
 	claimed map[string]claim
@@ -41,10 +43,11 @@ func (m *memory) ReadFile(name string) ([]byte, error) {
 func (m *memory) change(do func()) error {
 	before, after := m.w.meet(saving)
 	if before != nil {
-		m.w.model.unsaved = true
+		m.w.model.unsaved, m.behind = true, true
 		return before
 	}
 	do()
+	m.behind = false
 	if after != nil {
 		m.w.model.unsaved = true
 	}

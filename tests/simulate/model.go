@@ -112,6 +112,9 @@ func (m *model) end(w *world) {
 	if w.faults.dead && (w.setting.Hold == 0 || w.setting.Beside) {
 		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
 	}
+	if w.memory.behind {
+		w.systemd.forgive() // which actions failed could not be remembered
+	}
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
 		j := w.systemd.busy(name)
