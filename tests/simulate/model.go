@@ -109,7 +109,7 @@ func nothingAsked() asked { return asked{dropped: func(string) bool { return fal
 
 // end is the end of a life: what was under way then may have to be done again.
 func (m *model) end(w *world) {
-	if w.faults.dead && (w.setting.Hold == 0 || w.setting.Beside) {
+	if (w.faults.dead || w.agent.status.Trouble != "") && (w.setting.Hold == 0 || w.setting.Beside) {
 		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
 	}
 	if w.memory.behind {
@@ -181,7 +181,11 @@ func (m *model) weigh(w *world) {
 	for _, a := range []asked{m.object.asked, m.word.asked} {
 		for p, x := range a.files {
 			m.ever[p] = true
-			m.owner[p] = x.row
+			if o, is := m.object.asked.files[p]; is {
+				m.owner[p] = o.row
+			} else if m.owner[p] == "" { // what is applied may never be carried out
+				m.owner[p] = x.row
+			}
 			for _, i := range x.holds {
 				delete(m.gone[p], i)
 			}
@@ -337,6 +341,8 @@ func (m *model) published(w *world) {
 		m.word.come(w)
 		m.returns = false
 	}
+	m.object.drop(w) // whose a file is may be another matter now
+	m.word.drop(w)
 	if m.now != nil && w.agent.status.Trouble == "" {
 		m.now.open = false
 	}
