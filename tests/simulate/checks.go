@@ -69,7 +69,7 @@ func (m *model) near(w *world, u *unit) bool {
 // remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once they
 // are repaired: without memory nobody can tell whether that was before the unit loaded it.
 func (m *model) remade(w *world, u *unit) bool {
-	if len(w.policy.Makers(u.name)) > 0 && w.systemd.units[maker].product != m.inputs(w, maker, w.disk.files) {
+	if len(w.policy.Makers(u.name)) > 0 && w.systemd.unmade() {
 		return true
 	}
 	for p, f := range w.disk.files {

@@ -61,7 +61,7 @@ type unit struct {
 	since            time.Time
 	started, mono    time.Duration // in the clock's lived and mono
 	loaded           *reading      // nil: it has read nothing in this run
-	behind           bool          // what it was started with at boot was not made of what was on disk
+	behind           bool          // what it was started with was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
 	byTime           bool          // it is called loaded because of the times of files and of its start, and a clock was set
@@ -376,8 +376,13 @@ func (s *systemd) boots() {
 		if s.model.near(s.world, u) {
 			s.model.excuse(u, "it was started near a change")
 		}
-		u.behind = s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
+		u.behind = s.unmade()
 	}
+}
+
+// unmade tells whether the maker has yet to run with what is on disk.
+func (s *systemd) unmade() bool {
+	return s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
 }
 
 // forgive forgets which actions failed.

@@ -26,7 +26,8 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.say("somebody restarts %s", u.name)
 		w.systemd.begins(u)
 		w.systemd.reads(u, w.systemd.look())
-		u.tries = nil // this one did not fail
+		u.behind = w.model.lost && w.systemd.unmade() // without memory, what an earlier boot wrote is taken for made
+		u.tries = nil                                 // this one did not fail
 		if u.verb == plan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 			w.systemd.foreign = true
