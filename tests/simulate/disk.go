@@ -94,15 +94,13 @@ func (d *disk) even() {
 }
 
 // turned is for a path that became odd or is not any more. Of one that nobody asks for the agent cannot tell that
-// from a change.
+// from a change; nor of any, while a unit may be reading it.
 func (d *disk) turned(p string) {
 	_, asked := d.model.object.asked.files[p]
-	if _, applied := d.model.word.asked.files[p]; asked && applied && d.agent.running {
-		return
-	}
+	_, applied := d.model.word.asked.files[p]
 	for _, name := range unitNames {
-		if d.model.concerns(d.world, name, p) {
-			d.model.excuse(d.systemd.units[name], "a file that nobody asks for became odd, or is not any more")
+		if d.model.concerns(d.world, name, p) && (!asked || !applied || !d.agent.running || d.systemd.busy(name) != nil) {
+			d.model.excuse(d.systemd.units[name], "a file became odd, or is not any more, which may be a change")
 		}
 	}
 }
