@@ -45,7 +45,8 @@ var house = map[string][]string{
 	"agent/csr":           {},
 	"agent/disk":          {"agent/plan"},
 	"agent/frame":         {},
-	"agent/identity":      {"agent/audit", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
+	"agent/apiserver":     {"agent/reply"},
+	"agent/identity":      {"agent/apiserver", "agent/audit", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
 	"agent/probe":         {"agent/pki", "agent/plan"},
 	"agent/reloader":      {"agent/frame", "agent/plan"},
 	"agent/units":         {"agent/plan", "agent/reloader"},
@@ -56,12 +57,12 @@ var house = map[string][]string{
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/audit", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/":                                  {"agent/identity", "approver", "approver/pending", "approver/verdict", "cmd/node-cert-approver"},
+	"k8s.io/":                                  {"agent/apiserver", "approver", "approver/pending", "approver/verdict", "cmd/node-cert-approver"},
 	"k8s.io/api/":                              {"approver", "approver/verdict"},
 	"k8s.io/client-go/kubernetes":              {"approver"},
 	"k8s.io/client-go/dynamic":                 {"approver"},
@@ -72,7 +73,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit"},
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
-	"net/http":                                 {"agent/identity", "agent/reply", "agent/report", "agent/watch", "cmd/node-cert-agent", "approver", "cmd/node-cert-approver"},
+	"net/http":                                 {"agent/apiserver", "agent/identity", "agent/reply", "agent/report", "agent/watch", "cmd/node-cert-agent", "approver", "cmd/node-cert-approver"},
 	"os/exec":                                  {},
 	"plugin":                                   {},
 	"C":                                        {},

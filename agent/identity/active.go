@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
@@ -108,10 +109,10 @@ func (k *Keeper) examine(ctx context.Context) (move, health) {
 	}
 	a := k.api.whoami(ctx, l)
 	if a.untrusted && len(k.pins) > 0 {
-		l.close()
+		l.Close()
 		l, a = k.mend(ctx, l, a)
 	}
-	defer l.close()
+	defer l.Close()
 	switch v := a.verdict(); {
 	case v == accepted && a.user == k.user():
 		k.doubt, k.proven = time.Time{}, true
@@ -131,7 +132,7 @@ func (k *Keeper) examine(ctx context.Context) (move, health) {
 }
 
 // foresee asks, weeks before it matters, whether a renewal would be allowed.
-func (k *Keeper) foresee(ctx context.Context, l *link) {
+func (k *Keeper) foresee(ctx context.Context, l *apiserver.Conn) {
 	if k.renewable {
 		return
 	}

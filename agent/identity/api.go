@@ -5,15 +5,13 @@ package identity
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
@@ -61,10 +59,9 @@ type condition struct {
 	Message string `json:"message"`
 }
 
-// api is the part of the Kubernetes API that identity needs. Every call goes over the given link.
+// api is the part of the Kubernetes API that identity needs. Every call goes over the given connections.
 type api struct {
 	clock Clock
-	dial  func(ctx context.Context, network, address string) (net.Conn, error) // the system's if nil
 }
 
 const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -85,35 +82,35 @@ type object struct {
 }
 
 // create makes the object, under the name in r.
-func (p api) create(ctx context.Context, l *link, r request) answer {
+func (p api) create(ctx context.Context, c *apiserver.Conn, r request) answer {
 	spec, err := json.Marshal(r)
 	if err != nil {
 		return answer{reason: err.Error()}
 	}
-	return p.ask(ctx, l, http.MethodPost, requestsPath, &object{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
+	return p.ask(ctx, c, http.MethodPost, requestsPath, &object{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
 		Metadata: metadata{Name: r.name}, Spec: spec})
 }
 
 // get reads the object.
-func (p api) get(ctx context.Context, l *link, name string) answer {
-	return p.ask(ctx, l, http.MethodGet, requestsPath+"/"+name, nil)
+func (p api) get(ctx context.Context, c *apiserver.Conn, name string) answer {
+	return p.ask(ctx, c, http.MethodGet, requestsPath+"/"+name, nil)
 }
 
 // whoami asks as whom the server knows us. Every authenticated user may: system:basic-user.
-func (p api) whoami(ctx context.Context, l *link) answer {
-	return p.ask(ctx, l, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+func (p api) whoami(ctx context.Context, c *apiserver.Conn) answer {
+	return p.ask(ctx, c, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		&object{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"})
 }
 
 // mayAsk asks whether we may make requests for certificates.
-func (p api) mayAsk(ctx context.Context, l *link) answer {
-	return p.ask(ctx, l, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+func (p api) mayAsk(ctx context.Context, c *apiserver.Conn) answer {
+	return p.ask(ctx, c, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		&object{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview",
 			Spec: json.RawMessage(`{"resourceAttributes":{"group":"certificates.k8s.io","resource":"certificatesigningrequests","verb":"create"}}`)})
 }
 
 // ask sends one request and reads the whole answer.
-func (p api) ask(ctx context.Context, l *link, method, path string, body *object) answer {
+func (p api) ask(ctx context.Context, c *apiserver.Conn, method, path string, body *object) answer {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var content io.Reader
@@ -124,15 +121,15 @@ func (p api) ask(ctx context.Context, l *link, method, path string, body *object
 		}
 		content = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, l.server.JoinPath(path).String(), content)
+	req, err := http.NewRequestWithContext(ctx, method, c.Server().JoinPath(path).String(), content)
 	if err != nil {
 		return answer{reason: err.Error()}
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
-	res, err := newClient(l.rt).Do(req)
+	res, err := c.HTTPClient().Do(req)
 	if err != nil {
-		return answer{reason: reply.Fact(err), untrusted: untrusted(err)}
+		return answer{reason: reply.Fact(err), untrusted: apiserver.Untrusted(err)}
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -176,12 +173,6 @@ func (p api) read(res *http.Response, data []byte) answer {
 	a.request.conditions, a.request.certificate = status.Conditions, status.Certificate
 	a.user, a.allowed = status.UserInfo.Username, status.Allowed
 	return a
-}
-
-// untrusted recognises that a server was refused because no known CA verifies it.
-func untrusted(err error) bool {
-	var u x509.UnknownAuthorityError
-	return errors.As(err, &u)
 }
 
 // request is what asks for a certificate for a pending key, under the name that is its digest.

@@ -156,24 +156,3 @@ func patience(least, most time.Duration, n int, random float64) time.Duration {
 func doubted(since, now, notAfter time.Time, after time.Duration) bool {
 	return now.After(notAfter) || now.Sub(since) >= after
 }
-
-// latest is the newest of these times.
-func latest(times ...time.Time) (t time.Time) {
-	for _, other := range times {
-		if other.After(t) {
-			t = other
-		}
-	}
-	return t
-}
-
-// eldest is when the first of these CAs began, zero if there are none: one that verifies a server has
-// begun, and the others may be there for the future.
-func eldest(cas []*x509.Certificate) (t time.Time) {
-	for _, c := range cas {
-		if t.IsZero() || c.NotBefore.Before(t) {
-			t = c.NotBefore
-		}
-	}
-	return t
-}

@@ -38,63 +38,6 @@ func returns(t *testing.T, f func()) {
 	}
 }
 
-func TestAKubeconfigNamesRegularFilesOnly(t *testing.T) {
-	_, ca := server(t)
-	cert, key := pair(t, "n")
-	trust := "server: 'https://x', certificate-authority-data: " + data(ca)
-	for _, special := range []string{fifo(t), "/dev/zero", t.TempDir()} {
-		for field, c := range map[string][2]string{
-			"certificate-authority": {"server: 'https://x', certificate-authority: " + special, "token: geheim"},
-			"tokenFile":             {trust, "tokenFile: " + special},
-			"client-certificate":    {trust, "client-certificate: " + special + ", client-key-data: " + data(key)},
-			"client-key":            {trust, "client-key: " + special + ", client-certificate-data: " + data(cert)},
-		} {
-			path := kubeconfig(t, c[0], c[1])
-			returns(t, func() {
-				if _, err := FromKubeconfig(path); err == nil || !strings.HasSuffix(err.Error(), field+": "+special+": not a regular file") {
-					t.Errorf("%s: %v", field, err)
-				}
-			})
-		}
-	}
-	returns(t, func() {
-		if _, err := FromKubeconfig(fifo(t)); err == nil || !strings.HasSuffix(err.Error(), "not a regular file") {
-			t.Errorf("the kubeconfig itself: %v", err)
-		}
-	})
-}
-
-// To open a device may set it to work: /dev/watchdog restarts a host that then does not go on writing to it.
-func TestWhatIsNoRegularFileIsNotEvenOpened(t *testing.T) {
-	pipe := fifo(t)
-	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(watch)
-	if _, err := syscall.InotifyAddWatch(watch, pipe, syscall.IN_OPEN); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := FromKubeconfig(pipe); err == nil {
-		t.Error("it is accepted")
-	}
-	if n, _ := syscall.Read(watch, make([]byte, 4096)); n > 0 {
-		t.Error("it was opened")
-	}
-}
-
-func TestAFileThatAKubeconfigNamesIsNotReadWithoutEnd(t *testing.T) {
-	long := filepath.Join(t.TempDir(), "long")
-	save(t, long, nil)
-	if err := os.Truncate(long, 1<<40); err != nil {
-		t.Fatal(err)
-	}
-	_, err := FromKubeconfig(kubeconfig(t, "server: 'https://x', certificate-authority: "+long, "token: geheim"))
-	if err == nil || !strings.HasSuffix(err.Error(), "certificate-authority: "+long+": larger than 1048576 bytes") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // What an identity needs is in its file. A path in there would be opened by whoever looks at it: root.
 func TestAStoredIdentityNamesNoFile(t *testing.T) {
 	w := newWorld(t)
@@ -149,40 +92,10 @@ func TestAPathInAStoredIdentityIsNotOpened(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := id.Ask(t.Context()); !s.Untrusted {
+		if s := Ask(t.Context(), id); !s.Untrusted {
 			t.Errorf("the server is %+v", s)
 		}
 	})
-}
-
-func TestACAFileThatIsReplacedVerifiesTheNextConnections(t *testing.T) {
-	w := newWorld(t)
-	ca := filepath.Join(t.TempDir(), "ca.crt")
-	save(t, ca, w.ca.PEM())
-	id, err := FromKubeconfig(kubeconfig(t, "server: '"+w.server.URL+"', certificate-authority: "+ca, "token: good"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := func() { id.client.Transport.(*refreshing).looked = time.Time{} }
-	if s := id.Ask(t.Context()); s.User != "system:bootstrap:good" {
-		t.Fatalf("before: %+v", s)
-	}
-	next := w.next()
-	w.reissued(next)
-	id.HTTPClient().CloseIdleConnections()
-	if s := id.Ask(t.Context()); !s.Untrusted {
-		t.Fatalf("with another CA at the server: %+v", s)
-	}
-	save(t, ca, []byte("half a fi"))
-	later()
-	if s := id.Ask(t.Context()); !s.Untrusted {
-		t.Errorf("with a CA file that holds none: %+v", s)
-	}
-	save(t, ca, next.PEM())
-	later()
-	if s := id.Ask(t.Context()); s.User != "system:bootstrap:good" {
-		t.Errorf("with its CA in the file: %+v", s)
-	}
 }
 
 func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
@@ -200,36 +113,4 @@ func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
 	}
 	save(t, ca, w.ca.PEM())
 	w.until(k, Active, time.Minute)
-}
-
-func TestASnapshotNeedsNoFileAnyMore(t *testing.T) {
-	w := newWorld(t)
-	dir := t.TempDir()
-	mine := w.ca.Client(us, "node-cert-agent:nodes")
-	for name, b := range map[string][]byte{"ca.crt": w.ca.PEM(), "cert": mine.Cert, "key": mine.Key, "token": []byte("good\n")} {
-		save(t, filepath.Join(dir, name), b)
-	}
-	trust := "server: '" + w.server.URL + "', certificate-authority: " + dir + "/ca.crt"
-	byCert, err := Snapshot(kubeconfig(t, trust, "client-certificate: "+dir+"/cert, client-key: "+dir+"/key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	byToken, err := Snapshot(kubeconfig(t, trust, "tokenFile: "+dir+"/token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []*Identity{byCert, byToken} {
-		if c := id.config.transport; c.TLS.CertFile+c.TLS.KeyFile+c.TLS.CAFile+c.BearerTokenFile != "" {
-			t.Error("it names files")
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if s := byCert.Ask(t.Context()); s.User != us {
-		t.Errorf("by certificate: %+v", s)
-	}
-	if s := byToken.Ask(t.Context()); s.User != "system:bootstrap:good" {
-		t.Errorf("by token: %+v", s)
-	}
 }

@@ -12,13 +12,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
-	"k8s.io/client-go/transport"
-
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
@@ -35,7 +32,7 @@ type generation struct {
 
 // generationNotes are what a certificate does not say of itself.
 type generationNotes struct {
-	Cluster cluster `json:"cluster"`
+	Cluster apiserver.Cluster `json:"cluster"`
 	// Received is when the certificate came, by this host's clock.
 	Received time.Time `json:"received"`
 	// Credential is the digest of the bootstrap file that it was got with, until that is consumed.
@@ -50,53 +47,11 @@ type origin struct {
 	Digest string `json:"digest"`
 }
 
-// cluster is where an API server is and how it is verified. It names no file: what belongs to an identity is
-// in it, and whoever reads it, as root too, opens nothing on its word.
-type cluster struct {
-	Server string `json:"server"`
-	CA     []byte `json:"certificateAuthority,omitempty"`
-	// Pinned are CAs beside the stated ones, found by their pinned keys. Both are trusted.
-	Pinned     []byte `json:"pinnedAuthority,omitempty"`
-	ServerName string `json:"tlsServerName,omitempty"`
-	Proxy      string `json:"proxy,omitempty"`
-}
-
-func (c config) cluster() cluster {
-	t := c.transport.TLS
-	return cluster{Server: c.server.String(), CA: t.CAData, Pinned: c.pinned, ServerName: t.ServerName, Proxy: c.proxy}
-}
-
-// same reports whether both lead to one API server and state the same trust. What pins added is a
-// matter of that cluster.
-func (c cluster) same(other cluster) bool {
-	return c.Server == other.Server && bytes.Equal(c.CA, other.CA)
-}
-
-// config is the cluster without credentials.
-func (c cluster) config() (config, error) {
-	out := config{proxy: c.Proxy, pinned: c.Pinned, transport: transport.Config{UserAgent: userAgent,
-		TLS: transport.TLSConfig{CAData: c.CA, ServerName: c.ServerName}}}
-	u, err := url.Parse(c.Server)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return config{}, errors.New("names no server that can be verified")
-	}
-	out.server = *u
-	if c.Proxy != "" {
-		p, err := url.Parse(c.Proxy)
-		if err != nil {
-			return config{}, errors.New("names a proxy that is no URL")
-		}
-		out.transport.Proxy = http.ProxyURL(p)
-	}
-	return out, nil
-}
-
 // config is how to speak as this generation.
-func (g *generation) config() (config, error) {
-	c, err := g.Cluster.config()
-	c.transport.TLS.CertData, c.transport.TLS.KeyData = g.cert, g.key.Reveal()
+func (g *generation) config() (apiserver.Config, error) {
+	c, err := g.Cluster.Config(g.cert, g.key.Reveal())
 	if g.leaf != nil {
-		c.floor = g.leaf.NotBefore
+		c.NotBefore = g.leaf.NotBefore
 	}
 	return c, err
 }
@@ -128,7 +83,7 @@ func decodeGeneration(data []byte, node string) (*generation, error) {
 	if notes == nil || json.Unmarshal(notes.Bytes, &g.generationNotes) != nil {
 		return nil, errors.New("does not say which cluster it is for")
 	}
-	if _, err := g.Cluster.config(); err != nil {
+	if _, err := g.Cluster.Config(nil, nil); err != nil {
 		return nil, err
 	}
 	return g, g.check(node)

@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
@@ -42,7 +42,7 @@ func parseHint(text []byte) (h hint, err error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return hint{}, errors.New("has a server that is not https://host[:port][/path]")
 	}
-	if len(h.CA) > 0 && !slices.ContainsFunc(authorities(h.CA), signs) {
+	if len(h.CA) > 0 && !apiserver.HoldsCA(h.CA) {
 		return hint{}, errors.New("has certificateAuthorityData without a CA")
 	}
 	return h, nil
@@ -50,7 +50,7 @@ func parseHint(text []byte) (h hint, err error) {
 
 // cluster is what the hint says of a cluster that was at from. Where the host pins CAs, the object's word
 // counts for pinned ones only.
-func (h hint) cluster(from cluster, p pins) (cluster, error) {
+func (h hint) cluster(from apiserver.Cluster, p apiserver.Pins) (apiserver.Cluster, error) {
 	to := from
 	if to.Server = h.Server; len(h.CA) > 0 {
 		to.CA, to.Pinned, to.ServerName = h.CA, nil, ""
@@ -58,9 +58,8 @@ func (h hint) cluster(from cluster, p pins) (cluster, error) {
 	if len(p) == 0 || len(h.CA) == 0 {
 		return to, nil
 	}
-	cas, _ := p.keep(authorities(h.CA))
-	if to.CA = encodePEM(cas); len(cas) == 0 {
-		return cluster{}, errors.New("has no CA with a pinned key")
+	if to.CA = p.Filter(h.CA); len(to.CA) == 0 {
+		return apiserver.Cluster{}, errors.New("has no CA with a pinned key")
 	}
 	return to, nil
 }
@@ -132,7 +131,7 @@ func (k *Keeper) ahead() *credential {
 		k.remark = "the announced cluster " + err.Error()
 		return nil
 	}
-	if to.same(g.Cluster) {
+	if to.Same(g.Cluster) {
 		k.remark = ""
 		return nil
 	}
@@ -175,6 +174,6 @@ func (k *Keeper) welcome(ctx context.Context, c *credential) bool {
 
 // returns reports whether the hint leads back to where we have just come from. Two clusters that
 // announce each other would else be visited in turn without a pause.
-func (k *Keeper) returns(to cluster) bool {
-	return k.previous != nil && to.same(k.previous.Cluster) && k.opt.Clock.Now().Before(k.current.Received.Add(k.opt.Times.Glance))
+func (k *Keeper) returns(to apiserver.Cluster) bool {
+	return k.previous != nil && to.Same(k.previous.Cluster) && k.opt.Clock.Now().Before(k.current.Received.Add(k.opt.Times.Glance))
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -41,18 +42,17 @@ type Status struct {
 // on disk beside it. Whatever it has to remember is durable before it is needed: it may be killed at
 // any moment.
 type Keeper struct {
-	opt      Options
-	pins     pins
-	api      api
-	store    store
-	door     *door
-	turned   chan int
-	force    chan struct{}
-	swapped  chan struct{}
-	hints    chan string
-	trusts   chan []byte
-	readings chan Status
-	retiring sync.WaitGroup
+	opt       Options
+	pins      apiserver.Pins
+	api       api
+	store     store
+	transport *apiserver.Rotating
+	turned    chan int
+	swapped   chan struct{}
+	hints     chan string
+	trusts    chan []byte
+	readings  chan Status
+	retiring  sync.WaitGroup
 
 	loaded   bool
 	state    State
@@ -98,11 +98,11 @@ type Keeper struct {
 // New makes a Keeper; Run makes it work.
 func New(o Options) *Keeper {
 	o = o.withDefaults()
-	k := &Keeper{opt: o, api: api{o.Clock, o.Dial}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1), force: make(chan struct{}, 1),
+	k := &Keeper{opt: o, api: api{o.Clock}, store: store{o.Dir, o.Node}, state: NoCredential, turned: make(chan int, 1),
 		swapped: make(chan struct{}, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1), readings: make(chan Status, 1), reported: make(map[string]bool)}
-	k.pins = parsePins(o.Pins)
+	k.pins = apiserver.ParsePins(o.Pins)
 	k.ladder.pinned, k.ladder.connect = len(k.pins) > 0, k.connect
-	k.door = &door{turned: func(status int) {
+	k.transport = apiserver.NewRotating(func(status int) {
 		if status == 0 && len(k.pins) == 0 && !k.refusedTrust.Load() {
 			return // asking again would not help
 		}
@@ -110,20 +110,17 @@ func New(o Options) *Keeper {
 		case k.turned <- status:
 		default:
 		}
-	}}
+	})
 	return k
 }
 
 // HTTPClient goes to the API server that the identity is for, as the identity; it verifies the server,
 // does not follow redirects and has no overall timeout. The certificate may change between two
 // requests. Before there is an identity requests fail.
-func (k *Keeper) HTTPClient() *http.Client { return newClient(k.door) }
+func (k *Keeper) HTTPClient() *http.Client { return k.transport.HTTPClient() }
 
 // Server is the base URL for requests of HTTPClient. It stands for wherever the API server is.
-func (k *Keeper) Server() *url.URL {
-	u := placeholder
-	return &u
-}
+func (k *Keeper) Server() *url.URL { return k.transport.Server() }
 
 // Readings is where every change appears. It holds the newest only.
 func (k *Keeper) Readings() <-chan Status { return k.readings }
@@ -149,13 +146,11 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.retrust(ctx, bundle)
 		case text := <-k.hints:
 			k.heed(text)
-		case <-k.force:
-			k.renew = k.opt.Clock.Now()
 		}
 	}
 	k.retiring.Wait()
-	if l := k.door.link.Swap(nil); l != nil {
-		l.close()
+	if c := k.transport.Swap(nil); c != nil {
+		c.Close()
 	}
 	k.ladder.climb(nil, nil, nil)
 }

@@ -405,10 +405,10 @@ func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
 
 func TestOldConnectionsEndAfterTheSwap(t *testing.T) {
 	w, k := active(t)
-	old := k.door.link.Load()
+	old := k.transport.Conn()
 	w.until(k, Renewing, w.life)
 	w.until(k, Active, time.Minute)
-	if k.door.link.Load() == old {
+	if k.transport.Conn() == old {
 		t.Error("the link is the old one")
 	}
 	select {
@@ -429,7 +429,7 @@ func TestTheDoorLeadsToTheServer(t *testing.T) {
 		t.Fatalf("%v, %v", res, err)
 	}
 	_ = res.Body.Close()
-	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil || !strings.Contains(err.Error(), errNoIdentity.Error()) {
+	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil || !strings.Contains(err.Error(), "this node has no identity yet") {
 		t.Errorf("without an identity: %v", err)
 	}
 }

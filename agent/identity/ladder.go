@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
 
 // credential is somebody as whom a certificate may be asked for. A name and a content make one.
@@ -14,8 +16,8 @@ type credential struct {
 	name, content string
 	// digest is set for what can be consumed.
 	digest string
-	config config
-	link   *link
+	config apiserver.Config
+	link   *apiserver.Conn
 	// announced is set for the one that leads where a hint says.
 	announced bool
 	// refused is until when it is left alone, and why for what reason.
@@ -28,7 +30,7 @@ type ladder struct {
 	rungs []*credential
 	at    int
 	// connect makes a link.
-	connect func(config) (*link, error)
+	connect func(apiserver.Config) (*apiserver.Conn, error)
 	// pinned is set if pins say which CAs will do, so that a file may state none.
 	pinned bool
 	// faults says what is wrong with the files that are no rungs.
@@ -41,15 +43,13 @@ const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 // climb replaces the rungs: those in first, unless they are nil, then the files. known is the
 // cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of
 // a file stays known while its content is the same.
-func (l *ladder) climb(first []*credential, files []File, known *cluster) (fresh []*credential, refused []File) {
+func (l *ladder) climb(first []*credential, files []File, known *apiserver.Cluster) (fresh []*credential, refused []File) {
 	rungs := slices.DeleteFunc(first, func(c *credential) bool { return c == nil })
 	l.faults = nil
 	for _, f := range files {
 		c := l.find(f.Name, f.Digest)
-		if c != nil {
-			if _, changed := c.config.replaced(); changed {
-				c = nil // with other CAs it is as good as another file
-			}
+		if c != nil && c.config.CAChanged() {
+			c = nil // with other CAs it is as good as another file
 		}
 		if c == nil {
 			var err error
@@ -65,7 +65,7 @@ func (l *ladder) climb(first []*credential, files []File, known *cluster) (fresh
 	}
 	for _, c := range l.rungs {
 		if !slices.Contains(rungs, c) {
-			c.link.close()
+			c.link.Close()
 		}
 	}
 	if l.rungs = rungs; l.at >= len(rungs) {
@@ -82,7 +82,7 @@ func (l *ladder) find(name, content string) *credential {
 	return l.rungs[i]
 }
 
-func (l *ladder) credential(f File, known *cluster) (*credential, error) {
+func (l *ladder) credential(f File, known *apiserver.Cluster) (*credential, error) {
 	if f.Refused != "" {
 		return nil, errors.New(f.Refused)
 	}
@@ -92,7 +92,7 @@ func (l *ladder) credential(f File, known *cluster) (*credential, error) {
 		c.digest = ""
 		c.config, err = asPair(f, known)
 	} else {
-		c.config, err = parse(f.Content.Reveal(), bootstrapDir, l.pinned)
+		c.config, err = apiserver.Parse(f.Content.Reveal(), bootstrapDir, l.pinned)
 	}
 	if err != nil {
 		return nil, err
@@ -102,13 +102,11 @@ func (l *ladder) credential(f File, known *cluster) (*credential, error) {
 }
 
 // asPair is how to speak to the known cluster with somebody else's certificate.
-func asPair(f File, known *cluster) (config, error) {
+func asPair(f File, known *apiserver.Cluster) (apiserver.Config, error) {
 	if known == nil {
-		return config{}, errors.New("says nothing of a cluster, and none is known")
+		return apiserver.Config{}, errors.New("says nothing of a cluster, and none is known")
 	}
-	c, err := known.config()
-	c.transport.TLS.CertData, c.transport.TLS.KeyData = f.Content.Reveal(), f.Content.Reveal()
-	return c, err
+	return known.Config(f.Content.Reveal(), f.Content.Reveal())
 }
 
 // next is the credential to try now, or nil if none is left for the moment.

@@ -36,8 +36,7 @@ func (k *Keeper) load(ctx context.Context) (err error) {
 	k.loaded = true
 	for _, g := range []*generation{current, k.previous} {
 		if g != nil { // a pin that was taken back is trusted no more
-			kept, _ := k.pins.keep(authorities(g.Cluster.Pinned))
-			g.Cluster.Pinned = encodePEM(kept)
+			g.Cluster.Pinned = k.pins.Filter(g.Cluster.Pinned)
 		}
 	}
 	if current == nil {

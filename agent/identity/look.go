@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
@@ -60,7 +61,7 @@ func (k *Keeper) files(ctx context.Context) (files []File, err error) {
 }
 
 // known is the cluster of the identity that we have or had.
-func (k *Keeper) known() *cluster {
+func (k *Keeper) known() *apiserver.Cluster {
 	for _, g := range []*generation{k.current, k.previous} {
 		if g != nil {
 			return &g.Cluster
@@ -98,8 +99,8 @@ func (k *Keeper) elsewhere() (found *credential) {
 	now, from := k.opt.Clock.Now(), k.current.Origin
 	for _, c := range k.ladder.rungs {
 		later := c.name > from.Name || c.name == from.Name && c.digest != from.Digest
-		switch there := c.config.cluster(); {
-		case now.Before(c.refused) || there.same(k.current.Cluster):
+		switch there := c.config.Cluster(); {
+		case now.Before(c.refused) || there.Same(k.current.Cluster):
 		case c.digest != "" && later:
 			return c
 		case c.announced && !k.returns(there):

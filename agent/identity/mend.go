@@ -2,20 +2,53 @@
 
 package identity
 
-import "context"
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+)
+
+// learn looks for the pinned CAs of a cluster whose server cannot be verified with what is known, and
+// puts them in the place of those that pins had found before. It is an error if there are none, or no
+// others.
+func (k *Keeper) learn(ctx context.Context, c *apiserver.Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	cas, bundle, err := k.pins.Discover(ctx, *c, k.opt.Dial)
+	if err != nil {
+		return err
+	}
+	c.Pinned = bundle
+	k.tell(audit.CAPinned, "a CA with a pinned key is trusted for "+c.Server, audit.Field{Name: audit.CertsAdded, Value: fingerprints(cas)})
+	return nil
+}
+
+func fingerprints(certs []*x509.Certificate) string {
+	all := make([]string, len(certs))
+	for i, c := range certs {
+		sum := sha256.Sum256(c.Raw)
+		all[i] = "sha256:" + hex.EncodeToString(sum[:])
+	}
+	return strings.Join(all, " ")
+}
 
 // relearn finds other CAs for the server of the credential in hand.
 func (k *Keeper) relearn(ctx context.Context) error {
-	c := k.asker.config.cluster()
+	c := k.asker.config.Cluster()
 	if err := k.learn(ctx, &c); err != nil {
 		return err
 	}
-	k.asker.config.pinned = c.Pinned
+	k.asker.config.Pinned = c.Pinned
 	l, err := k.connect(k.asker.config)
 	if err != nil {
 		return err
 	}
-	k.asker.link.close()
+	k.asker.link.Close()
 	k.asker.link = l
 	return nil
 }
@@ -23,7 +56,7 @@ func (k *Keeper) relearn(ctx context.Context) error {
 // mend finds other CAs for the server of the identity in use, which failed with a. It gives the link and
 // the answer that came of it. Only a server that then knows us by our name is believed from now on, and
 // that is durable first.
-func (k *Keeper) mend(ctx context.Context, failed *link, a answer) (*link, answer) {
+func (k *Keeper) mend(ctx context.Context, failed *apiserver.Conn, a answer) (*apiserver.Conn, answer) {
 	g := *k.current
 	if err := k.learn(ctx, &g.Cluster); err != nil {
 		a.reason += "; " + err.Error()

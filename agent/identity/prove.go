@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
@@ -19,7 +20,7 @@ func (k *Keeper) take(certificate []byte) move {
 			g.Credential = k.current.Credential
 		}
 	} else {
-		g.Cluster, g.Credential = k.asker.config.cluster(), k.asker.digest
+		g.Cluster, g.Credential = k.asker.config.Cluster(), k.asker.digest
 		if k.asker.announced && k.current != nil {
 			g.Credential = k.current.Credential // is still to be consumed
 		}
@@ -64,7 +65,7 @@ func (k *Keeper) proving(ctx context.Context) move {
 	if v == accepted && a.user == k.user() {
 		return k.commit(ctx, l)
 	}
-	l.close()
+	l.Close()
 	late := k.opt.Clock.Now().After(k.prove)
 	switch {
 	case a.untrusted && len(k.pins) > 0 && k.learn(ctx, &k.fresh.Cluster) == nil:
@@ -85,9 +86,9 @@ func (k *Keeper) proving(ctx context.Context) move {
 }
 
 // commit makes the proven identity durable and puts it to use. Only then does anything old go.
-func (k *Keeper) commit(ctx context.Context, l *link) move {
+func (k *Keeper) commit(ctx context.Context, l *apiserver.Conn) move {
 	if err := k.store.commit(k.fresh, k.current); err != nil {
-		l.close()
+		l.Close()
 		return move{Proving, err.Error(), k.pause()}
 	}
 	kind, message := audit.IdentityProven, "the API server knows this node as "+k.user()

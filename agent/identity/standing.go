@@ -3,10 +3,10 @@
 package identity
 
 import (
-	"bytes"
 	"context"
-	"net/http"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
 
 // Standing is how an identity stands with its API server. What it quotes of the server has to be
@@ -27,40 +27,14 @@ type Standing struct {
 	AskReason string
 }
 
-// Ask asks the API server once, and changes nothing there.
-func (i *Identity) Ask(ctx context.Context) Standing {
-	l := &link{server: i.server, rt: i.client.Transport}
-	if l.server.Path == "" {
-		l.server.Path = "/" // or JoinPath makes a relative path
-	}
+// Ask asks the API server once how it knows whoever speaks over c, and changes nothing there.
+func Ask(ctx context.Context, c *apiserver.Conn) Standing {
 	p := api{clock: system{}}
-	who := p.whoami(ctx, l)
+	who := p.whoami(ctx, c)
 	s := Standing{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
-	if who.status >= http.StatusOK && who.status < http.StatusMultipleChoices {
-		may := p.mayAsk(ctx, l)
+	if who.verdict() == accepted {
+		may := p.mayAsk(ctx, c)
 		s.MayAsk, s.AskReason = may.allowed, may.reason
 	}
 	return s
-}
-
-// Trusting is the same identity with these CAs in PEM beside those that it came with: see Keeper.Trust.
-func (i *Identity) Trusting(bundle []byte) (*Identity, error) {
-	c := i.config
-	c.trusted = bundle
-	l, err := newLink(c)
-	if err != nil {
-		return nil, err
-	}
-	return &Identity{config: c, client: newClient(l.rt), server: i.server}, nil
-}
-
-// Certificate is the client certificate in PEM, without its key; nil if the identity has none or it
-// cannot be read.
-func (i *Identity) Certificate() []byte {
-	t := i.config.transport.TLS
-	data := t.CertData
-	if len(data) == 0 && t.CertFile != "" {
-		data, _ = readFile(t.CertFile) // what cannot be read is said by whoever connects
-	}
-	return bytes.Clone(data)
 }

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
 
 // kept is a world with an identity in its directory, as a command finds it.
-func kept(t *testing.T) (*world, *Identity) {
+func kept(t *testing.T) (*world, *apiserver.Conn) {
 	t.Helper()
 	w := newWorld(t)
 	w.files = []File{w.file("10-token", "good")}
@@ -28,12 +30,12 @@ func kept(t *testing.T) (*world, *Identity) {
 func TestAStandingIsWhatTheServerSays(t *testing.T) {
 	w, id := kept(t)
 	before := time.Now().Add(-2 * time.Second)
-	s := id.Ask(t.Context())
+	s := Ask(t.Context(), id)
 	if s.Status != http.StatusCreated || s.User != us || !s.MayAsk || s.Reason+s.AskReason != "" || s.Untrusted || s.Date.Before(before) {
 		t.Errorf("asked when all is well it is %+v", s)
 	}
 	w.forbids = true
-	if s := id.Ask(t.Context()); s.Status != http.StatusCreated || s.MayAsk {
+	if s := Ask(t.Context(), id); s.Status != http.StatusCreated || s.MayAsk {
 		t.Errorf("without the permission it is %+v", s)
 	}
 	w.override = func(what string) int {
@@ -42,15 +44,15 @@ func TestAStandingIsWhatTheServerSays(t *testing.T) {
 		}
 		return 0
 	}
-	if s := id.Ask(t.Context()); s.MayAsk || !strings.Contains(s.AskReason, "500") {
+	if s := Ask(t.Context(), id); s.MayAsk || !strings.Contains(s.AskReason, "500") {
 		t.Errorf("when the permission cannot be asked for it is %+v", s)
 	}
 	w.rolled = true
-	if s := id.Ask(t.Context()); s.Status != http.StatusUnauthorized || s.Reason == "" || s.MayAsk {
+	if s := Ask(t.Context(), id); s.Status != http.StatusUnauthorized || s.Reason == "" || s.MayAsk {
 		t.Errorf("when we are unknown it is %+v", s)
 	}
 	w.server.Close()
-	if s := id.Ask(t.Context()); s.Status != 0 || s.Reason == "" || s.Untrusted {
+	if s := Ask(t.Context(), id); s.Status != 0 || s.Reason == "" || s.Untrusted {
 		t.Errorf("without a server it is %+v", s)
 	}
 }
@@ -63,14 +65,14 @@ func TestTrustMayBeAddedForALook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := id.Ask(t.Context()); s.Status != 0 || !s.Untrusted {
+	if s := Ask(t.Context(), id); s.Status != 0 || !s.Untrusted {
 		t.Errorf("a server with another CA: %+v", s)
 	}
 	id, err = id.Trusting(slices.Concat(w.ca.PEM(), next.PEM()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := id.Ask(t.Context()); s.User != us {
+	if s := Ask(t.Context(), id); s.User != us {
 		t.Errorf("with its CA: %+v", s)
 	}
 }

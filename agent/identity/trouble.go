@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
@@ -15,9 +16,9 @@ import (
 const manyFailures = 3
 
 // link is how the request in hand is spoken of: as ourselves, or with a bootstrap credential.
-func (k *Keeper) link() *link {
+func (k *Keeper) link() *apiserver.Conn {
 	if k.renewing {
-		return k.door.link.Load()
+		return k.transport.Conn()
 	}
 	return k.asker.link
 }

@@ -6,13 +6,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
-	"net/http"
-
-	"k8s.io/client-go/transport"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
 // Trust has the API server verified with these CAs too, from now on and on fresh connections: the
@@ -30,42 +25,7 @@ func (k *Keeper) Trust(bundle []byte) {
 // says why the server cannot be verified so, or nothing if it can. It fails if nobody answers. No
 // credential is sent.
 func (k *Keeper) Prove(ctx context.Context, bundle []byte) (why string, err error) {
-	l := k.door.link.Load()
-	if l == nil {
-		return "", errNoIdentity
-	}
-	return verify(ctx, l.config, bundle)
-}
-
-// Prove is Keeper.Prove.
-func (i *Identity) Prove(ctx context.Context, bundle []byte) (why string, err error) {
-	return verify(ctx, i.config, bundle)
-}
-
-// verify makes one connection; whatever is answered on it, the server was verified before.
-func verify(ctx context.Context, c config, bundle []byte) (why string, err error) {
-	tls := c.transport.TLS
-	c.pinned, c.trusted = nil, nil
-	c.transport = transport.Config{UserAgent: userAgent, Proxy: c.transport.Proxy, TLS: transport.TLSConfig{CAData: bundle, ServerName: tls.ServerName}}
-	l, err := newLink(c)
-	if err != nil {
-		return "", err
-	}
-	defer l.close()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.server.JoinPath("version").String(), nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := newClient(l.rt).Do(req)
-	if untrusted(err) {
-		return reply.Fact(err), nil
-	}
-	if err != nil {
-		return "", errors.New(reply.Fact(err))
-	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
-	_ = res.Body.Close()
-	return "", nil
+	return k.transport.Prove(ctx, bundle)
 }
 
 // trusting gives the CAs to verify this server with, beside its own: what one cluster publishes says
@@ -98,10 +58,10 @@ func (k *Keeper) goOver(ctx context.Context) error {
 	if k.trust = k.wanted; k.current == nil {
 		return nil
 	}
-	l, err := k.open(k.current)
+	c, err := k.open(k.current)
 	if err == nil {
-		if a := k.api.whoami(ctx, l); a.untrusted {
-			l.close()
+		if a := k.api.whoami(ctx, c); a.untrusted {
+			c.Close()
 			err = errors.New(a.reason)
 		}
 	}
@@ -110,6 +70,6 @@ func (k *Keeper) goOver(ctx context.Context) error {
 		k.trust = before
 		return err
 	}
-	k.exchange(ctx, l)
+	k.exchange(ctx, c)
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -170,10 +171,10 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case status != 0:
-	case r.URL.Path == clusterInfoPath && w.raw != nil:
+	case r.URL.Path == "/api/v1/namespaces/kube-public/configmaps/cluster-info" && w.raw != nil:
 		_, _ = rw.Write(w.raw)
 		return
-	case r.URL.Path == clusterInfoPath:
+	case r.URL.Path == "/api/v1/namespaces/kube-public/configmaps/cluster-info":
 		status, body = w.clusterInfo(r)
 	case who == "":
 		status = http.StatusUnauthorized
@@ -290,6 +291,15 @@ func (w *world) Now() time.Time { return w.now }
 // After implements Clock for what the tests never wait for.
 func (w *world) After(time.Duration) <-chan time.Time { return nil }
 
+func save(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func data(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
 // records counts the records of a kind.
 func (w *world) records(k audit.Kind) (n int) {
 	for _, r := range w.trail {
@@ -339,10 +349,10 @@ func (w *world) pass(k *Keeper, d time.Duration) (last Status) {
 
 // names of the user behind the door, or the error.
 func (w *world) whoGoesThrough(k *Keeper) string {
-	l := k.door.link.Load()
-	if l == nil {
+	c := k.transport.Conn()
+	if c == nil {
 		return ""
 	}
-	a := k.api.whoami(w.t.Context(), l)
+	a := k.api.whoami(w.t.Context(), c)
 	return a.user + a.reason
 }

@@ -5,10 +5,12 @@ package identity
 import (
 	"context"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
 
-// open makes a link for a generation.
-func (k *Keeper) open(g *generation) (*link, error) {
+// open opens a connection for a generation.
+func (k *Keeper) open(g *generation) (*apiserver.Conn, error) {
 	c, err := g.config()
 	if err != nil {
 		return nil, err
@@ -16,21 +18,21 @@ func (k *Keeper) open(g *generation) (*link, error) {
 	return k.connect(c)
 }
 
-// connect makes a link that knows what time it is at least. The signer's clock found the API server's
+// connect opens a connection that knows what time it is at least. The signer's clock found the API server's
 // certificate valid when it issued ours, so that this makes no server look expired.
-func (k *Keeper) connect(c config) (*link, error) {
-	c.trusted = k.trusting(c.server.String())
-	c.clock, c.dial = k.opt.Clock.Now, k.opt.Dial
+func (k *Keeper) connect(c apiserver.Config) (*apiserver.Conn, error) {
+	c.Trusted = k.trusting(c.Cluster().Server)
+	c.Clock, c.Dial = k.opt.Clock.Now, k.opt.Dial
 	for _, g := range []*generation{k.current, k.previous} {
-		if g != nil {
-			c.floor = latest(c.floor, g.leaf.NotBefore)
+		if g != nil && g.leaf.NotBefore.After(c.NotBefore) {
+			c.NotBefore = g.leaf.NotBefore
 		}
 	}
-	return newLink(c)
+	return c.Open()
 }
 
 // use makes a generation the one in use.
-func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
+func (k *Keeper) use(ctx context.Context, g *generation, c *apiserver.Conn) {
 	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
 	k.moving, k.again = false, false
 	k.correct()
@@ -41,12 +43,12 @@ func (k *Keeper) use(ctx context.Context, g *generation, l *link) {
 		// fault of RBAC is best known early.
 		k.probe = k.opt.Clock.Now()
 	}
-	k.exchange(ctx, l)
+	k.exchange(ctx, c)
 }
 
-// exchange puts another link behind the door. Who used the one before is told, and may finish.
-func (k *Keeper) exchange(ctx context.Context, l *link) {
-	old := k.door.link.Swap(l)
+// exchange puts another connection behind the transport. Who used the one before is told, and may finish.
+func (k *Keeper) exchange(ctx context.Context, c *apiserver.Conn) {
+	old := k.transport.Swap(c)
 	select {
 	case k.swapped <- struct{}{}:
 	default:
@@ -54,13 +56,13 @@ func (k *Keeper) exchange(ctx context.Context, l *link) {
 	if old == nil {
 		return
 	}
-	old.base.CloseIdleConnections()
+	old.CloseIdle()
 	over := k.opt.Clock.After(k.opt.Times.Retire)
 	k.retiring.Go(func() {
 		select {
 		case <-over:
 		case <-ctx.Done():
 		}
-		old.close()
+		old.Close()
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
@@ -59,7 +60,7 @@ func (p *survey) api(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	s := id.Ask(ctx)
+	s := identity.Ask(ctx, id)
 	p.facts.API = check.API{Asked: true, Server: id.Server().Host, Status: s.Status, Reason: s.Reason, Untrusted: s.Untrusted, User: s.User, MayAsk: s.MayAsk, AskReason: s.AskReason}
 	p.facts.Clock.Server = s.Date
 	if s.Status/100 == 2 {
@@ -68,9 +69,9 @@ func (p *survey) api(ctx context.Context) {
 }
 
 // speaker is as whom the service speaks to the API server, without changing anything.
-func (w *wiring) speaker(kubeconfig, node string) (*identity.Identity, error) {
+func (w *wiring) speaker(kubeconfig, node string) (*apiserver.Conn, error) {
 	if kubeconfig != "" {
-		return identity.FromKubeconfig(kubeconfig)
+		return apiserver.FromKubeconfig(kubeconfig)
 	}
 	own, err := w.tree.Directory(stateDir)
 	if err != nil {
@@ -97,7 +98,7 @@ func (p *survey) trusted() []byte {
 }
 
 // objects reads what is watched, of which only the answer counts.
-func (p *survey) objects(ctx context.Context, id *identity.Identity) {
+func (p *survey) objects(ctx context.Context, id *apiserver.Conn) {
 	o, m := p.settings.Object, p.settings.ConfigMap
 	look := func(name string, path ...string) {
 		p.facts.API.Objects = append(p.facts.API.Objects, readable(ctx, id, name, path))
@@ -108,7 +109,7 @@ func (p *survey) objects(ctx context.Context, id *identity.Identity) {
 	}
 }
 
-func readable(ctx context.Context, id *identity.Identity, name string, path []string) check.Object {
+func readable(ctx context.Context, id *apiserver.Conn, name string, path []string) check.Object {
 	out := check.Object{Name: name}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, id.Server().JoinPath(path...).String(), nil)
 	if err != nil {

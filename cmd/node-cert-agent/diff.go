@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -38,10 +38,10 @@ if changes are pending, and with 4 if there is no identity.`,
 				o := applyOptions{input: input, dryRun: true, timeout: timeout}
 				return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
-			var given *identity.Identity
+			var given *apiserver.Conn
 			if kubeconfig != "" {
 				// Read before we give up being root: what it names may be root's alone.
-				if given, err = identity.Snapshot(string(kubeconfig)); err != nil {
+				if given, err = apiserver.Snapshot(string(kubeconfig)); err != nil {
 					return exit{exitNoID, err}
 				}
 			}
@@ -60,7 +60,7 @@ if changes are pending, and with 4 if there is no identity.`,
 }
 
 // diff prints the plan. given speaks to the API server; if it is nil, the service's own identity does.
-func diff(ctx context.Context, f *flags, s config.Settings, given *identity.Identity, stdout, stderr io.Writer) error {
+func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Conn, stdout, stderr io.Writer) error {
 	w, err := wire(f, stderr)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -291,7 +291,7 @@ func TestANewIdentityReopensBothWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	id, err := identity.FromKubeconfig(r.kubeconfig)
+	id, err := apiserver.FromKubeconfig(r.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
@@ -79,9 +80,9 @@ func (s *source) pass(p *part, r watch.Reading, last agent.Reading) agent.Readin
 var errNoIdentity = errors.New("this host has no identity yet")
 
 // stored is the identity that the service keeps, to look with and not to be changed.
-func (s *source) stored() (*identity.Identity, error) {
+func (s *source) stored() (*apiserver.Conn, error) {
 	own, err := s.wiring.tree.Directory(stateDir)
-	var id *identity.Identity
+	var id *apiserver.Conn
 	if err == nil {
 		o := s.wiring.identity(s.settings, own)
 		id, err = identity.Stored(own, o.Node)

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
-	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -65,7 +65,7 @@ func (s *source) run(ctx context.Context) {
 	defer func() { _ = drift.Close() }()
 	for ctx.Err() == nil {
 		read := s.digest()
-		id, err := identity.FromKubeconfig(s.kubeconfig)
+		id, err := apiserver.FromKubeconfig(s.kubeconfig)
 		if err != nil {
 			s.offer(agent.Reading{State: stateNoIdentity, Reason: plan.Printable(err.Error())})
 			select {
@@ -89,7 +89,7 @@ func (s *source) digest() plan.Digest {
 }
 
 // follow passes readings on until the kubeconfig is stale.
-func (s *source) follow(ctx context.Context, id *identity.Identity, stale func() bool, changes <-chan struct{}) {
+func (s *source) follow(ctx context.Context, id *apiserver.Conn, stale func() bool, changes <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.trust.speaks(id, nil)

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package identity
+package apiserver
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -60,43 +57,6 @@ func cause(err error) error {
 	return err
 }
 
-// replaced gives the CAs that are in the file now, if they came from one and are others than those in c. A
-// file that is being written, or that holds no CA, replaces nothing.
-func (c config) replaced() (ca []byte, changed bool) {
-	if c.caFile == "" {
-		return nil, false
-	}
-	ca, err := readFile(c.caFile)
-	if err != nil || bytes.Equal(ca, c.transport.TLS.CAData) || !slices.ContainsFunc(authorities(ca), signs) {
-		return nil, false
-	}
-	return ca, true
-}
-
-// inline puts the content of every file that is named in its place.
-func (c *config) inline() error {
-	t := &c.transport.TLS
-	for path, content := range map[*string]*[]byte{&t.CertFile: &t.CertData, &t.KeyFile: &t.KeyData} {
-		if *path == "" {
-			continue
-		}
-		b, err := readFile(*path)
-		if err != nil {
-			return fmt.Errorf("%s: %v", *path, err)
-		}
-		*path, *content = "", b
-	}
-	if path := c.transport.BearerTokenFile; path != "" {
-		b, err := readFile(path)
-		if err != nil {
-			return fmt.Errorf("%s: %v", path, err)
-		}
-		c.transport.BearerTokenFile, c.transport.BearerToken = "", strings.TrimSpace(string(b))
-	}
-	c.caFile = ""
-	return nil
-}
-
 // refreshEvery is how often a CA file is looked at, at most, by a request.
 const refreshEvery = time.Second
 
@@ -104,13 +64,13 @@ const refreshEvery = time.Second
 // whatever stands at the path, and all of it.
 type refreshing struct {
 	mu     sync.Mutex
-	config config
+	config Config
 	rt     http.RoundTripper
 	looked time.Time
 }
 
 // newRefreshing connects to nothing yet.
-func newRefreshing(c config) (*refreshing, error) {
+func newRefreshing(c Config) (*refreshing, error) {
 	rt, err := transport.New(&c.transport)
 	return &refreshing{config: c, rt: rt}, err
 }

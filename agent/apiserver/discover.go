@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package identity
+package apiserver
 
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +16,6 @@ import (
 
 	"k8s.io/client-go/transport"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
@@ -35,58 +32,47 @@ var errNoPin = errors.New("neither cluster-info nor the chain that the server pr
 // errLeafPin says that a pin was made from the wrong certificate.
 var errLeafPin = errors.New("a pin fits a certificate that is no CA; pin the CA that signs it")
 
-// learn looks for the pinned CAs of a cluster whose server cannot be verified with what is known, and
-// puts them in the place of those that pins had found before. It is an error if there are none, or no
-// others. They verify the connections that follow; this one learns nothing else, and carries nothing.
-func (k *Keeper) learn(ctx context.Context, c *cluster) error {
-	presented, err := k.api.look(ctx, *c)
+// Discover looks for the pinned CAs of a cluster whose server cannot be verified with what is known, and gives them
+// parsed and in PEM. The caller puts them in the place of c.Pinned, where they verify the connections that follow;
+// this one learns nothing else, and carries nothing. It is an error if there are none, or no others than those. The
+// caller bounds it by ctx; dial is the system's if nil.
+func (p Pins) Discover(ctx context.Context, c Cluster, dial DialFunc) (cas []*x509.Certificate, pem []byte, err error) {
+	presented, err := ask(ctx, c, dial)
 	if err != nil {
-		return fmt.Errorf("looking for pinned CAs: %v", err)
+		return nil, nil, fmt.Errorf("looking for pinned CAs: %v", err)
 	}
-	cas, leaf := k.pins.keep(presented)
-	found := encodePEM(cas)
+	cas, leaf := p.keep(presented)
+	pem = encodePEM(cas)
 	switch {
 	case len(cas) == 0 && leaf:
-		return errLeafPin
+		return nil, nil, errLeafPin
 	case len(cas) == 0:
-		return errNoPin
-	case bytes.Equal(found, c.Pinned):
-		return errors.New("and the pinned CAs do not verify it either")
+		return nil, nil, errNoPin
+	case bytes.Equal(pem, c.Pinned):
+		return nil, nil, errors.New("and the pinned CAs do not verify it either")
 	}
-	c.Pinned = found
-	k.tell(audit.CAPinned, "a CA with a pinned key is trusted for "+c.Server, audit.Field{Name: audit.CertsAdded, Value: fingerprints(cas)})
-	return nil
+	return cas, pem, nil
 }
 
-func fingerprints(certs []*x509.Certificate) string {
-	all := make([]string, len(certs))
-	for i, c := range certs {
-		sum := sha256.Sum256(c.Raw)
-		all[i] = pinPrefix + hex.EncodeToString(sum[:])
-	}
-	return strings.Join(all, " ")
-}
-
-// look asks a server that it does not verify, as nobody, for certificates: those in cluster-info, and
+// ask asks a server that it does not verify, as nobody, for certificates: those in cluster-info, and
 // those that it presents. Nothing that is found is believed here.
-func (p api) look(ctx context.Context, c cluster) (found []*x509.Certificate, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	conf, err := c.config()
+func ask(ctx context.Context, c Cluster, dial DialFunc) (found []*x509.Certificate, err error) {
+	conf, err := c.Config(nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	conf.dial, conf.pinned, conf.transport.TLS = p.dial, nil, transport.TLSConfig{Insecure: true, ServerName: c.ServerName}
-	l, err := newLink(conf)
+	conf.Dial, conf.Pinned = dial, nil
+	conf.transport.TLS = transport.TLSConfig{Insecure: true, ServerName: c.ServerName}
+	conn, err := conf.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer l.close()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.server.JoinPath(clusterInfoPath).String(), nil)
+	defer conn.Close()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, conn.server.JoinPath(clusterInfoPath).String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	res, err := newClient(l.rt).Do(req)
+	res, err := conn.client.Do(req)
 	if err != nil {
 		return nil, errors.New(reply.Fact(err))
 	}

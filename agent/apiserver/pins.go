@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package identity
+package apiserver
 
 import (
 	"bytes"
@@ -8,20 +8,19 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"slices"
 	"strings"
 )
 
-// pins are the keys that a cluster's CA may have, whatever else its certificate says: SHA-256 over the
+// Pins are the keys that a cluster's CA may have, whatever else its certificate says: SHA-256 over the
 // SubjectPublicKeyInfo (RFC 7469 section 2.4), written as kubeadm prints them.
-type pins map[[sha256.Size]byte]bool
+type Pins map[[sha256.Size]byte]bool
 
-const pinPrefix = "sha256:"
-
-// parsePins reads sha256:<hex>. Anything else is the hash of no key and so pins nothing.
-func parsePins(texts []string) pins {
-	p := make(pins, len(texts))
+// ParsePins reads sha256:<hex>. Anything else is the hash of no key and so pins nothing.
+func ParsePins(texts []string) Pins {
+	p := make(Pins, len(texts))
 	for _, t := range texts {
-		digest, ok := strings.CutPrefix(t, pinPrefix)
+		digest, ok := strings.CutPrefix(t, "sha256:")
 		if sum, err := hex.DecodeString(digest); ok && err == nil && len(sum) == sha256.Size {
 			p[[sha256.Size]byte(sum)] = true
 		}
@@ -29,13 +28,19 @@ func parsePins(texts []string) pins {
 	return p
 }
 
-func (p pins) match(c *x509.Certificate) bool { return p[sha256.Sum256(c.RawSubjectPublicKeyInfo)] }
+// Filter gives those of the certificates in PEM that are CAs with a pinned key, nil if there are none.
+func (p Pins) Filter(bundle []byte) []byte {
+	cas, _ := p.keep(authorities(bundle))
+	return encodePEM(cas)
+}
+
+func (p Pins) match(c *x509.Certificate) bool { return p[sha256.Sum256(c.RawSubjectPublicKeyInfo)] }
 
 // keep gives the CAs that have a pinned key, each once, and nothing that came with them. leaf is set if
 // a pin fits a certificate that is no CA.
 //
 // Somebody may forge a certificate around a pinned key. It verifies nothing: that takes the private key.
-func (p pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf bool) {
+func (p Pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf bool) {
 	seen := make(map[string]bool)
 	for _, c := range presented {
 		switch {
@@ -49,6 +54,9 @@ func (p pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf
 	}
 	return cas, leaf
 }
+
+// HoldsCA reports whether one of the certificates in PEM may have issued others.
+func HoldsCA(bundle []byte) bool { return slices.ContainsFunc(authorities(bundle), signs) }
 
 // signs reports whether a certificate may have issued others. Those of X.509 version 1 do not say.
 func signs(c *x509.Certificate) bool { return c.IsCA && c.BasicConstraintsValid || c.Version < 3 }

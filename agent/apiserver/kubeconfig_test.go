@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package identity
+package apiserver
 
 import (
 	"crypto/ecdsa"
@@ -41,19 +41,21 @@ func pair(t *testing.T, name string) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// server answers with who it thinks the client is, and the protocol.
+// whoami answers with who it thinks the client is, and the protocol.
+var whoami = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/away" {
+		http.Redirect(w, r, "/", http.StatusFound)
+	}
+	who := r.Header.Get("Authorization")
+	if len(r.TLS.PeerCertificates) > 0 {
+		who = r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	fmt.Fprintf(w, "%s %s HTTP/%d", who, r.UserAgent(), r.ProtoMajor)
+})
+
 func server(t *testing.T) (s *httptest.Server, ca []byte) {
 	t.Helper()
-	s = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/away" {
-			http.Redirect(w, r, "/", http.StatusFound)
-		}
-		who := r.Header.Get("Authorization")
-		if len(r.TLS.PeerCertificates) > 0 {
-			who = r.TLS.PeerCertificates[0].Subject.CommonName
-		}
-		fmt.Fprintf(w, "%s %s HTTP/%d", who, r.UserAgent(), r.ProtoMajor)
-	}))
+	s = httptest.NewUnstartedServer(whoami)
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
@@ -92,8 +94,8 @@ func save(t *testing.T, path string, data []byte) {
 func data(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 // get is the status and the body of an answer, or the error.
-func get(i *Identity, path string) string {
-	res, err := i.HTTPClient().Get(i.Server().JoinPath(path).String())
+func get(c *Conn, path string) string {
+	res, err := c.HTTPClient().Get(c.Server().JoinPath(path).String())
 	if err != nil {
 		return err.Error()
 	}
