@@ -87,8 +87,9 @@ func (p api) create(ctx context.Context, c *apiserver.Conn, r request) answer {
 	if err != nil {
 		return answer{reason: err.Error()}
 	}
-	return p.ask(ctx, c, http.MethodPost, requestsPath, &object{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest",
-		Metadata: metadata{Name: r.name}, Spec: spec})
+	return p.ask(ctx, c, http.MethodPost, requestsPath, &object{
+		APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Metadata: metadata{Name: r.name}, Spec: spec,
+	})
 }
 
 // get reads the object.
@@ -102,11 +103,14 @@ func (p api) whoami(ctx context.Context, c *apiserver.Conn) answer {
 		&object{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"})
 }
 
+// toAsk is the right to make requests for certificates.
+const toAsk = `{"resourceAttributes":` +
+	`{"group":"certificates.k8s.io","resource":"certificatesigningrequests","verb":"create"}}`
+
 // mayAsk asks whether we may make requests for certificates.
 func (p api) mayAsk(ctx context.Context, c *apiserver.Conn) answer {
 	return p.ask(ctx, c, http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-		&object{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview",
-			Spec: json.RawMessage(`{"resourceAttributes":{"group":"certificates.k8s.io","resource":"certificatesigningrequests","verb":"create"}}`)})
+		&object{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview", Spec: json.RawMessage(toAsk)})
 }
 
 // ask sends one request and reads the whole answer.

@@ -10,21 +10,6 @@ import (
 	"time"
 )
 
-// State is what is known of the identity. Its text is a word or two, for status and records.
-type State string
-
-// The states. Requesting, Pending and Proving are the three parts of getting a
-// certificate; while one that still works is being replaced, they show as Renewing.
-const (
-	NoCredential State = "no credential"
-	Requesting   State = "requesting"
-	Pending      State = "pending"
-	Proving      State = "proving"
-	Active       State = "active"
-	Renewing     State = "renewing"
-	Suspect      State = "suspect"
-)
-
 // verdict is what an answer means for what was asked and for who asked.
 type verdict int
 

@@ -34,7 +34,7 @@ func TestAnAnnouncedClusterIsFollowedOnceItKnowsUs(t *testing.T) {
 	moved := w.successor()
 	moved.rolled = true // it does not know us yet
 	moved.approve = nil
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	s := w.pass(k, time.Hour)
 	if s.State != Active || w.whoGoesThrough(k) != us || moved.made != 0 || !strings.Contains(s.Reason, "the announced cluster does not take us yet: the server answered 401") {
 		t.Fatalf("state %s: %s; %d requests there", s.State, s.Reason, moved.made)
@@ -52,7 +52,7 @@ func TestAnAnnouncedClusterIsFollowedOnceItKnowsUs(t *testing.T) {
 	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil || previous.Cluster.Server != w.server.URL {
 		t.Errorf("the old identity is not kept: %v", err)
 	}
-	if wait := k.step(t.Context()); wait < time.Minute {
+	if wait := w.tick(k); wait < time.Minute {
 		t.Errorf("nothing is left to do, and it looks again after %v", wait)
 	}
 	<-k.readings
@@ -64,7 +64,7 @@ func TestAHintIsKeptAndUsedWhenTheClusterIsGone(t *testing.T) {
 	w, k := active(t)
 	moved := w.successor()
 	moved.override = func(string) int { return http.StatusServiceUnavailable }
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	w.pass(k, time.Minute)
 	w.server.Close()
 	moved.override = func(string) int { return 0 }
@@ -80,9 +80,9 @@ func TestAnIdentityThatIsRefusedMayAskAtTheAnnouncedCluster(t *testing.T) {
 	w, k := active(t)
 	moved := w.successor()
 	w.rolled = true
-	k.probe = w.now
+	k.health.probeAt = w.now
 	w.until(k, Suspect, time.Minute)
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	w.until(k, Active, time.Hour)
 	if k.current.Cluster.Server != moved.server.URL {
 		t.Errorf("the server is %s", k.current.Cluster.Server)
@@ -94,10 +94,10 @@ func TestAHintSendsNoTokenAnywhere(t *testing.T) {
 	w.keep, w.files = true, []File{w.file("20-token", "good")}
 	stranger := newWorld(t)
 	stranger.tokens = map[string]bool{"good": true}
-	k.heed(stranger.hint())
+	k.setHint(stranger.hint())
 	w.pass(k, 3*time.Hour)
 	k = w.keeper()
-	w.rolled, k.probe = true, w.now
+	w.rolled, k.health.probeAt = true, w.now
 	w.pass(k, 3*time.Hour)
 	if stranger.tokened > 0 || stranger.made > 0 {
 		t.Errorf("%d requests with a token, %d for a certificate", stranger.tokened, stranger.made)
@@ -108,10 +108,10 @@ func TestAHintThatIsWithdrawnIsForgotten(t *testing.T) {
 	w, k := active(t)
 	moved := w.successor()
 	moved.approve = nil
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	w.until(k, Renewing, time.Minute)
 	w.pass(k, time.Minute)
-	k.heed("")
+	k.setHint("")
 	w.until(k, Active, time.Minute)
 	w.pass(k, time.Hour)
 	for _, name := range []string{hintFile, pendingFile} {
@@ -142,10 +142,10 @@ func TestAHintThatCannotBeReadChangesNothing(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			w, k := active(t)
 			good := `{"server":"https://127.0.0.1:1"}`
-			k.heed(good)
-			k.heed(text)
-			k.heed(text)
-			if string(w.dir[hintFile]) != good || k.hint.Server != "https://127.0.0.1:1" {
+			k.setHint(good)
+			k.setHint(text)
+			k.setHint(text)
+			if string(w.dir[hintFile]) != good || k.migration.hint.Server != "https://127.0.0.1:1" {
 				t.Errorf("kept is %s", w.dir[hintFile])
 			}
 			wantOne(t, "refusals on record", w.records(audit.Refused), 1)
@@ -159,7 +159,7 @@ func TestWherePinsAreAHintLeadsToPinnedCAsOnly(t *testing.T) {
 	w.pins = []string{pinOf(testpki.New("other", testpki.ECDSA).Cert)}
 	k := w.keeper()
 	w.until(k, Active, time.Second)
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	if s := w.pass(k, time.Hour); s.State != Active || moved.made > 0 || !strings.Contains(s.Reason, "no CA with a pinned key") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
@@ -175,11 +175,11 @@ func TestWherePinsAreAHintLeadsToPinnedCAsOnly(t *testing.T) {
 func TestTwoClustersThatAnnounceEachOtherAreNotVisitedInTurn(t *testing.T) {
 	w, k := active(t)
 	moved := w.successor()
-	k.heed(moved.hint())
+	k.setHint(moved.hint())
 	w.until(k, Renewing, time.Minute)
 	w.until(k, Active, time.Minute)
 	w.clients = append(w.clients, moved.ca)
-	k.heed(w.hint())
+	k.setHint(w.hint())
 	if w.pass(k, 50*time.Minute); k.current.Cluster.Server != moved.server.URL {
 		t.Error("went back at once")
 	}
@@ -190,11 +190,11 @@ func TestTwoClustersThatAnnounceEachOtherAreNotVisitedInTurn(t *testing.T) {
 
 func TestAHintIsIgnoredWhereTheHostSaysSo(t *testing.T) {
 	w, k := active(t)
-	k.heed(w.successor().hint())
+	k.setHint(w.successor().hint())
 	k = New(Options{Node: "worker-1", Dir: w, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 	w.until(k, Active, time.Second)
-	k.heed(w.successor().hint())
-	if w.pass(k, time.Hour); k.hint != nil || w.dir[hintFile] != nil || k.current.Cluster.Server != w.server.URL {
+	k.setHint(w.successor().hint())
+	if w.pass(k, time.Hour); k.migration.hint != nil || w.dir[hintFile] != nil || k.current.Cluster.Server != w.server.URL {
 		t.Error("it was followed or kept")
 	}
 }
@@ -214,7 +214,7 @@ func TestATokenThatIsStillThereIsConsumedAfterTheMove(t *testing.T) {
 	w.files, w.stuck = []File{w.file("10-token", "good")}, errors.New("read-only")
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
-	k.heed(w.successor().hint())
+	k.setHint(w.successor().hint())
 	w.until(k, Renewing, time.Minute)
 	w.until(k, Active, time.Minute)
 	w.stuck = nil

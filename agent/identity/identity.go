@@ -16,9 +16,9 @@
 package identity
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io/fs"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
@@ -45,17 +45,32 @@ func Stored(dir Dir, node string) (*apiserver.Conn, error) {
 	return conn, nil
 }
 
-// Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
-// with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
-// Reset had set aside. What was set aside goes once another identity has been proven.
-func Reset(dir Dir) (aside []string, err error) {
-	for _, name := range allFiles {
-		switch err := dir.Rename(name, name+reset); {
-		case err == nil:
-			aside = append(aside, name+reset)
-		case !errors.Is(err, fs.ErrNotExist):
-			return aside, fmt.Errorf("setting %s aside: %v", name, err)
-		}
+// Standing is how an identity stands with its API server. What it quotes of the server has to be
+// escaped.
+type Standing struct {
+	// Status is that of the answer to who we are; 0 means that none came. Reason is the fact behind
+	// any but a success.
+	Status int
+	Reason string
+	// Untrusted is set if a server answered that no known CA verifies.
+	Untrusted bool
+	// Date is the server's clock, zero if it does not tell.
+	Date time.Time
+	// User is as whom the server knows us.
+	User string
+	// MayAsk tells whether we may make requests for certificates, and AskReason why that is not known.
+	MayAsk    bool
+	AskReason string
+}
+
+// Ask asks the API server once how it knows whoever speaks over c, and changes nothing there.
+func Ask(ctx context.Context, c *apiserver.Conn) Standing {
+	p := api{clock: system{}}
+	who := p.whoami(ctx, c)
+	s := Standing{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
+	if who.verdict() == accepted {
+		may := p.mayAsk(ctx, c)
+		s.MayAsk, s.AskReason = may.allowed, may.reason
 	}
-	return aside, nil
+	return s
 }

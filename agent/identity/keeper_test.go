@@ -224,7 +224,7 @@ func TestARolledClientCA(t *testing.T) {
 	w, k := active(t)
 	w.files = []File{w.file("another", "good")}
 	w.rolled = true
-	k.probe = w.now
+	k.health.probeAt = w.now
 	w.until(k, Suspect, time.Minute)
 	before := w.now
 	w.until(k, Requesting, time.Hour)
@@ -240,7 +240,7 @@ func TestARolledClientCA(t *testing.T) {
 
 func TestOneRefusalOfSeveralServersIsNoLoss(t *testing.T) {
 	w, k := active(t)
-	w.rolled, k.probe = true, w.now
+	w.rolled, k.health.probeAt = true, w.now
 	w.until(k, Suspect, time.Minute)
 	w.rolled = false
 	w.until(k, Active, time.Minute)
@@ -335,7 +335,7 @@ func TestDamagedIdentityFiles(t *testing.T) {
 			w.dir = map[string][]byte{currentFile: damaged, previousFile: previous}
 			w.trail = nil
 			k := w.keeper()
-			k.step(t.Context())
+			w.tick(k)
 			<-k.readings
 			if got := w.whoGoesThrough(k); got != us {
 				t.Errorf("known as %q", got)
@@ -380,7 +380,7 @@ func TestAStartingServerCostsNoCredential(t *testing.T) {
 
 func TestAForbiddenWatchUnderOurOwnNameIsAFaultOfRBAC(t *testing.T) {
 	w, k := active(t)
-	k.probe, k.complaint = w.now, http.StatusForbidden
+	k.health.probeAt, k.health.lastStatus = w.now, http.StatusForbidden
 	s := w.pass(k, time.Second)
 	if s.State != Active || !strings.Contains(s.Reason, "known as "+us) || !strings.Contains(s.Reason, "RBAC") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
@@ -442,7 +442,7 @@ func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
 	w.until(k, Active, time.Minute)
 	w.revoked = k.current.leaf.SerialNumber.Text(16)
 	w.files = []File{w.file("token", "good")}
-	k.probe = w.now
+	k.health.probeAt = w.now
 	w.until(k, Requesting, time.Hour)
 	w.until(k, Active, time.Minute)
 	if got := w.whoGoesThrough(k); got != us || len(w.files) == 0 {
@@ -488,9 +488,9 @@ func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
 	w.revoked = serial(t, w)
 	delete(w.dir, previousFile)
 	k := w.keeper()
-	k.step(t.Context())
+	w.tick(k)
 	<-k.readings
-	k.probe = w.now
+	k.health.probeAt = w.now
 	w.until(k, Requesting, time.Hour)
 	w.until(k, Active, time.Minute)
 	if got := w.whoGoesThrough(k); got != us || len(w.files) != 2 {
@@ -591,7 +591,7 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 	}
 	w.override = func(what string) int { t.Errorf("the server was asked: %s", what); return 0 }
 	k := w.keeper()
-	k.step(t.Context())
+	w.tick(k)
 	if s := <-k.readings; !s.Usable || s.State != Active {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
@@ -601,7 +601,7 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 func lost(t *testing.T) (*world, *Keeper) {
 	t.Helper()
 	w, k := active(t)
-	w.files, w.revoked, k.probe = []File{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
+	w.files, w.revoked, k.health.probeAt = []File{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
 	return w, k
 }
 
@@ -839,7 +839,7 @@ func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
 					k = w.keeper()
 					w.pass(k, time.Second)
 				}
-				for end := w.now.Add(time.Hour); k.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
+				for end := w.now.Add(time.Hour); k.attempt.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
 					w.pass(k, time.Second)
 					if moved != nil {
 						moved.now = w.now
@@ -915,13 +915,13 @@ func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
 
 func TestADoubtThatNobodyAnswersDoesNotKeepAFileFromBeingUsed(t *testing.T) {
 	w, k := active(t)
-	w.rolled, k.probe = true, w.now
+	w.rolled, k.health.probeAt = true, w.now
 	w.until(k, Suspect, time.Minute)
 	next := testpki.New("next", testpki.ECDSA)
 	w.reissued(next)
 	w.rolled = false
 	w.override = func(string) int {
-		w.rolled = k.fresh == nil // the new certificate is known, and the old one is not
+		w.rolled = k.attempt.fresh == nil // the new certificate is known, and the old one is not
 		return 0
 	}
 	w.pass(k, time.Minute)

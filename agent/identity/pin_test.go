@@ -195,7 +195,7 @@ func TestAPinnedServerThatDoesNotKnowUsIsNotRemembered(t *testing.T) {
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	before := bytes.Clone(w.dir[currentFile])
-	w.serving, w.info, w.rolled, k.probe = serving(next).TLS(), next.PEM(), true, w.now
+	w.serving, w.info, w.rolled, k.health.probeAt = serving(next).TLS(), next.PEM(), true, w.now
 	w.until(k, Suspect, time.Minute)
 	w.pass(k, time.Minute)
 	if !bytes.Equal(w.dir[currentFile], before) {
@@ -217,7 +217,7 @@ func TestOthersWhoCannotVerifyTheServerCauseALookIfThereArePins(t *testing.T) {
 			_ = res.Body.Close()
 			t.Error("the server was believed")
 		}
-		if got := len(k.turned) == 1; got != pinned {
+		if got := len(k.rejected) == 1; got != pinned {
 			t.Errorf("%s: told: %v", sentence, got)
 		}
 	}

@@ -34,6 +34,21 @@ const (
 // allFiles are the names that Reset sets aside.
 var allFiles = []string{pendingFile, previousFile, currentFile, hintFile}
 
+// Reset sets the identity in dir aside, the pending key included, so that the next start begins anew
+// with a bootstrap credential. It says what was set aside, and deletes nothing but what an earlier
+// Reset had set aside. What was set aside goes once another identity has been proven.
+func Reset(dir Dir) (aside []string, err error) {
+	for _, name := range allFiles {
+		switch err := dir.Rename(name, name+reset); {
+		case err == nil:
+			aside = append(aside, name+reset)
+		case !errors.Is(err, fs.ErrNotExist):
+			return aside, fmt.Errorf("setting %s aside: %v", name, err)
+		}
+	}
+	return aside, nil
+}
+
 // dropReset removes what Reset had set aside. What cannot be removed is tried again with the next identity.
 func (s store) dropReset() {
 	for _, name := range allFiles {

@@ -6,9 +6,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
+
+// trust is what the cluster publishes of the CAs of its API server, in PEM, beside what came with the identity.
+type trust struct {
+	used    []byte
+	wanted  []byte      // what was last published
+	refused atomic.Bool // wanted is not used: it did not verify the server when that was tried
+}
 
 // Trust has the API server verified with these CAs too, from now on and on fresh connections: the
 // bundle that the cluster publishes for its own API server. They count beside those that the identity
@@ -32,30 +40,31 @@ func (k *Keeper) Prove(ctx context.Context, bundle []byte) (why string, err erro
 // nothing of another.
 func (k *Keeper) trusting(server string) []byte {
 	if c := k.known(); c != nil && c.Server == server {
-		return k.trust
+		return k.trust.used
 	}
 	return nil
 }
 
-// retrust takes up what is published now, and goes over to it as soon as that verifies the server.
-func (k *Keeper) retrust(ctx context.Context, bundle []byte) {
-	k.wanted = bundle
-	if err := k.goOver(ctx); err != nil {
+// setTrust takes up what is published now, and goes over to it as soon as that verifies the server.
+func (k *Keeper) setTrust(ctx context.Context, bundle []byte) {
+	k.trust.wanted = bundle
+	if err := k.adoptTrust(ctx); err != nil {
 		k.tell(audit.Trouble, "the published trust does not verify the API server; the former stays in use until it does",
 			audit.Field{Name: audit.Reason, Value: err.Error()})
 	}
 }
 
-// goOver has what is published verify the server, from now on. The way to the server that is in use is only given
+// adoptTrust has what is published verify the server, from now on. The way to the server that is in use is only given
 // up for one that verifies the server too, or while nobody answers. Where the server rotates after the others it
 // is tried again, with each probe and when others cannot verify it.
-func (k *Keeper) goOver(ctx context.Context) error {
-	if bytes.Equal(k.trust, k.wanted) {
-		k.refusedTrust.Store(false)
+func (k *Keeper) adoptTrust(ctx context.Context) error {
+	if bytes.Equal(k.trust.used, k.trust.wanted) {
+		k.trust.refused.Store(false)
 		return nil
 	}
-	before := k.trust
-	if k.trust = k.wanted; k.current == nil {
+	before := k.trust.used
+	k.trust.used = k.trust.wanted
+	if k.current == nil {
 		return nil
 	}
 	c, err := k.open(k.current)
@@ -65,11 +74,11 @@ func (k *Keeper) goOver(ctx context.Context) error {
 			err = errors.New(a.reason)
 		}
 	}
-	k.refusedTrust.Store(err != nil)
+	k.trust.refused.Store(err != nil)
 	if err != nil {
-		k.trust = before
+		k.trust.used = before
 		return err
 	}
-	k.exchange(ctx, c)
+	k.swap(ctx, c)
 	return nil
 }

@@ -33,7 +33,7 @@ func TestThePublishedTrustVerifiesAServerWhoseCAChanged(t *testing.T) {
 	w.until(k, Active, time.Minute)
 	next := w.next()
 	both := slices.Concat(w.ca.PEM(), next.PEM())
-	k.retrust(t.Context(), both)
+	k.setTrust(t.Context(), both)
 	w.reissued(next)
 	k.transport.Conn().Close() // the next connection is a new one
 	if got := w.whoGoesThrough(k); got != us {
@@ -48,7 +48,7 @@ func TestThePublishedTrustVerifiesAServerWhoseCAChanged(t *testing.T) {
 
 	k = w.keeper() // the identity's own CA is the former one
 	k.Trust(both)
-	k.retrust(t.Context(), <-k.trusts)
+	k.setTrust(t.Context(), <-k.trusts)
 	w.until(k, Active, time.Minute)
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("after a restart the server knows us as %q", got)
@@ -61,10 +61,10 @@ func TestTrustThatDoesNotVerifyTheServerIsNotGoneOverTo(t *testing.T) {
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	next := w.next()
-	k.retrust(t.Context(), slices.Concat(w.ca.PEM(), next.PEM()))
+	k.setTrust(t.Context(), slices.Concat(w.ca.PEM(), next.PEM()))
 	w.reissued(next)
 	before := k.transport.Conn()
-	k.retrust(t.Context(), testpki.NewCA("a stranger"))
+	k.setTrust(t.Context(), testpki.NewCA("a stranger"))
 	if k.transport.Conn() != before || w.whoGoesThrough(k) != us {
 		t.Error("the way to the server was given up")
 	}
@@ -76,7 +76,7 @@ func TestWhatOneClusterPublishesSaysNothingOfAnother(t *testing.T) {
 	w.files = []File{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
-	k.trust = []byte("published")
+	k.trust.used = []byte("published")
 	if got := w.keeper().trusting(w.server.URL); got != nil {
 		t.Errorf("before there was an identity a server is verified with %q", got)
 	}
@@ -103,9 +103,9 @@ func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 	w.pass(k, time.Minute)
 	next, last := w.next(), w.next()
 	both := slices.Concat(w.ca.PEM(), next.PEM())
-	k.retrust(t.Context(), both)
+	k.setTrust(t.Context(), both)
 	w.reissued(next)
-	k.retrust(t.Context(), last.PEM())
+	k.setTrust(t.Context(), last.PEM())
 	wantOne(t, "records of it", w.records(audit.Trouble), 1)
 	w.pass(k, 30*time.Minute)
 	if got := w.whoGoesThrough(k); got != us {
@@ -117,18 +117,18 @@ func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 		_ = res.Body.Close()
 		t.Error("the server was believed")
 	}
-	wantOne(t, "notices", len(k.turned), 1) // and so it does not take until the next probe
-	k.probe = w.now
+	wantOne(t, "notices", len(k.rejected), 1) // and so it does not take until the next probe
+	k.health.probeAt = w.now
 	w.until(k, Active, time.Second)
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("after its rotation the server knows us as %q", got)
 	}
 	wantOne(t, "records of it", w.records(audit.Trouble), 1)
-	k.retrust(t.Context(), last.PEM())
-	k.retrust(t.Context(), testpki.NewCA("a stranger"))
+	k.setTrust(t.Context(), last.PEM())
+	k.setTrust(t.Context(), testpki.NewCA("a stranger"))
 	w.reissued(w.ca)
 	k.transport.Conn().Close()
-	k.probe = w.now
+	k.health.probeAt = w.now
 	w.until(k, Active, time.Second)
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("with its first CA again the server knows us as %q", got)

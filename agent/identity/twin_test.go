@@ -315,12 +315,23 @@ func (w *world) keeper() *Keeper {
 	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Pins: w.pins, FollowHint: true, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 }
 
+// tick is one of the keeper's, which leads where the table says.
+func (w *world) tick(k *Keeper) time.Duration {
+	w.t.Helper()
+	from := k.state
+	wait := k.tick(w.t.Context())
+	if !slices.Contains(machine[from].next, k.state) {
+		w.t.Errorf("from %s the machine went to %s", from, k.state)
+	}
+	return wait
+}
+
 // until lets time pass as the keeper asks for it, until it is in the state; it gives up after a while
 // of the world's time.
 func (w *world) until(k *Keeper, s State, most time.Duration) {
 	w.t.Helper()
 	for end := w.now.Add(most); ; {
-		wait := k.step(w.t.Context())
+		wait := w.tick(k)
 		got := <-k.readings
 		if got.State == s {
 			return
@@ -338,7 +349,7 @@ func (w *world) until(k *Keeper, s State, most time.Duration) {
 func (w *world) pass(k *Keeper, d time.Duration) (last Status) {
 	w.t.Helper()
 	for end := w.now.Add(d); w.now.Before(end); {
-		wait := k.step(w.t.Context())
+		wait := w.tick(k)
 		last = <-k.readings
 		w.mu.Lock()
 		w.now = w.now.Add(max(wait, time.Millisecond))

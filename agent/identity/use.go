@@ -33,21 +33,21 @@ func (k *Keeper) connect(c apiserver.Config) (*apiserver.Conn, error) {
 
 // use makes a generation the one in use.
 func (k *Keeper) use(ctx context.Context, g *generation, c *apiserver.Conn) {
-	k.current, k.state, k.renewing, k.doubt, k.consumed = g, Active, false, time.Time{}, g.Credential == ""
-	k.moving, k.again = false, false
-	k.correct()
-	k.renew, k.probe = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)
-	k.proven = false
-	if k.expired() || !k.consumed || !k.renewable {
+	k.current, k.state, k.credentials.consumed = g, Active, g.Credential == ""
+	k.attempt.purpose, k.attempt.newKey, k.health.refusedSince = bootstrapping, false, time.Time{}
+	k.correctReceipt()
+	k.health.renewAt, k.health.probeAt = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	k.health.proven = false
+	if k.expired() || !k.credentials.consumed || !k.health.renewalAllowed {
 		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
 		// fault of RBAC is best known early.
-		k.probe = k.opt.Clock.Now()
+		k.health.probeAt = k.opt.Clock.Now()
 	}
-	k.exchange(ctx, c)
+	k.swap(ctx, c)
 }
 
-// exchange puts another connection behind the transport. Who used the one before is told, and may finish.
-func (k *Keeper) exchange(ctx context.Context, c *apiserver.Conn) {
+// swap puts another connection behind the transport. Who used the one before is told, and may finish.
+func (k *Keeper) swap(ctx context.Context, c *apiserver.Conn) {
 	old := k.transport.Swap(c)
 	select {
 	case k.swapped <- struct{}{}:

@@ -17,7 +17,7 @@ type credential struct {
 	// digest is set for what can be consumed.
 	digest string
 	config apiserver.Config
-	link   *apiserver.Conn
+	conn   *apiserver.Conn
 	// announced is set for the one that leads where a hint says.
 	announced bool
 	// refused is until when it is left alone, and why for what reason.
@@ -25,64 +25,73 @@ type credential struct {
 	why     string
 }
 
-// ladder holds the credentials that can be tried, best first.
-type ladder struct {
-	rungs []*credential
-	at    int
-	// connect makes a link.
+// credentials are those that can be tried, best first.
+type credentials struct {
+	list []*credential
+	at   int // in list, which is tried next
+	// connect opens a connection.
 	connect func(apiserver.Config) (*apiserver.Conn, error)
 	// pinned is set if pins say which CAs will do, so that a file may state none.
 	pinned bool
-	// faults says what is wrong with the files that are no rungs.
+	// faults says what is wrong with the files that are not in list.
 	faults []string
+	// polled is when the files were last asked for.
+	polled time.Time
+	// reported are the refusals that are on record.
+	reported map[string]bool
+	// consumed is set once nothing is left to be consumed, and cleanupError says why that is not so.
+	consumed     bool
+	cleanupError string
 }
 
 // bootstrapDir is where relative paths in a bootstrap file start.
 const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 
-// climb replaces the rungs: those in first, unless they are nil, then the files. known is the
+// refresh replaces the list: those in first, unless they are nil, then the files. known is the
 // cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of
 // a file stays known while its content is the same.
-func (l *ladder) climb(first []*credential, files []File, known *apiserver.Cluster) (fresh []*credential, refused []File) {
-	rungs := slices.DeleteFunc(first, func(c *credential) bool { return c == nil })
-	l.faults = nil
+func (all *credentials) refresh(first []*credential, files []File, known *apiserver.Cluster) (
+	fresh []*credential, refused []File) {
+	list := slices.DeleteFunc(first, func(c *credential) bool { return c == nil })
+	all.faults = nil
 	for _, f := range files {
-		c := l.find(f.Name, f.Digest)
+		c := all.find(f.Name, f.Digest)
 		if c != nil && c.config.CAChanged() {
 			c = nil // with other CAs it is as good as another file
 		}
 		if c == nil {
 			var err error
-			if c, err = l.credential(f, known); err != nil {
+			if c, err = all.credential(f, known); err != nil {
 				f.Refused = err.Error()
 				refused = append(refused, f)
-				l.faults = append(l.faults, f.Name+": "+f.Refused)
+				all.faults = append(all.faults, f.Name+": "+f.Refused)
 				continue
 			}
 			fresh = append(fresh, c)
 		}
-		rungs = append(rungs, c)
+		list = append(list, c)
 	}
-	for _, c := range l.rungs {
-		if !slices.Contains(rungs, c) {
-			c.link.Close()
+	for _, c := range all.list {
+		if !slices.Contains(list, c) {
+			c.conn.Close()
 		}
 	}
-	if l.rungs = rungs; l.at >= len(rungs) {
-		l.at = 0
+	all.list = list
+	if all.at >= len(list) {
+		all.at = 0
 	}
 	return fresh, refused
 }
 
-func (l *ladder) find(name, content string) *credential {
-	i := slices.IndexFunc(l.rungs, func(c *credential) bool { return c.name == name && c.content == content })
+func (all *credentials) find(name, content string) *credential {
+	i := slices.IndexFunc(all.list, func(c *credential) bool { return c.name == name && c.content == content })
 	if i < 0 {
 		return nil
 	}
-	return l.rungs[i]
+	return all.list[i]
 }
 
-func (l *ladder) credential(f File, known *apiserver.Cluster) (*credential, error) {
+func (all *credentials) credential(f File, known *apiserver.Cluster) (*credential, error) {
 	if f.Refused != "" {
 		return nil, errors.New(f.Refused)
 	}
@@ -92,12 +101,12 @@ func (l *ladder) credential(f File, known *apiserver.Cluster) (*credential, erro
 		c.digest = ""
 		c.config, err = asPair(f, known)
 	} else {
-		c.config, err = apiserver.Parse(f.Content.Reveal(), bootstrapDir, l.pinned)
+		c.config, err = apiserver.Parse(f.Content.Reveal(), bootstrapDir, all.pinned)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.link, err = l.connect(c.config)
+	c.conn, err = all.connect(c.config)
 	return c, err
 }
 
@@ -110,9 +119,9 @@ func asPair(f File, known *apiserver.Cluster) (apiserver.Config, error) {
 }
 
 // next is the credential to try now, or nil if none is left for the moment.
-func (l *ladder) next(now time.Time) *credential {
-	for i := range l.rungs {
-		c := l.rungs[(l.at+i)%len(l.rungs)]
+func (all *credentials) next(now time.Time) *credential {
+	for i := range all.list {
+		c := all.list[(all.at+i)%len(all.list)]
 		if !now.Before(c.refused) {
 			return c
 		}
@@ -120,21 +129,21 @@ func (l *ladder) next(now time.Time) *credential {
 	return nil
 }
 
-// pass lets another rung be tried after c.
-func (l *ladder) pass(c *credential) {
-	if i := slices.Index(l.rungs, c); i >= 0 {
-		l.at = (i + 1) % len(l.rungs)
+// skip lets another one be tried after c.
+func (all *credentials) skip(c *credential) {
+	if i := slices.Index(all.list, c); i >= 0 {
+		all.at = (i + 1) % len(all.list)
 	}
 }
 
 // why explains that next is nil.
-func (l *ladder) why() string {
-	all := slices.Clone(l.faults)
-	for _, c := range l.rungs {
-		all = append(all, c.name+": "+c.why)
+func (all *credentials) why() string {
+	reasons := slices.Clone(all.faults)
+	for _, c := range all.list {
+		reasons = append(reasons, c.name+": "+c.why)
 	}
-	if len(all) == 0 {
+	if len(reasons) == 0 {
 		return "there is no bootstrap file"
 	}
-	return strings.Join(all, "; ")
+	return strings.Join(reasons, "; ")
 }

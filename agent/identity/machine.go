@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+)
+
+// State is what is known of the identity. Its text is a word or two, for status and records.
+type State string
+
+// The states. Requesting, Pending and Proving are the three parts of getting a certificate; while one that still works
+// is being replaced, they show as Renewing, which the machine itself is never in.
+const (
+	NoCredential State = "no credential"
+	Requesting   State = "requesting"
+	Pending      State = "pending"
+	Proving      State = "proving"
+	Active       State = "active"
+	Renewing     State = "renewing"
+	Suspect      State = "suspect"
+
+	// starting is before what an earlier run left was read. It shows as NoCredential.
+	starting State = "starting"
+)
+
+// machine says for each state what is done in it, and which states may be next. Each is a file of that name. The tests
+// of this package fail where a tick leads elsewhere.
+var machine = map[State]struct {
+	act  func(*Keeper, context.Context) transition
+	next []State
+}{
+	starting:     {(*Keeper).starting, []State{starting, NoCredential, Active}},
+	NoCredential: {(*Keeper).noCredential, []State{NoCredential, Requesting, Active}},
+	Requesting:   {(*Keeper).requesting, []State{Requesting, NoCredential, Pending, Active, Suspect}},
+	Pending:      {(*Keeper).awaitApproval, []State{Pending, Requesting, Proving, Active, Suspect}},
+	Proving:      {(*Keeper).proving, []State{Proving, Requesting, Active, Suspect}},
+	Active:       {(*Keeper).active, []State{Active, Requesting, Suspect}},
+	Suspect:      {(*Keeper).suspect, []State{Suspect, NoCredential, Requesting, Active}},
+}
+
+// transition is the outcome of one tick: the state that follows, the fact behind it, and when to go on.
+type transition struct {
+	to     State
+	reason string
+	wait   time.Duration
+}
+
+// tick does what the present state asks for and returns how long to wait before the next tick.
+func (k *Keeper) tick(ctx context.Context) time.Duration {
+	if k.state != starting {
+		k.pollCredentials(ctx)
+		k.giveWay(ctx)
+	}
+	return k.transitionTo(machine[k.state].act(k, ctx))
+}
+
+// giveWay decides between a renewal that is due and a migration. What works comes first, and the migration begins again
+// after it. But a renewal that fails may have no chance where we are, and what leads elsewhere is there to end
+// that: it is preferred for a while, and then the renewal is tried again.
+func (k *Keeper) giveWay(ctx context.Context) {
+	now := k.opt.Clock.Now()
+	preferred := now.Before(k.migration.preferredUntil)
+	switch a := &k.attempt; {
+	case a.purpose == migrating && !preferred && !now.Before(k.health.renewAt):
+		a.purpose, k.state, a.backoffUntil = bootstrapping, Active, time.Time{}
+	case a.purpose == renewing && preferred && asking(k.state) && k.mayMigrate(ctx):
+		a.purpose, k.state, a.backoffUntil = migrating, Requesting, time.Time{}
+	}
+}
+
+// transitionTo makes the transition and publishes what can be seen of it.
+func (k *Keeper) transitionTo(t transition) time.Duration {
+	if t.to != k.state && t.to == Suspect {
+		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity",
+			audit.Field{Name: audit.Reason, Value: t.reason})
+	}
+	if t.to != k.state && (!asking(t.to) || !asking(k.state)) {
+		k.attempt.failures = 0
+	}
+	k.state, k.reason = t.to, t.reason
+	k.publish()
+	return max(t.wait, 0)
+}
+
+// asking tells the two states between which a request goes to and fro while the server does not answer as it
+// should. What fails there fails in a row, until an answer is accepted.
+func asking(s State) bool { return s == Requesting || s == Pending }
+
+// Status is what is known of the identity now.
+type Status struct {
+	State State
+	// Reason is the fact behind State, in one line; it quotes the server and has to be escaped.
+	Reason string
+	// Usable is set while there is an identity, doubted or not: requests go through.
+	Usable bool
+	// Certificate is what is in use: its serial number in hexadecimal, its end, and when it will be
+	// renewed. Serial is empty without one.
+	Serial string
+	// PublicKey is the SHA-256 of its SubjectPublicKeyInfo in hexadecimal.
+	PublicKey      string
+	Issued         time.Time
+	Expires, Renew time.Time
+}
+
+func (k *Keeper) publish() {
+	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}
+	switch {
+	case k.state == starting:
+		s.State = NoCredential
+	case k.attempt.purpose != bootstrapping && k.state != Active && k.state != Suspect:
+		s.State = Renewing
+	}
+	if k.current != nil {
+		leaf := k.current.leaf
+		key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
+		s.Serial, s.PublicKey = leaf.SerialNumber.Text(16), hex.EncodeToString(key[:])
+		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, k.health.renewAt
+	}
+	select {
+	case <-k.readings:
+	default:
+	}
+	k.readings <- s // there is room: nobody else sends
+}
