@@ -46,18 +46,19 @@ var house = map[string][]string{
 	"agent/disk":          {"agent/plan"},
 	"agent/frame":         {},
 	"agent/apiserver":     {"agent/reply"},
-	"agent/identity":      {"agent/apiserver", "agent/audit", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
+	"agent/bootstrap":     {"agent/plan", "agent/secret"},
+	"agent/identity":      {"agent/apiserver", "agent/audit", "agent/bootstrap", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
 	"agent/probe":         {"agent/pki", "agent/plan"},
 	"agent/reloader":      {"agent/frame", "agent/plan"},
 	"agent/units":         {"agent/plan", "agent/reloader"},
 	"agent/watch":         {"agent/plan", "agent/pki", "agent/reply"},
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
-	"agent/writer":        {"agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
+	"agent/writer":        {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

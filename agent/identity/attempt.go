@@ -16,7 +16,7 @@ type attempt struct {
 	purpose   purpose
 	pending   *pending
 	request   request     // of pending, once it was built
-	requester *credential // who asks; nil while renewing
+	requester *requester  // who asks; nil while renewing
 	newKey    bool        // another key is made for the next request
 	fresh     *generation // what is to be proven
 	proveBy   time.Time   // until when a new certificate that the server does not know is given time
@@ -54,13 +54,13 @@ func (k *Keeper) requesterName() string {
 	if k.attempt.purpose == renewing {
 		return "as ourselves"
 	}
-	return "with " + k.attempt.requester.name
+	return "with " + k.attempt.requester.Name
 }
 
 func (k *Keeper) fields() []audit.Field {
 	f := []audit.Field{{Name: audit.Request, Value: k.attempt.request.name}}
 	if k.attempt.purpose != renewing && k.attempt.requester != nil {
-		f = append(f, audit.Field{Name: audit.Credential, Value: k.attempt.requester.name})
+		f = append(f, audit.Field{Name: audit.Credential, Value: k.attempt.requester.Name})
 	}
 	return f
 }
@@ -143,7 +143,7 @@ func (k *Keeper) tryOtherTarget(why string) bool {
 }
 
 // leaveAlone has somebody else tried for that long.
-func (k *Keeper) leaveAlone(c *credential, d time.Duration, why string) {
+func (k *Keeper) leaveAlone(c *requester, d time.Duration, why string) {
 	c.refused, c.why = k.opt.Clock.Now().Add(d), why
 }
 
@@ -155,7 +155,7 @@ func (k *Keeper) requesterRejected(why string) transition {
 	}
 	if k.attempt.requester.why != why {
 		k.tell(audit.CredentialRefused, "the API server does not know a bootstrap credential",
-			audit.Field{Name: audit.Credential, Value: k.attempt.requester.name}, audit.Field{Name: audit.Reason, Value: why})
+			audit.Field{Name: audit.Credential, Value: k.attempt.requester.Name}, audit.Field{Name: audit.Reason, Value: why})
 	}
 	k.leaveAlone(k.attempt.requester, k.opt.Times.Refused, why)
 	return transition{Requesting, why, 0}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
 // killed is what a contact panics with when the process dies there.
@@ -39,7 +40,7 @@ func lives(w *world, n int) (what string, survived bool) {
 func TestKilledAtEveryContactWithTheOutside(t *testing.T) {
 	for n := 1; ; n++ {
 		w := newWorld(t)
-		w.files = []File{w.file("token", "good")}
+		w.files = []bootstrap.Credential{w.file("token", "good")}
 		what, survived := lives(w, n)
 		if survived {
 			t.Logf("%d contacts", n-1)

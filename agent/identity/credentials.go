@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// credential is somebody as whom a certificate may be asked for. A name and a content make one.
-type credential struct {
-	name, content string
-	// digest is set for what can be consumed.
-	digest string
-	config apiserver.Config
-	conn   *apiserver.Conn
+// requester is somebody as whom a certificate may be asked for: a bootstrap credential, or an identity of ours, which
+// has a name and no digest.
+type requester struct {
+	bootstrap.ID
+	content string // what was the content when the connection was made
+	config  apiserver.Config
+	conn    *apiserver.Conn
 	// announced is set for the one that leads where a hint says.
 	announced bool
 	// refused is until when it is left alone, and why for what reason.
@@ -25,9 +27,12 @@ type credential struct {
 	why     string
 }
 
+// consumable tells what leads here as a file does, and is taken out of use when it has served.
+func (r *requester) consumable() bool { return r.Digest != (plan.Digest{}) }
+
 // credentials are those that can be tried, best first.
 type credentials struct {
-	list []*credential
+	list []*requester
 	at   int // in list, which is tried next
 	// connect opens a connection.
 	connect func(apiserver.Config) (*apiserver.Conn, error)
@@ -50,18 +55,18 @@ const bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 // refresh replaces the list: those in first, unless they are nil, then the files. known is the
 // cluster that pairs are for, nil if there is none. It reports the files that are new. What is known of
 // a file stays known while its content is the same.
-func (all *credentials) refresh(first []*credential, files []File, known *apiserver.Cluster) (
-	fresh []*credential, refused []File) {
-	list := slices.DeleteFunc(first, func(c *credential) bool { return c == nil })
+func (all *credentials) refresh(first []*requester, files []bootstrap.Credential, known *apiserver.Cluster) (
+	fresh []*requester, refused []bootstrap.Credential) {
+	list := slices.DeleteFunc(first, func(c *requester) bool { return c == nil })
 	all.faults = nil
 	for _, f := range files {
-		c := all.find(f.Name, f.Digest)
+		c := all.find(f.Name, f.Digest.String())
 		if c != nil && c.config.CAChanged() {
 			c = nil // with other CAs it is as good as another file
 		}
 		if c == nil {
 			var err error
-			if c, err = all.credential(f, known); err != nil {
+			if c, err = all.requester(f, known); err != nil {
 				f.Refused = err.Error()
 				refused = append(refused, f)
 				all.faults = append(all.faults, f.Name+": "+f.Refused)
@@ -83,22 +88,22 @@ func (all *credentials) refresh(first []*credential, files []File, known *apiser
 	return fresh, refused
 }
 
-func (all *credentials) find(name, content string) *credential {
-	i := slices.IndexFunc(all.list, func(c *credential) bool { return c.name == name && c.content == content })
+func (all *credentials) find(name, content string) *requester {
+	i := slices.IndexFunc(all.list, func(c *requester) bool { return c.Name == name && c.content == content })
 	if i < 0 {
 		return nil
 	}
 	return all.list[i]
 }
 
-func (all *credentials) credential(f File, known *apiserver.Cluster) (*credential, error) {
+func (all *credentials) requester(f bootstrap.Credential, known *apiserver.Cluster) (*requester, error) {
 	if f.Refused != "" {
 		return nil, errors.New(f.Refused)
 	}
-	c := &credential{name: f.Name, content: f.Digest, digest: f.Digest}
+	c := &requester{ID: f.ID, content: f.Digest.String()}
 	var err error
-	if f.Pair {
-		c.digest = ""
+	if f.Name == bootstrap.Kubelet {
+		c.Digest = plan.Digest{}
 		c.config, err = asPair(f, known)
 	} else {
 		c.config, err = apiserver.Parse(f.Content.Reveal(), bootstrapDir, all.pinned)
@@ -111,7 +116,7 @@ func (all *credentials) credential(f File, known *apiserver.Cluster) (*credentia
 }
 
 // asPair is how to speak to the known cluster with somebody else's certificate.
-func asPair(f File, known *apiserver.Cluster) (apiserver.Config, error) {
+func asPair(f bootstrap.Credential, known *apiserver.Cluster) (apiserver.Config, error) {
 	if known == nil {
 		return apiserver.Config{}, errors.New("says nothing of a cluster, and none is known")
 	}
@@ -119,7 +124,7 @@ func asPair(f File, known *apiserver.Cluster) (apiserver.Config, error) {
 }
 
 // next is the credential to try now, or nil if none is left for the moment.
-func (all *credentials) next(now time.Time) *credential {
+func (all *credentials) next(now time.Time) *requester {
 	for i := range all.list {
 		c := all.list[(all.at+i)%len(all.list)]
 		if !now.Before(c.refused) {
@@ -130,7 +135,7 @@ func (all *credentials) next(now time.Time) *credential {
 }
 
 // skip lets another one be tried after c.
-func (all *credentials) skip(c *credential) {
+func (all *credentials) skip(c *requester) {
 	if i := slices.Index(all.list, c); i >= 0 {
 		all.at = (i + 1) % len(all.list)
 	}
@@ -140,7 +145,7 @@ func (all *credentials) skip(c *credential) {
 func (all *credentials) why() string {
 	reasons := slices.Clone(all.faults)
 	for _, c := range all.list {
-		reasons = append(reasons, c.name+": "+c.why)
+		reasons = append(reasons, c.Name+": "+c.why)
 	}
 	if len(reasons) == 0 {
 		return "there is no bootstrap file"

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
@@ -47,7 +48,7 @@ func TestAStoredIdentityNamesNoFile(t *testing.T) {
 	text := string(f.Content.Reveal())
 	from := strings.Index(text, "certificate-authority-data")
 	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca + text[from+strings.Index(text[from:], "}"):]))
-	w.files = []File{f}
+	w.files = []bootstrap.Credential{f}
 	w.until(w.keeper(), Active, time.Minute)
 	if notes := noted(t, w); strings.Contains(notes, ca) || !strings.Contains(notes, data(w.ca.PEM())) {
 		t.Errorf("it holds %s", notes)
@@ -106,7 +107,7 @@ func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
 	text := string(f.Content.Reveal())
 	from := strings.Index(text, "certificate-authority-data")
 	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca + text[from+strings.Index(text[from:], "}"):]))
-	w.files = []File{f}
+	w.files = []bootstrap.Credential{f}
 	k := w.keeper()
 	if s := w.pass(k, 5*time.Minute); s.State == Active {
 		t.Fatal("a server that nothing verifies was believed")

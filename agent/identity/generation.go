@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
@@ -36,15 +38,9 @@ type generationNotes struct {
 	// Received is when the certificate came, by this host's clock.
 	Received time.Time `json:"received"`
 	// Credential is the digest of the bootstrap file that it was got with, until that is consumed.
-	Credential string `json:"credential,omitempty"`
+	Credential plan.Digest `json:"credential,omitzero"`
 	// Origin is the last bootstrap file that led here, consumed or not.
-	Origin origin `json:"origin,omitzero"`
-}
-
-// origin identifies a bootstrap file.
-type origin struct {
-	Name   string `json:"name"`
-	Digest string `json:"digest"`
+	Origin bootstrap.ID `json:"origin,omitzero"`
 }
 
 // config is how to speak as this generation.

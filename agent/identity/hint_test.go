@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -91,7 +92,7 @@ func TestAnIdentityThatIsRefusedMayAskAtTheAnnouncedCluster(t *testing.T) {
 
 func TestAHintSendsNoTokenAnywhere(t *testing.T) {
 	w, k := active(t)
-	w.keep, w.files = true, []File{w.file("20-token", "good")}
+	w.keep, w.files = true, []bootstrap.Credential{w.file("20-token", "good")}
 	stranger := newWorld(t)
 	stranger.tokens = map[string]bool{"good": true}
 	k.setHint(stranger.hint())
@@ -211,7 +212,7 @@ func FuzzHint(f *testing.F) {
 
 func TestATokenThatIsStillThereIsConsumedAfterTheMove(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.stuck = []File{w.file("10-token", "good")}, errors.New("read-only")
+	w.files, w.stuck = []bootstrap.Credential{w.file("10-token", "good")}, errors.New("read-only")
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	k.setHint(w.successor().hint())

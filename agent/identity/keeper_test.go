@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -26,7 +28,7 @@ const us = "node-cert-agent:node:worker-1"
 func active(t *testing.T) (*world, *Keeper) {
 	t.Helper()
 	w := newWorld(t)
-	w.files = []File{w.file("10-token.kubeconfig", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	return w, k
@@ -70,7 +72,7 @@ func TestTheIdentityOutlivesARestart(t *testing.T) {
 
 func TestAnAbsentApproverIsPatience(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.approve = []File{w.file("token", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	k := w.keeper()
 	w.until(k, Pending, time.Minute)
 	key := bytes.Clone(w.dir[pendingFile])
@@ -92,7 +94,7 @@ func TestAnAbsentApproverIsPatience(t *testing.T) {
 
 func TestAnApprovalWithinTheFirstMinutesIsSeenWithinFiveSeconds(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.approve = []File{w.file("token", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	k := w.keeper()
 	w.until(k, Pending, time.Minute)
 	for asked := w.now; w.now.Before(asked.Add(100 * time.Second)); {
@@ -108,7 +110,7 @@ func TestAnApprovalWithinTheFirstMinutesIsSeenWithinFiveSeconds(t *testing.T) {
 
 func TestADeniedRequestIsFollowedByAnotherAfterAPause(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("token", "good")}
+	w.files = []bootstrap.Credential{w.file("token", "good")}
 	w.approve = func(r *twin) {
 		r.Status.Conditions = []condition{{Type: "Denied", Status: "True", Reason: "NodeUnknown", Message: "no such node"}}
 	}
@@ -133,7 +135,7 @@ func TestADeniedRequestIsFollowedByAnotherAfterAPause(t *testing.T) {
 
 func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.approve = []File{w.file("token", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	k := w.keeper()
 	w.until(k, Pending, time.Minute)
 	key := bytes.Clone(w.dir[pendingFile])
@@ -150,7 +152,7 @@ func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 
 func TestTheSameCredentialAgainIsThereToBeUsed(t *testing.T) {
 	w, _ := active(t)
-	w.files = []File{w.file("10-token.kubeconfig", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good")}
 	k := w.keeper()
 	w.pass(k, 2*time.Hour)
 	if len(w.files) == 0 {
@@ -188,7 +190,7 @@ func TestWhileARenewalIsPendingTheIdentityWorks(t *testing.T) {
 
 func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 	w, _ := active(t)
-	w.files = []File{w.file("another", "good")}
+	w.files = []bootstrap.Credential{w.file("another", "good")}
 	w.now = w.now.Add(2 * w.life)
 	k := w.keeper()
 	w.until(k, Suspect, time.Second) // it was tried first
@@ -208,7 +210,7 @@ func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
 	if err := k.store.write(currentFile, &noted); err != nil {
 		t.Fatal(err)
 	}
-	w.files = []File{again}
+	w.files = []bootstrap.Credential{again}
 	w.now = w.now.Add(2 * w.life)
 	approve := w.approve
 	w.approve = nil
@@ -222,7 +224,7 @@ func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
 
 func TestARolledClientCA(t *testing.T) {
 	w, k := active(t)
-	w.files = []File{w.file("another", "good")}
+	w.files = []bootstrap.Credential{w.file("another", "good")}
 	w.rolled = true
 	k.health.probeAt = w.now
 	w.until(k, Suspect, time.Minute)
@@ -249,13 +251,13 @@ func TestOneRefusalOfSeveralServersIsNoLoss(t *testing.T) {
 
 func TestATokenThatEndedIsReplacedWhileRunning(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("old", "ended")}
+	w.files = []bootstrap.Credential{w.file("old", "ended")}
 	k := w.keeper()
 	s := w.pass(k, time.Hour)
 	if s.State != NoCredential || !strings.Contains(s.Reason, "old: the server answered 401") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
-	w.files = []File{w.file("old", "good")}
+	w.files = []bootstrap.Credential{w.file("old", "good")}
 	w.until(k, Active, 15*time.Second)
 }
 
@@ -263,7 +265,7 @@ func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
 	w := newWorld(t)
 	bad := w.file("10-bad", "good")
 	bad.Content = testFile("users: [{name: u, user: {exec: {command: x}}}]")
-	w.files = []File{bad, {Name: "20-mode", Refused: "readable by others"}, w.file("30-ended", "ended"), w.file("40-good", "good")}
+	w.files = []bootstrap.Credential{bad, {ID: bootstrap.ID{Name: "20-mode"}, Refused: "readable by others"}, w.file("30-ended", "ended"), w.file("40-good", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	var why []string
@@ -304,7 +306,7 @@ func TestNothingIsSentWithAFileThatIsRefused(t *testing.T) {
 				t.Fatal("nothing is wrong with it")
 			}
 			f.Content = testFile(changed)
-			w.files = []File{f}
+			w.files = []bootstrap.Credential{f}
 			k := w.keeper()
 			w.pass(k, time.Hour)
 			if k.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 || !strings.HasPrefix(k.reason, "10-bad: ") {
@@ -350,7 +352,7 @@ func TestDamagedIdentityFiles(t *testing.T) {
 func TestWithBothGenerationsDamagedTheTokenServes(t *testing.T) {
 	w, _ := active(t)
 	w.dir = map[string][]byte{currentFile: []byte("x"), previousFile: []byte("y"), pendingFile: []byte("z")}
-	w.files = []File{w.file("another", "good")}
+	w.files = []bootstrap.Credential{w.file("another", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	wantOne(t, "losses on record", w.records(audit.IdentityLost), 3)
@@ -359,7 +361,7 @@ func TestWithBothGenerationsDamagedTheTokenServes(t *testing.T) {
 func TestAStartingServerCostsNoCredential(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
 		w := newWorld(t)
-		w.files = []File{w.file("token", "good")}
+		w.files = []bootstrap.Credential{w.file("token", "good")}
 		w.override = func(string) int { return status }
 		k := w.keeper()
 		if s := w.pass(k, 5*time.Minute); s.State != Requesting {
@@ -392,7 +394,7 @@ func TestAForbiddenWatchUnderOurOwnNameIsAFaultOfRBAC(t *testing.T) {
 
 func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("token", "good")}
+	w.files = []bootstrap.Credential{w.file("token", "good")}
 	w.rolled = true
 	k := w.keeper()
 	if s := w.pass(k, 5*time.Minute); s.State != Proving || len(w.consumed) > 0 {
@@ -441,7 +443,7 @@ func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
 	w.until(k, Renewing, w.life)
 	w.until(k, Active, time.Minute)
 	w.revoked = k.current.leaf.SerialNumber.Text(16)
-	w.files = []File{w.file("token", "good")}
+	w.files = []bootstrap.Credential{w.file("token", "good")}
 	k.health.probeAt = w.now
 	w.until(k, Requesting, time.Hour)
 	w.until(k, Active, time.Minute)
@@ -452,12 +454,12 @@ func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
 
 func TestAReplacedFileIsAskedWithWhileARequestWaits(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.approve = []File{w.file("token", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	k := w.keeper()
 	w.until(k, Pending, time.Minute)
 	other := newWorld(t)
 	other.tokens["other"] = true
-	w.files = []File{other.file("token", "other")}
+	w.files = []bootstrap.Credential{other.file("token", "other")}
 	w.until(k, Active, time.Minute)
 	if k.current.Cluster.Server != other.server.URL {
 		t.Error("the old cluster is still asked")
@@ -483,7 +485,7 @@ func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
 func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
 	w, _ := active(t)
 	pair := w.ca.Client("system:node:worker-1", "system:nodes")
-	w.files = []File{w.file("ended", "ended"), {Name: "the kubelet", Digest: "pair", Content: secret.New(slices.Concat(pair.Cert, pair.Key)), Pair: true}}
+	w.files = []bootstrap.Credential{w.file("ended", "ended"), {ID: bootstrap.ID{Name: bootstrap.Kubelet, Digest: plan.DigestOf(pair.Cert)}, Content: secret.New(slices.Concat(pair.Cert, pair.Key))}}
 	w.now = w.now.Add(8 * time.Hour) // within the life of the test's kubelet, past that of ours
 	w.revoked = serial(t, w)
 	delete(w.dir, previousFile)
@@ -518,7 +520,7 @@ func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T
 	w, k := active(t)
 	moved := newWorld(t)
 	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
-	w.files = []File{moved.file("20-moved", "there")}
+	w.files = []bootstrap.Credential{moved.file("20-moved", "there")}
 	w.until(k, Renewing, 2*time.Hour)
 	moved.now = w.now
 	if s := w.pass(k, 3*time.Hour); s.State != Renewing || w.whoGoesThrough(k) != us || moved.made != 1 || w.made != 1 {
@@ -538,7 +540,7 @@ func TestOfTwoKeptFilesTheLaterOneWinsAndThatIsThat(t *testing.T) {
 	w, k := active(t)
 	moved := newWorld(t)
 	moved.tokens, moved.now = map[string]bool{"there": true}, w.now.Add(time.Hour)
-	w.files = []File{w.file("10-token.kubeconfig", "good"), moved.file("20-moved", "there")}
+	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good"), moved.file("20-moved", "there")}
 	w.keep = true
 	w.pass(k, 3*time.Hour)
 	if k.current.Cluster.Server != moved.server.URL || moved.made != 1 || w.made != 1 {
@@ -550,7 +552,7 @@ func TestARenewalComesBeforeAMove(t *testing.T) {
 	w, k := active(t)
 	moved := newWorld(t)
 	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
-	w.files = []File{moved.file("20-moved", "there")}
+	w.files = []bootstrap.Credential{moved.file("20-moved", "there")}
 	w.pass(k, w.life)
 	if w.made != 2 || w.records(audit.IdentityRenewed) != 1 || w.whoGoesThrough(k) != us {
 		t.Errorf("%d requests, known as %s", w.made, w.whoGoesThrough(k))
@@ -560,7 +562,7 @@ func TestARenewalComesBeforeAMove(t *testing.T) {
 func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
 	w, k := active(t)
 	moved := newWorld(t)
-	w.files = []File{moved.file("20-moved", "ended")}
+	w.files = []bootstrap.Credential{moved.file("20-moved", "ended")}
 	s := w.pass(k, 3*time.Hour)
 	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.whoGoesThrough(k) != us {
 		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
@@ -569,7 +571,7 @@ func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
 
 func TestARenewalThatWouldBeForbiddenIsKnownEarly(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.forbids = []File{w.file("token", "good")}, true
+	w.files, w.forbids = []bootstrap.Credential{w.file("token", "good")}, true
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	if s := w.pass(k, time.Hour); s.State != Active || !strings.Contains(s.Reason, "a renewal would fail: "+us) {
@@ -601,7 +603,7 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 func lost(t *testing.T) (*world, *Keeper) {
 	t.Helper()
 	w, k := active(t)
-	w.files, w.revoked, k.health.probeAt = []File{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
+	w.files, w.revoked, k.health.probeAt = []bootstrap.Credential{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
 	return w, k
 }
 
@@ -686,7 +688,7 @@ func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
 	if err != nil || len(aside) != 2 {
 		t.Fatalf("set aside %v, %v", aside, err)
 	}
-	w.files, w.approve = []File{w.file("another", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("another", "good")}, nil
 	k = w.keeper()
 	w.pass(k, time.Hour)
 	for _, name := range aside {
@@ -708,7 +710,7 @@ func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
 	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour, "more than the life": 30 * 24 * time.Hour} {
 		for _, restart := range []bool{false, true} {
 			w := newWorld(t)
-			w.files, w.approve = []File{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
+			w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
 				w.now = wallclock.Set(w.now, -fast)
 				w.sign(r)
 				w.now = wallclock.Set(w.now, fast)
@@ -768,7 +770,7 @@ func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
 // Every second look at the request fails: each success would begin anew with the shortest pause.
 func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.approve = []File{w.file("token", "good")}, nil
+	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	looks := 0
 	w.override = func(what string) int {
 		if looks++; what == "GET request" && looks%5 != 0 {
@@ -787,7 +789,7 @@ func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
 
 func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
 	w := newWorld(t)
-	w.files, w.busy = []File{w.file("token", "good")}, "60"
+	w.files, w.busy = []bootstrap.Credential{w.file("token", "good")}, "60"
 	w.override = func(string) int { return http.StatusTooManyRequests }
 	k := w.keeper()
 	for range 3 {
@@ -802,19 +804,19 @@ func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
 
 // whileRenewing brings a renewal of the world's identity to a stop, with a file that leads to where it would
 // succeed.
-func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) File) (w *world, k *Keeper) {
+func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) bootstrap.Credential) (w *world, k *Keeper) {
 	t.Helper()
 	w, k = active(t)
 	stop(w)
 	w.until(k, Renewing, w.life)
 	w.pass(k, time.Minute)
-	w.files = []File{file(w)}
+	w.files = []bootstrap.Credential{file(w)}
 	return w, k
 }
 
 // at is a file for this server with that CA.
-func at(server string, ca []byte, token string) File {
-	return File{Name: "20-file", Digest: "20 " + token, Content: secret.New(kubeconfigs.Token(server, ca, token))}
+func at(server string, ca []byte, token string) bootstrap.Credential {
+	return bootstrap.Credential{ID: bootstrap.ID{Name: "20-file", Digest: plan.DigestOf([]byte("20 " + token))}, Content: secret.New(kubeconfigs.Token(server, ca, token))}
 }
 
 func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
@@ -823,11 +825,11 @@ func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
 		next := testpki.New("next", testpki.ECDSA)
 		for sentence, c := range map[string]struct {
 			stop func(w *world)
-			file func(w *world) File
+			file func(w *world) bootstrap.Credential
 		}{
 			"with another CA of the server": {func(w *world) { w.reissued(next); w.server.CloseClientConnections() },
-				func(w *world) File { return at(w.server.URL, next.PEM(), "good") }},
-			"for another cluster": {func(w *world) { w.server.Close() }, func(w *world) File {
+				func(w *world) bootstrap.Credential { return at(w.server.URL, next.PEM(), "good") }},
+			"for another cluster": {func(w *world) { w.server.Close() }, func(w *world) bootstrap.Credential {
 				moved = newWorld(t)
 				moved.tokens, moved.now = map[string]bool{"there": true}, w.now
 				return at(moved.server.URL, moved.ca.PEM(), "there")
@@ -859,7 +861,10 @@ func TestAMoveThatHangsDoesNotKeepADueRenewalFromAnotherTry(t *testing.T) {
 	moved := newWorld(t)
 	moved.tokens, moved.approve = map[string]bool{"there": true}, nil
 	w, k := whileRenewing(t, func(w *world) { w.override = func(string) int { return http.StatusServiceUnavailable } },
-		func(w *world) File { moved.now = w.now; return at(moved.server.URL, moved.ca.PEM(), "there") })
+		func(w *world) bootstrap.Credential {
+			moved.now = w.now
+			return at(moved.server.URL, moved.ca.PEM(), "there")
+		})
 	w.pass(k, time.Hour)
 	if moved.made == 0 {
 		t.Error("nobody asked at the other cluster")
@@ -884,7 +889,7 @@ func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
 			return 0
 		}
 	}
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Proving, time.Minute)
 	w.files = append(w.files, at(other.server.URL, other.ca.PEM(), "there"))
@@ -902,7 +907,7 @@ func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
 	gone, moved := newWorld(t), newWorld(t)
 	gone.server.Close()
 	moved.tokens = map[string]bool{"there": true}
-	w.files = []File{gone.file("20-gone", "good"), moved.file("30-moved", "there")}
+	w.files = []bootstrap.Credential{gone.file("20-gone", "good"), moved.file("30-moved", "there")}
 	for end := w.now.Add(3 * time.Hour); w.now.Before(end) && k.current.Cluster.Server == w.server.URL; {
 		w.pass(k, time.Second)
 		moved.now = w.now
@@ -925,7 +930,7 @@ func TestADoubtThatNobodyAnswersDoesNotKeepAFileFromBeingUsed(t *testing.T) {
 		return 0
 	}
 	w.pass(k, time.Minute)
-	w.files = []File{at(w.server.URL, next.PEM(), "good")}
+	w.files = []bootstrap.Credential{at(w.server.URL, next.PEM(), "good")}
 	w.until(k, Active, 5*time.Minute)
 	w.pass(k, time.Minute)
 	if got := w.whoGoesThrough(k); w.made != 2 || len(w.files) > 0 {

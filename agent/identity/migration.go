@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
 // migration is where the object says that its cluster will be.
@@ -23,13 +24,13 @@ type migration struct {
 // cluster has moved. Only a file later in name than the one that led here counts, or that one with
 // other content: of two files that are kept, we would else go from one to the other for ever. What a
 // file says, which is root's, comes before a hint.
-func (k *Keeper) migrationTarget() (found *credential) {
+func (k *Keeper) migrationTarget() (found *requester) {
 	now, from := k.opt.Clock.Now(), k.current.Origin
 	for _, c := range k.credentials.list {
-		later := c.name > from.Name || c.name == from.Name && c.digest != from.Digest
+		later := c.Name > from.Name || c.Name == from.Name && c.Digest != from.Digest
 		switch there := c.config.Cluster(); {
 		case now.Before(c.refused) || there.Same(k.current.Cluster):
-		case c.digest != "" && later:
+		case c.consumable() && later:
 			return c
 		case c.announced && !k.wouldFlapBack(there):
 			found = c
@@ -50,7 +51,7 @@ const announced = "the present identity, at the announced cluster"
 
 // hintCredential is the identity as somebody who may ask at the announced cluster; nil if there is none, or if it
 // is where we are. It has a certificate and no token: what is sent there cannot be used by who gets it.
-func (k *Keeper) hintCredential() *credential {
+func (k *Keeper) hintCredential() *requester {
 	g := k.current
 	if g == nil {
 		g = k.previous
@@ -81,12 +82,12 @@ func (k *Keeper) hintCredential() *credential {
 	if err != nil {
 		return nil
 	}
-	return &credential{name: announced, content: content, config: conf, conn: conn, announced: true}
+	return &requester{ID: bootstrap.ID{Name: announced}, content: content, config: conf, conn: conn, announced: true}
 }
 
 // probeTarget asks the announced cluster whether it knows us, before anything is asked for there. If it does
 // not it is left alone for a time, and the identity goes on where it is.
-func (k *Keeper) probeTarget(ctx context.Context, c *credential) bool {
+func (k *Keeper) probeTarget(ctx context.Context, c *requester) bool {
 	a := k.api.whoami(ctx, c.conn)
 	wait := k.opt.Times.RetryMax
 	switch {

@@ -9,29 +9,18 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
-// File is one bootstrap credential of the host: a kubeconfig with a token or a certificate.
-type File struct {
-	Name string
-	// Digest identifies the content; it is what Consume takes.
-	Digest  string
-	Content secret.Bytes
-	// Pair is set if the content is no kubeconfig but a certificate and its key in PEM, for the cluster
-	// that the lost identity was for. It is never consumed.
-	Pair bool
-	// Refused says why there is no content: the file's owner or mode, or what it is.
-	Refused string
-}
-
 // Bootstrap is where the host keeps bootstrap credentials.
 type Bootstrap interface {
-	// Bootstrap gives the files in the order in which they are to be tried.
-	Bootstrap(context.Context) ([]File, error)
+	// Bootstrap gives the credentials in the order in which they are to be tried.
+	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	// Consume takes a credential out of use after it has served, as the host's configuration wants it,
 	// and says in a word what was done; nothing if there is no such file any more.
-	Consume(ctx context.Context, digest string) (done string, err error)
+	Consume(ctx context.Context, digest plan.Digest) (done string, err error)
 }
 
 // Recorder takes audit records.

@@ -18,7 +18,7 @@ func (k *Keeper) awaitApproval(ctx context.Context) transition {
 		}
 	}
 	if k.attempt.purpose != renewing && !slices.Contains(k.credentials.list, k.attempt.requester) {
-		return transition{Requesting, "the bootstrap file " + k.attempt.requester.name + " is gone", 0}
+		return transition{Requesting, "the bootstrap file " + k.attempt.requester.Name + " is gone", 0}
 	}
 	a := k.api.get(ctx, k.conn(), k.attempt.request.name)
 	switch a.verdict() {
@@ -55,7 +55,7 @@ func (k *Keeper) accept(certificate []byte) transition {
 			g.Credential = k.current.Credential
 		}
 	} else {
-		g.Cluster, g.Credential = k.attempt.requester.config.Cluster(), k.attempt.requester.digest
+		g.Cluster, g.Credential = k.attempt.requester.config.Cluster(), k.attempt.requester.Digest
 		if k.attempt.requester.announced && k.current != nil {
 			g.Credential = k.current.Credential // is still to be consumed
 		}
@@ -63,8 +63,8 @@ func (k *Keeper) accept(certificate []byte) transition {
 	if k.current != nil {
 		g.Origin = k.current.Origin
 	}
-	if k.attempt.requester != nil && k.attempt.requester.digest != "" {
-		g.Origin = origin{k.attempt.requester.name, k.attempt.requester.digest}
+	if k.attempt.requester != nil && k.attempt.requester.consumable() {
+		g.Origin = k.attempt.requester.ID
 	}
 	key, err := k.attempt.pending.encode()
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -29,7 +30,7 @@ func pinOf(c *x509.Certificate) string {
 }
 
 // bare is a bootstrap file that states no CA.
-func (w *world) bare(name, token string) File {
+func (w *world) bare(name, token string) bootstrap.Credential {
 	f := w.file(name, token)
 	text := string(f.Content.Reveal())
 	from := strings.Index(text, ", certificate-authority-data")
@@ -55,7 +56,7 @@ func TestWithAPinAFileNeedsNoCA(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t)
-			w.pins, w.files = []string{pinOf(testpki.New("backup", testpki.ECDSA).Cert), pinOf(w.ca.Cert)}, []File{w.bare("10-token", "good")}
+			w.pins, w.files = []string{pinOf(testpki.New("backup", testpki.ECDSA).Cert), pinOf(w.ca.Cert)}, []bootstrap.Credential{w.bare("10-token", "good")}
 			prepare(w)
 			k := w.keeper()
 			w.until(k, Active, time.Minute)
@@ -89,7 +90,7 @@ func TestWhatAPinDoesNotFitGetsNoToken(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t)
-			w.pins, w.files = []string{pinOf(wanted.Cert)}, []File{w.bare("10-token", "good")}
+			w.pins, w.files = []string{pinOf(wanted.Cert)}, []bootstrap.Credential{w.bare("10-token", "good")}
 			c.prepare(w)
 			var why []string
 			for k, end := w.keeper(), w.now.Add(time.Minute); w.now.Before(end); {
@@ -109,7 +110,7 @@ func TestAStatedCAThatIsStaleIsReplacedByThePinnedOne(t *testing.T) {
 	w := newWorld(t)
 	stale := w.file("10-token", "good")
 	next := testpki.New("next", testpki.ECDSA)
-	w.serving, w.info, w.pins, w.files = serving(next).TLS(), next.PEM(), []string{pinOf(next.Cert)}, []File{stale}
+	w.serving, w.info, w.pins, w.files = serving(next).TLS(), next.PEM(), []string{pinOf(next.Cert)}, []bootstrap.Credential{stale}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	if got := k.current.Cluster; !bytes.Equal(got.CA, w.ca.PEM()) || !bytes.Equal(got.Pinned, next.PEM()) {
@@ -166,7 +167,7 @@ func TestARenewalUnderWayMeetsAnotherPinnedCA(t *testing.T) {
 
 func TestAPinThatIsTakenBackIsTrustedNoMore(t *testing.T) {
 	w := newWorld(t)
-	w.pins, w.files, w.info = []string{pinOf(w.ca.Cert)}, []File{w.bare("10-token", "good")}, w.ca.PEM()
+	w.pins, w.files, w.info = []string{pinOf(w.ca.Cert)}, []bootstrap.Credential{w.bare("10-token", "good")}, w.ca.PEM()
 	w.until(w.keeper(), Active, time.Minute)
 	w.pins = []string{pinOf(testpki.New("other", testpki.ECDSA).Cert)}
 	k := w.keeper()
@@ -179,7 +180,7 @@ func TestAPinThatIsTakenBackIsTrustedNoMore(t *testing.T) {
 func TestTheServersCAIsReplacedBetweenRequestAndProof(t *testing.T) {
 	w := newWorld(t)
 	next := testpki.New("next", testpki.ECDSA)
-	w.pins, w.files = []string{pinOf(next.Cert)}, []File{w.file("10-token", "good")}
+	w.pins, w.files = []string{pinOf(next.Cert)}, []bootstrap.Credential{w.file("10-token", "good")}
 	w.approve = func(r *twin) { w.sign(r); w.serving, w.info = serving(next).TLS(), next.PEM() }
 	k := w.keeper()
 	w.until(k, Active, time.Minute)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // pollCredentials asks for bootstrap files, if it is time to. A file that was not there before ends the pause
@@ -24,12 +26,12 @@ func (k *Keeper) pollCredentials(ctx context.Context) {
 		return
 	}
 	k.credentials.polled = now
-	fresh, refused := k.credentials.refresh([]*credential{k.previousCredential(), k.hintCredential()}, files, k.known())
+	fresh, refused := k.credentials.refresh([]*requester{k.previousCredential(), k.hintCredential()}, files, k.known())
 	if len(fresh) > 0 && !k.attempt.backoffUntil.IsZero() {
 		k.attempt.backoffUntil, k.attempt.denials = now, 0
 	}
 	for _, f := range refused {
-		if key := f.Name + "\x00" + f.Digest + "\x00" + f.Refused; !k.credentials.reported[key] {
+		if key := f.Name + "\x00" + f.Digest.String() + "\x00" + f.Refused; !k.credentials.reported[key] {
 			k.credentials.reported[key] = true
 			k.tell(audit.CredentialRefused, "bootstrap file "+f.Name+" cannot be used",
 				audit.Field{Name: audit.Credential, Value: f.Name}, audit.Field{Name: audit.Reason, Value: f.Refused})
@@ -50,14 +52,15 @@ func (k *Keeper) pollInterval() time.Duration {
 	return k.opt.Times.Look
 }
 
-func (k *Keeper) files(ctx context.Context) (files []File, err error) {
+func (k *Keeper) files(ctx context.Context) (files []bootstrap.Credential, err error) {
 	if k.opt.Bootstrap != nil {
 		if files, err = k.opt.Bootstrap.Bootstrap(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if k.opt.Credential.Len() > 0 {
-		files = append(files, File{Name: "systemd credential", Content: k.opt.Credential})
+		id := bootstrap.ID{Name: "systemd credential"} // of which there is nothing to consume
+		files = append(files, bootstrap.Credential{ID: id, Content: k.opt.Credential})
 	}
 	return files, nil
 }
@@ -73,7 +76,7 @@ func (k *Keeper) known() *apiserver.Cluster {
 }
 
 // previousCredential is the previous identity, as somebody who may ask for the next one.
-func (k *Keeper) previousCredential() *credential {
+func (k *Keeper) previousCredential() *requester {
 	const name = "the previous identity"
 	if k.previous == nil || k.opt.Clock.Now().After(k.previous.leaf.NotAfter) {
 		return nil
@@ -90,7 +93,7 @@ func (k *Keeper) previousCredential() *credential {
 	if err != nil {
 		return nil
 	}
-	return &credential{name: name, content: serial, config: c, conn: conn}
+	return &requester{ID: bootstrap.ID{Name: name}, content: serial, config: c, conn: conn}
 }
 
 // consume takes the credential that the identity came from out of use. It is tried again at the next
@@ -108,11 +111,11 @@ func (k *Keeper) consume(ctx context.Context) {
 	}
 	if done != "" {
 		k.tell(audit.CredentialConsumed, "the bootstrap credential has served: "+done,
-			audit.Field{Name: audit.Credential, Value: k.current.Credential})
+			audit.Field{Name: audit.Credential, Value: k.current.Credential.String()})
 	}
 	// The same content may come again, and then it is there to be used.
 	settled := *k.current
-	settled.Credential = ""
+	settled.Credential = plan.Digest{}
 	if err := k.store.write(currentFile, &settled); err != nil {
 		k.credentials.cleanupError = err.Error()
 		return

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
 // kept is a world with an identity in its directory, as a command finds it.
 func kept(t *testing.T) (*world, *apiserver.Conn) {
 	t.Helper()
 	w := newWorld(t)
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	w.until(w.keeper(), Active, time.Minute)
 	id, err := Stored(w, "worker-1")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -28,7 +29,7 @@ func (w *world) reissued(by *testpki.Authority) {
 
 func TestThePublishedTrustVerifiesAServerWhoseCAChanged(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	next := w.next()
@@ -57,7 +58,7 @@ func TestThePublishedTrustVerifiesAServerWhoseCAChanged(t *testing.T) {
 
 func TestTrustThatDoesNotVerifyTheServerIsNotGoneOverTo(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	next := w.next()
@@ -73,7 +74,7 @@ func TestTrustThatDoesNotVerifyTheServerIsNotGoneOverTo(t *testing.T) {
 
 func TestWhatOneClusterPublishesSaysNothingOfAnother(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	k.trust.used = []byte("published")
@@ -97,7 +98,7 @@ func TestWithoutAnIdentityNothingIsProven(t *testing.T) {
 // Of three API servers the one that answers rotates last: what is published does not verify it yet.
 func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
-	w.files = []File{w.file("10-token", "good")}
+	w.files = []bootstrap.Credential{w.file("10-token", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	w.pass(k, time.Minute)

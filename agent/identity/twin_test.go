@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -64,7 +66,7 @@ type world struct {
 
 	// The host.
 	dir      map[string][]byte
-	files    []File
+	files    []bootstrap.Credential
 	consumed []string
 	keep     bool
 	looks    int
@@ -111,8 +113,8 @@ func serving(a *testpki.Authority) testpki.Pair {
 }
 
 // file is a bootstrap file with a token.
-func (w *world) file(name, token string) File {
-	return File{Name: name, Digest: name + " " + token, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
+func (w *world) file(name, token string) bootstrap.Credential {
+	return bootstrap.Credential{ID: bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(name + " " + token))}, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
 }
 
 // sign approves and issues what was asked for.
@@ -259,13 +261,13 @@ func (w *world) Remove(name string) error {
 	return nil
 }
 
-func (w *world) Bootstrap(context.Context) ([]File, error) {
+func (w *world) Bootstrap(context.Context) ([]bootstrap.Credential, error) {
 	w.contact("bootstrap")
 	w.looks++
 	return w.files, w.broken
 }
 
-func (w *world) Consume(_ context.Context, digest string) (string, error) {
+func (w *world) Consume(_ context.Context, digest plan.Digest) (string, error) {
 	w.contact("before consume")
 	if w.keep || w.stuck != nil {
 		return "", w.stuck

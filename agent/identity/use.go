@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // open opens a connection for a generation.
@@ -33,7 +34,7 @@ func (k *Keeper) connect(c apiserver.Config) (*apiserver.Conn, error) {
 
 // use makes a generation the one in use.
 func (k *Keeper) use(ctx context.Context, g *generation, c *apiserver.Conn) {
-	k.current, k.state, k.credentials.consumed = g, Active, g.Credential == ""
+	k.current, k.state, k.credentials.consumed = g, Active, g.Credential == (plan.Digest{})
 	k.attempt.purpose, k.attempt.newKey, k.health.refusedSince = bootstrapping, false, time.Time{}
 	k.correctReceipt()
 	k.health.renewAt, k.health.probeAt = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
@@ -22,11 +23,8 @@ const (
 )
 
 // The kubelet's own client certificate and key, in one file: what the link in its directory leads to
-// (k8s.io/client-go/util/certificate, certificate_store.go). KubeletName is its name as a credential.
-const (
-	kubeletPair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	KubeletName = "the kubelet"
-)
+// (k8s.io/client-go/util/certificate, certificate_store.go).
+const kubeletPair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 // Consume says what happens to a bootstrap credential that has served.
 type Consume string
@@ -38,14 +36,6 @@ const (
 	Tombstone Consume = "tombstone"
 	Keep      Consume = "keep"
 )
-
-// Credential is one bootstrap file: its content, or why it is not handed out.
-type Credential struct {
-	Name    string
-	Digest  plan.Digest
-	Content secret.Bytes
-	Refused string
-}
 
 // WithConsume is l with another way to consume credentials than Keep.
 func (l *Local) WithConsume(c Consume) *Local {
@@ -63,9 +53,11 @@ func (l *Local) WithKubelet(yes bool) *Local {
 }
 
 // Bootstrap gives the bootstrap credentials by file name, without those that are consumed.
-func (l *Local) Bootstrap(ctx context.Context) ([]Credential, error) { return l.bootstrap(ctx, nil) }
+func (l *Local) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
+	return l.bootstrap(ctx, nil)
+}
 
-func (l *Local) bootstrap(ctx context.Context, r *records) ([]Credential, error) {
+func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credential, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
@@ -81,9 +73,9 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]Credential, error)
 	for _, t := range tombs {
 		buried[t.Name] = strings.TrimSpace(string(t.Data))
 	}
-	var out []Credential
+	var out []bootstrap.Credential
 	for _, f := range files {
-		c := Credential{Name: f.Name, Refused: f.Refused, Content: secret.New(f.Data)}
+		c := bootstrap.Credential{ID: bootstrap.ID{Name: f.Name}, Refused: f.Refused, Content: secret.New(f.Data)}
 		if f.Refused == "" {
 			c.Digest = plan.DigestOf(f.Data)
 		}
@@ -103,14 +95,16 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]Credential, error)
 }
 
 // asKubelet is nothing on a host without a kubelet.
-func (l *Local) asKubelet() (one []Credential) {
+func (l *Local) asKubelet() (one []bootstrap.Credential) {
 	look := disk.Look{Target: disk.Target{Path: kubeletPair, FollowLink: true}}
 	for f := range l.tree.Observe([]disk.Look{look}) {
 		switch {
 		case f.Kind == plan.Regular && f.UID == os.Geteuid() && f.Mode&0o077 == 0:
-			one = append(one, Credential{Name: KubeletName, Digest: f.Digest, Content: secret.New(f.Data)})
+			id := bootstrap.ID{Name: bootstrap.Kubelet, Digest: f.Digest}
+			one = append(one, bootstrap.Credential{ID: id, Content: secret.New(f.Data)})
 		case f.Kind != plan.Absent:
-			one = append(one, Credential{Name: KubeletName, Refused: "its client certificate is not a private file of root's: " + f.Reason})
+			one = append(one, bootstrap.Credential{ID: bootstrap.ID{Name: bootstrap.Kubelet},
+				Refused: "its client certificate is not a private file of root's: " + f.Reason})
 		}
 	}
 	return one
@@ -128,7 +122,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 		return "", err
 	}
 	for _, c := range all {
-		if c.Refused != "" || c.Digest != digest || c.Name == KubeletName {
+		if c.Refused != "" || c.Digest != digest || c.Name == bootstrap.Kubelet {
 			continue
 		}
 		if l.consume != Keep {

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // keeper is either half as far as credentials go.
 type keeper interface {
-	Bootstrap(context.Context) ([]Credential, error)
+	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	Consume(context.Context, plan.Digest) (string, error)
 }
 
@@ -132,7 +133,7 @@ func TestTheKubeletsPairIsHandedOutOnlyIfAllowed(t *testing.T) {
 		t.Errorf("handed out without being asked: %s", got)
 	}
 	local = local.WithKubelet(true).WithConsume(Delete)
-	if got := names(t, local); got != KubeletName {
+	if got := names(t, local); got != bootstrap.Kubelet {
 		t.Errorf("handed out: %s", got)
 	}
 	if done, err := local.Consume(t.Context(), plan.DigestOf([]byte("content of the kubelet"))); err != nil || done != "" {
@@ -141,7 +142,7 @@ func TestTheKubeletsPairIsHandedOutOnlyIfAllowed(t *testing.T) {
 	if err := os.Chmod(dated, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, local); !strings.HasPrefix(got, KubeletName+" its client certificate is not a private file") {
+	if got := names(t, local); !strings.HasPrefix(got, bootstrap.Kubelet+" its client certificate is not a private file") {
 		t.Errorf("readable by all: %s", got)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
 // Client speaks to a writer over its socket, as frame.Client does. Its methods may be called
@@ -100,13 +100,9 @@ func (c *Client) Sweep(ctx context.Context) ([]string, error) {
 }
 
 // Bootstrap is Local.Bootstrap on the other side.
-func (c *Client) Bootstrap(ctx context.Context) ([]Credential, error) {
+func (c *Client) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
 	r, err := c.ask(ctx, request{Bootstrap: true})
-	var all []Credential
-	for _, f := range r.Credentials {
-		all = append(all, Credential{f.Name, f.Digest, secret.New(f.Content), f.Refused})
-	}
-	return all, err
+	return r.Credentials, err
 }
 
 // Consume is Local.Consume on the other side.

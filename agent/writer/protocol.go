@@ -5,9 +5,11 @@ package writer
 import (
 	"slices"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
 const (
@@ -121,33 +123,24 @@ type reply struct {
 	Files   []plan.File `json:"files,omitempty"`
 	Removed []string    `json:"removed,omitempty"`
 	// Credentials answer Bootstrap; their contents come after those of Files, of which there are none.
-	Credentials []credential `json:"credentials,omitempty"`
-	Done        string       `json:"done,omitempty"`
-	Error       *Error       `json:"error,omitempty"`
+	Credentials []bootstrap.Credential `json:"credentials,omitempty"`
+	Done        string                 `json:"done,omitempty"`
+	Error       *Error                 `json:"error,omitempty"`
 	// Sizes of the contents of Files, as in request.
 	Sizes []int `json:"sizes,omitempty"`
 
 	tooOften bool // nothing was done, because the allowance is used up
 }
 
-// credential is a Credential on its way. The content is not a secret.Bytes: those do not travel.
-type credential struct {
-	Name    string      `json:"name"`
-	Digest  plan.Digest `json:"digest,omitzero"`
-	Refused string      `json:"refused,omitempty"`
-	Content []byte      `json:"content,omitempty"`
-}
-
 func (r reply) detach() (reply, [][]byte) {
-	r.Files, r.Credentials = slices.Clone(r.Files), slices.Clone(r.Credentials)
+	r.Files = slices.Clone(r.Files)
 	var contents [][]byte
 	for i := range r.Files {
 		contents = append(contents, r.Files[i].Data)
 		r.Files[i].Data = nil
 	}
-	for i := range r.Credentials {
-		contents = append(contents, r.Credentials[i].Content)
-		r.Credentials[i].Content = nil
+	for _, c := range r.Credentials {
+		contents = append(contents, c.Content.Reveal())
 	}
 	r.Sizes = frame.Sizes(contents)
 	return r, contents
@@ -158,8 +151,15 @@ func (r *reply) attach(content []byte) error {
 	for i := range r.Files {
 		into = append(into, &r.Files[i].Data)
 	}
-	for i := range r.Credentials {
-		into = append(into, &r.Credentials[i].Content)
+	credentials := make([][]byte, len(r.Credentials))
+	for i := range credentials {
+		into = append(into, &credentials[i])
 	}
-	return frame.Attach(into, r.Sizes, content)
+	if err := frame.Attach(into, r.Sizes, content); err != nil {
+		return err
+	}
+	for i, c := range credentials {
+		r.Credentials[i].Content = secret.New(c)
+	}
+	return nil
 }

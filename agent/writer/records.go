@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
@@ -139,6 +140,6 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 }
 
 // credentialLine names a credential, and never its content.
-func credentialLine(verb string, c Credential) string {
+func credentialLine(verb string, c bootstrap.Credential) string {
 	return fmt.Sprintf("<5>writer %s: credential=%q digest=%s", verb, plan.Printable(c.Name), c.Digest)
 }

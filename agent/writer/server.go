@@ -114,11 +114,7 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	case q.Sweep:
 		r.Removed, err = local.sweep(ctx, say)
 	case q.Bootstrap:
-		var all []Credential
-		all, err = local.bootstrap(ctx, say)
-		for _, c := range all {
-			r.Credentials = append(r.Credentials, credential{c.Name, c.Digest, c.Refused, c.Content.Reveal()})
-		}
+		r.Credentials, err = local.bootstrap(ctx, say)
 	default:
 		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}

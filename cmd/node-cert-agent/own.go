@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
@@ -22,7 +23,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
-	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
 // runOwn follows the object with an identity of our own: got from a bootstrap credential, kept in the
@@ -119,33 +119,21 @@ func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Optio
 		Times: identity.Times{Look: i.Look, Glance: i.Glance, PendingMax: i.PendingMax, Probe: i.Probe, SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 
-// credentials are the bootstrap files as package identity wants them.
+// credentials are the writer's bootstrap files, for which nobody waits for ever.
 type credentials struct{ half }
 
 // Bootstrap implements identity.Bootstrap.
-func (c credentials) Bootstrap(ctx context.Context) ([]identity.File, error) {
+func (c credentials) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
-	all, err := c.half.Bootstrap(ctx)
-	if err != nil {
-		return nil, err
-	}
-	files := make([]identity.File, len(all))
-	for i, f := range all {
-		files[i] = identity.File{Name: f.Name, Digest: f.Digest.String(), Content: f.Content, Refused: f.Refused, Pair: f.Name == writer.KubeletName}
-	}
-	return files, nil
+	return c.half.Bootstrap(ctx)
 }
 
 // Consume implements identity.Bootstrap.
-func (c credentials) Consume(ctx context.Context, digest string) (string, error) {
+func (c credentials) Consume(ctx context.Context, digest plan.Digest) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
-	d, err := plan.ParseDigest(digest)
-	if err != nil {
-		return "", nil // not one of the writer's
-	}
-	return c.half.Consume(ctx, d)
+	return c.half.Consume(ctx, digest)
 }
 
 // handedOver is the credential bootstrap-kubeconfig of systemd.exec(5) LoadCredential=, if there is one.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
@@ -223,7 +224,7 @@ func (b below) Set(directories []string) error {
 // half is the privileged one, as both loops of the agent see it.
 type half interface {
 	agent.Writer
-	Bootstrap(context.Context) ([]writer.Credential, error)
+	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	Consume(context.Context, plan.Digest) (string, error)
 }
 

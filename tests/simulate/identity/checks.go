@@ -127,7 +127,7 @@ func (w *world) converge() {
 		w.pass(w.setting.Life / 20)
 		w.settled("later")
 	}
-	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest == w.served }) {
+	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest.String() == w.served }) {
 		w.violate("leftover", "the file that served is still there: %s", w.process.status.Reason)
 	}
 }

@@ -27,7 +27,7 @@ var seeded = []mutations.Mutation{
 	{"what is issued is not looked at", "agent/identity/pending.go",
 		"\t\t\terr = g.check(k.opt.Node)", "\t\t\t_ = g.check(k.opt.Node)"},
 	{"the file that served is forgotten at a renewal", "agent/identity/pending.go",
-		"g.Credential = k.current.Credential\n\t\t}\n\t} else", "g.Credential = \"\"\n\t\t}\n\t} else"},
+		"g.Credential = k.current.Credential\n\t\t}\n\t} else", "g.Credential = [32]byte{}\n\t\t}\n\t} else"},
 	{"a credential is consumed before the proof", "agent/identity/poll.go",
 		"if k.health.proven {", "if true {"},
 	{"a file that could not be consumed counts as consumed", "agent/identity/poll.go",

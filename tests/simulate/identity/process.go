@@ -15,6 +15,8 @@ import (
 	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
 )
@@ -167,22 +169,22 @@ func (p *process) Remove(name string) error {
 }
 
 // Bootstrap implements identity.Bootstrap, as Consume does.
-func (p *process) Bootstrap(context.Context) ([]keep.File, error) {
+func (p *process) Bootstrap(context.Context) ([]bootstrap.Credential, error) {
 	p.contact("bootstrap")
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if p.w.closed {
 		return nil, errors.New("the writer is away")
 	}
-	var files []keep.File
+	var files []bootstrap.Credential
 	for _, f := range p.w.files {
-		files = append(files, f.File)
+		files = append(files, f.Credential)
 	}
 	return files, nil
 }
 
 // Consume takes a file away that has served.
-func (p *process) Consume(_ context.Context, digest string) (string, error) {
+func (p *process) Consume(_ context.Context, digest plan.Digest) (string, error) {
 	p.contact("before consume")
 	p.w.mu.Lock()
 	done, err := p.w.consume(digest)

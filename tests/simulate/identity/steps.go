@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
-
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -115,7 +115,7 @@ var operations = []operation{
 	}},
 	{name: "rubbish", weight: 1, do: func(w *world, r *rand.Rand) {
 		w.put++
-		w.place(file{File: keep.File{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: fmt.Sprint("rubbish ", w.put), Content: secret.New([]byte(pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")))}})
+		w.place(file{Credential: bootstrap.Credential{ID: bootstrap.ID{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: plan.DigestOf(fmt.Append(nil, "rubbish ", w.put))}, Content: secret.New([]byte(pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")))}})
 	}},
 	{name: "unfile", weight: 2, do: func(w *world, r *rand.Rand) {
 		if len(w.files) > 0 {

@@ -20,8 +20,8 @@ import (
 	"sync"
 	"time"
 
-	keep "github.com/node-cert-agent/node-cert-agent/agent/identity"
-
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -78,7 +78,7 @@ type world struct {
 
 // file is a bootstrap file.
 type file struct {
-	keep.File
+	bootstrap.Credential
 	token string
 }
 
@@ -269,7 +269,7 @@ func (w *world) gone(name string) {
 }
 
 // consume is what the writer does.
-func (w *world) consume(digest string) (string, error) {
+func (w *world) consume(digest plan.Digest) (string, error) {
 	if w.stuck || w.closed {
 		return "", errFull
 	}
@@ -295,7 +295,7 @@ func (w *world) bootstrap(name string, c *cluster, works bool) {
 		ca = nil
 	}
 	w.cas[token] = ca
-	w.place(file{keep.File{Name: name, Digest: token, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
+	w.place(file{bootstrap.Credential{ID: bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(token))}, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
 }
 
 // place puts a file among the others, by name.
