@@ -31,8 +31,9 @@ func reissuing(t *testing.T, by *testpki.Authority) (s *httptest.Server, reissue
 	reissued(by)
 	s = httptest.NewUnstartedServer(whoami)
 	s.EnableHTTP2 = true
-	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		return &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*serving.Load()}}, nil
+	s.TLS = &tls.Config{NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"},
+			Certificates: []tls.Certificate{*serving.Load()}}, nil
 	}}
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -74,7 +75,9 @@ func TestASnapshotNeedsNoFileAnyMore(t *testing.T) {
 	server, _ := reissuing(t, authority)
 	dir := t.TempDir()
 	mine := authority.Client("node-a")
-	for name, b := range map[string][]byte{"ca.crt": authority.PEM(), "cert": mine.Cert, "key": mine.Key, "token": []byte("good\n")} {
+	for name, b := range map[string][]byte{
+		"ca.crt": authority.PEM(), "cert": mine.Cert, "key": mine.Key, "token": []byte("good\n"),
+	} {
 		save(t, filepath.Join(dir, name), b)
 	}
 	trust := "server: '" + server.URL + "', certificate-authority: " + dir + "/ca.crt"

@@ -21,7 +21,8 @@ func TestNoFormOfACredentialHoldsItsContent(t *testing.T) {
 		t.Errorf("as JSON it is %s, %v; want %s", text, err, want)
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
-		if got := fmt.Sprintf(verb, c); strings.Contains(got, "geheim") || strings.Contains(got, fmt.Sprintf("%x", "geheim")) {
+		got := fmt.Sprintf(verb, c)
+		if strings.Contains(got, "geheim") || strings.Contains(got, fmt.Sprintf("%x", "geheim")) {
 			t.Errorf("%s shows %s", verb, got)
 		}
 	}

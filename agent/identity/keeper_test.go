@@ -265,7 +265,8 @@ func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
 	w := newWorld(t)
 	bad := w.file("10-bad", "good")
 	bad.Content = testFile("users: [{name: u, user: {exec: {command: x}}}]")
-	w.files = []bootstrap.Credential{bad, {ID: bootstrap.ID{Name: "20-mode"}, Refused: "readable by others"}, w.file("30-ended", "ended"), w.file("40-good", "good")}
+	w.files = []bootstrap.Credential{bad, {ID: bootstrap.ID{Name: "20-mode"}, Refused: "readable by others"},
+		w.file("30-ended", "ended"), w.file("40-good", "good")}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	var why []string
@@ -485,7 +486,9 @@ func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
 func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
 	w, _ := active(t)
 	pair := w.ca.Client("system:node:worker-1", "system:nodes")
-	w.files = []bootstrap.Credential{w.file("ended", "ended"), {ID: bootstrap.ID{Name: bootstrap.Kubelet, Digest: plan.DigestOf(pair.Cert)}, Content: secret.New(slices.Concat(pair.Cert, pair.Key))}}
+	kubelet := bootstrap.ID{Name: bootstrap.Kubelet, Digest: plan.DigestOf(pair.Cert)}
+	w.files = []bootstrap.Credential{w.file("ended", "ended"),
+		{ID: kubelet, Content: secret.New(slices.Concat(pair.Cert, pair.Key))}}
 	w.now = w.now.Add(8 * time.Hour) // within the life of the test's kubelet, past that of ours
 	w.revoked = serial(t, w)
 	delete(w.dir, previousFile)
@@ -816,7 +819,8 @@ func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) bootst
 
 // at is a file for this server with that CA.
 func at(server string, ca []byte, token string) bootstrap.Credential {
-	return bootstrap.Credential{ID: bootstrap.ID{Name: "20-file", Digest: plan.DigestOf([]byte("20 " + token))}, Content: secret.New(kubeconfigs.Token(server, ca, token))}
+	id := bootstrap.ID{Name: "20-file", Digest: plan.DigestOf([]byte("20 " + token))}
+	return bootstrap.Credential{ID: id, Content: secret.New(kubeconfigs.Token(server, ca, token))}
 }
 
 func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {

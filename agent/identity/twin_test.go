@@ -114,7 +114,8 @@ func serving(a *testpki.Authority) testpki.Pair {
 
 // file is a bootstrap file with a token.
 func (w *world) file(name, token string) bootstrap.Credential {
-	return bootstrap.Credential{ID: bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(name + " " + token))}, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
+	id := bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(name + " " + token))}
+	return bootstrap.Credential{ID: id, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
 }
 
 // sign approves and issues what was asked for.

@@ -115,7 +115,9 @@ var operations = []operation{
 	}},
 	{name: "rubbish", weight: 1, do: func(w *world, r *rand.Rand) {
 		w.put++
-		w.place(file{Credential: bootstrap.Credential{ID: bootstrap.ID{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: plan.DigestOf(fmt.Append(nil, "rubbish ", w.put))}, Content: secret.New([]byte(pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")))}})
+		id := bootstrap.ID{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: plan.DigestOf(fmt.Append(nil, "rubbish ", w.put))}
+		content := pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")
+		w.place(file{Credential: bootstrap.Credential{ID: id, Content: secret.New([]byte(content))}})
 	}},
 	{name: "unfile", weight: 2, do: func(w *world, r *rand.Rand) {
 		if len(w.files) > 0 {

@@ -295,7 +295,9 @@ func (w *world) bootstrap(name string, c *cluster, works bool) {
 		ca = nil
 	}
 	w.cas[token] = ca
-	w.place(file{bootstrap.Credential{ID: bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(token))}, Content: secret.New(kubeconfigs.Token(c.url(), ca, token))}, token})
+	id := bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(token))}
+	content := secret.New(kubeconfigs.Token(c.url(), ca, token))
+	w.place(file{bootstrap.Credential{ID: id, Content: content}, token})
 }
 
 // place puts a file among the others, by name.
