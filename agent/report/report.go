@@ -11,16 +11,13 @@
 package report
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/VictoriaMetrics/metrics"
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -211,9 +208,7 @@ func (r *Reporter) Publish(s Status) error {
 	if err := r.publish(StatusFile, &r.status, append(b, '\n')); err != nil {
 		return err
 	}
-	var m bytes.Buffer
-	s.writeMetrics(&m)
-	return r.publish(MetricsFile, &r.metrics, m.Bytes())
+	return r.publish(MetricsFile, &r.metrics, s.metrics())
 }
 
 // publish keeps the digest, because the text about an object at its limits is half a megabyte.
@@ -294,62 +289,4 @@ func (u Unit) owed() bool { return u.State != "loaded" && u.State != "not runnin
 // Acting tells whether a unit action is owed or under way, rather than stuck.
 func (s Status) Acting() bool {
 	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == "owed" || u.State == "running" })
-}
-
-// writeMetrics renders s in the text format. Names and meanings are listed in docs/usage/metrics.md.
-func (s Status) writeMetrics(w io.Writer) {
-	gauge := func(name string, v uint64) { metrics.WriteGaugeUint64(w, name, v) }
-	gauge("node_cert_agent_following", truth(s.State == "following"))
-	if c := s.ConfigMap; c != nil {
-		gauge("node_cert_agent_configmap_following", truth(c.State == "following"))
-	}
-	if i := s.Identity; i != nil {
-		gauge("node_cert_agent_identity_expiry_timestamp_seconds", seconds(i.Expires))
-		gauge("node_cert_agent_identity_renewal_timestamp_seconds", seconds(i.Renew))
-		gauge("node_cert_agent_identity_healthy", truth(i.State == "active" || i.State == "renewing"))
-	}
-	gauge("node_cert_agent_synced_timestamp_seconds", seconds(s.Synced))
-	gauge("node_cert_agent_refused", uint64(len(s.Refused)))
-	gauge("node_cert_agent_kept", uint64(len(s.Kept)))
-	gauge("node_cert_agent_conflicts", uint64(len(s.Conflicts)))
-	gauge("node_cert_agent_held", uint64(len(s.Held)))
-	gauge("node_cert_agent_paused", truth(s.Paused != ""))
-	metrics.WriteCounterUint64(w, "node_cert_agent_file_writes_total", s.Writes)
-	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="paid"}`, s.Actions.Paid)
-	metrics.WriteCounterUint64(w, `node_cert_agent_unit_actions_total{result="failed"}`, s.Actions.Failed)
-	for _, f := range s.Files {
-		if f.Certificates == 0 {
-			continue // a pull secret: an expiry of 0 would look like one long past
-		}
-		labels := fmt.Sprintf("{row=%q,entry=%q}", f.Row, f.Name)
-		gauge("node_cert_agent_file_certificates"+labels, uint64(f.Certificates))
-		gauge("node_cert_agent_file_expiry_timestamp_seconds"+labels, seconds(f.Expires))
-		gauge("node_cert_agent_file_warnings"+labels, uint64(len(f.Warnings)))
-		for _, c := range f.Consumers {
-			labels := fmt.Sprintf("{row=%q,kind=%q,address=%q}", f.Row, c.Kind, c.Address)
-			gauge("node_cert_agent_consumer_live"+labels, truth(c.State == plan.Live))
-			gauge("node_cert_agent_consumer_stale"+labels, truth(c.State == plan.Stale))
-		}
-	}
-	for _, u := range s.Units {
-		label := fmt.Sprintf("{unit=%q}", u.Name)
-		gauge("node_cert_agent_unit_owed"+label, truth(u.owed()))
-		gauge("node_cert_agent_unit_breaker_open"+label, truth(!u.BreakerOpened.IsZero()))
-	}
-}
-
-// truth is 1 or 0.
-func truth(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// seconds is the Unix time; 0 stands for never.
-func seconds(t time.Time) uint64 {
-	if t.IsZero() {
-		return 0
-	}
-	return uint64(max(0, t.Unix()))
 }
