@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/user"
 	"strconv"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
@@ -58,13 +58,13 @@ func serveWriter(ctx context.Context, rows *rowCache, uid uint32, stderr io.Writ
 	return writer.Serve(ctx, ln, rows.load, func(peer uint32) bool { return peer == 0 || peer == uid }, stderr)
 }
 
-// inherited is the socket that systemd listens on for us, the first of sd_listen_fds(3).
+// inherited is the one socket that systemd listens on for us. activation.Listeners would not say why it is none.
 func inherited() (*net.UnixListener, error) {
-	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
+	files := activation.Files(true)
+	if len(files) != 1 {
 		return nil, errNoSocket
 	}
-	const first = 3
-	file := os.NewFile(first, "socket")
+	file := files[0]
 	defer func() { _ = file.Close() }()
 	ln, err := net.FileListener(file)
 	if err != nil {
