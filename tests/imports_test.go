@@ -31,7 +31,7 @@ var house = map[string][]string{
 	"approver/verdict":       {"agent/csr"},
 	"approver/pending":       {"approver/verdict"},
 	"approver":               {"agent/csr", "approver/pending", "approver/verdict"},
-	"cmd/node-cert-approver": {"approver", "approver/verdict"},
+	"cmd/node-cert-approver": {"agent/log", "approver", "approver/verdict"},
 	"packaging/pack":         {},
 
 	"agent/kubeconfig":    {},
@@ -40,6 +40,7 @@ var house = map[string][]string{
 	"agent/reply":         {},
 	"agent/plan":          {"agent/pki"},
 	"agent/audit":         {"agent/plan"},
+	"agent/log":           {},
 	"agent/check":         {"agent/plan"},
 	"agent/config":        {"agent/plan", "packaging/profiles"},
 	"agent/csr":           {},
@@ -58,7 +59,7 @@ var house = map[string][]string{
 	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.
@@ -71,7 +72,7 @@ var only = map[string][]string{
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
-	"github.com/coreos/go-systemd/v22/journal": {"agent/audit"},
+	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
 	"net/http":                                 {"agent/apiserver", "agent/identity", "agent/reply", "agent/report", "agent/watch", "cmd/node-cert-agent", "approver", "cmd/node-cert-approver"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package audit leaves the trail: one structured record for every decision with an effect, sent
-// before the effect where the design says so. It is the only user of the journal's native protocol.
+// before the effect where the design says so. Diagnostics, which record no effect, are package log's.
 //
 // Each record has a fixed MESSAGE_ID, SYSLOG_IDENTIFIER=node-cert-agent and NODECERT_* fields, so
 // that `journalctl _SYSTEMD_UNIT=node-cert-agent.service NODECERT_ROW=rootCAData` is a complete history. Values that

@@ -21,6 +21,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/log"
 )
 
 const (
@@ -97,6 +99,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 type flags struct {
 	root       string
 	configDirs []string
+	log        log.Settings
 	// become replaces becomeServiceUser in tests.
 	become func() error
 }
@@ -130,6 +133,11 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	cmd.PersistentFlags().StringVar(&f.root, "root", "/", "work on the tree below `DIR`: plain mode, without systemd, journal and a second process")
 	cmd.PersistentFlags().StringArrayVar(&f.configDirs, "config-dir", nil, "read fragments from `DIR` instead of the three config.d directories (repeatable)")
+	f.log.Format = log.Console
+	cmd.PersistentFlags().Var(&f.log.Level, "log-level",
+		"log diagnostics from `LEVEL` on: debug, info, warn or error; audit records have no level")
+	cmd.PersistentFlags().Var(&f.log.Format, "log-format",
+		"how they look where standard error is not the journal: `FORMAT` console or json")
 	cmd.AddCommand(runCommand(f), writerCommand(f), reloaderCommand(f), bootstrapCommand(f), statusCommand(f), diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f),
 		checkCommand(f), certsCommand(f), resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
 	return cmd

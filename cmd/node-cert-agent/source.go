@@ -221,6 +221,8 @@ func (s *source) desired() *plan.Desired {
 // offer puts a reading where the loop looks. One that the loop has not taken yet is replaced, but
 // what it desired is not lost.
 func (s *source) offer(r agent.Reading) {
+	s.wiring.log.Debug("read", zap.String("state", r.State), zap.String("reason", r.Reason),
+		zap.Bool("desired", r.Desired != nil))
 	select {
 	case old := <-s.readings:
 		if r.Desired == nil {

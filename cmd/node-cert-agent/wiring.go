@@ -18,7 +18,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
@@ -26,6 +25,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
@@ -97,7 +97,8 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wiring{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(stderr, f.plain()), trail: audit.Journal(stderr)}
+	w := &wiring{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(f, stderr),
+		trail: audit.Journal(stderr)}
 	w.report = report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
 	}, !w.plain)
@@ -324,25 +325,10 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// newLog is the diagnostic log on standard error, which systemd puts into the journal: without time
-// stamps, and with the level as sd-daemon(3) reads it. The audit trail is not part of it.
-func newLog(w io.Writer, plain bool) *zap.Logger {
-	c := zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", ConsoleSeparator: " ", EncodeDuration: zapcore.StringDurationEncoder,
-		EncodeLevel: func(l zapcore.Level, e zapcore.PrimitiveArrayEncoder) { e.AppendString(syslogLevel(l, plain)) }}
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), zapcore.Lock(zapcore.AddSync(w)), zap.InfoLevel))
-}
-
-func syslogLevel(l zapcore.Level, plain bool) string {
-	if plain {
-		return l.String() + ":"
+// newLog is the diagnostic log. In plain mode there is no journal. The audit trail is not part of it.
+func newLog(f *flags, stderr io.Writer) *zap.Logger {
+	if !f.plain() && log.InJournal() {
+		return log.Journal(audit.Identifier, f.log, stderr)
 	}
-	switch l {
-	case zapcore.DebugLevel:
-		return "<7>"
-	case zapcore.InfoLevel:
-		return "<6>"
-	case zapcore.WarnLevel:
-		return "<4>"
-	}
-	return "<3>"
+	return log.Lines(f.log, stderr)
 }

@@ -24,10 +24,12 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/approver"
 	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
 )
@@ -58,6 +60,7 @@ func main() {
 type settings struct {
 	kubeconfig, namespace, nodes, listen string
 	lifetime, stale, lease               time.Duration
+	level                                log.Level
 	machines, version                    bool
 }
 
@@ -91,6 +94,7 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 	f.DurationVar(&s.lifetime, "max-lifetime", longest, "the longest lifetime that a certificate may be asked for")
 	f.DurationVar(&s.stale, "stale-after", 2*time.Hour, "how long after a node's last report its identity counts as in use")
 	f.DurationVar(&s.lease, "lease", 15*time.Second, "how long a replica that fell silent counts as the leader")
+	f.Var(&s.level, "log-level", "log from `LEVEL` on: debug, info, warn or error")
 	f.BoolVar(&s.version, "version", false, "print the version")
 	if err := f.Parse(args); err != nil {
 		return settings{}, err
@@ -120,7 +124,9 @@ func work(ctx context.Context, s settings) error {
 	}
 	config.UserAgent = "node-cert-approver/" + version
 	config.QPS, config.Burst = 50, 100
-	log, err := zap.NewProduction()
+	logging := zap.NewProductionConfig()
+	logging.Level.SetLevel(zapcore.Level(s.level))
+	log, err := logging.Build()
 	if err != nil {
 		return err
 	}
