@@ -4,8 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.0.
 # FIPS=1 links the FIPS 140-3 module of the Go standard library in the version that is certified, and has
 # it in force from the start (go.dev/doc/security/fips140).
 # What git knows of the tree is in the version, so that a tree without .git gives the same bytes.
-# HTTP/2 is that of golang.org/x/net, which client-go brings; net/http's own copy of it would be 0.3 MiB.
-GOBUILD  = CGO_ENABLED=0 $(if $(FIPS),GOFIPS140=certified) go build -tags nethttpomithttp2 -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X main.committed=$(SOURCE_DATE_EPOCH)'
+GOBUILD  = CGO_ENABLED=0 $(if $(FIPS),GOFIPS140=certified) go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X main.committed=$(SOURCE_DATE_EPOCH)'
 
 # Packages are made for these, and dated by the last commit.
 ARCHES  ?= amd64 arm64

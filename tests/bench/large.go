@@ -23,7 +23,7 @@ const (
 	largeRegistries = 500
 	largeRounds     = 5
 	// The two halves after 60 changes of a usual object, and what a large one may take above that.
-	usualAgent, usualWriter, largeAbove = 14.0, 12.6, 10.0
+	usualAgent, usualWriter, largeAbove = 14.5, 12.6, 10.0
 )
 
 // largeStore lets etcd take an object of two megabytes. By default it takes one and a half, so that no

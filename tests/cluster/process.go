@@ -77,7 +77,7 @@ func Build(ctx context.Context, to string) error {
 		return err
 	}
 	name := filepath.Base(to)
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags=nethttpomithttp2", "-trimpath", "-ldflags=-s -w", "-o", to, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./cmd/"+name)
 	cmd.Dir, cmd.Env = repo, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s: %v\n%s", name, err, out)
