@@ -21,15 +21,21 @@ import (
 type part struct {
 	name string
 	args []string // of `go`
+	env  []string // beside that of this process
 	// json is set if the output is that of go test -json.
 	json bool
 }
+
+// newestGo is the newest Go of the module proxy (go list -m -versions golang.org/toolchain). What ships is built with
+// the one that is installed; what the next one changes is found here first.
+const newestGo = "go1.27.4"
 
 // The real parts come in an order that fails early: first what builds them, then what uses them.
 var parts = []part{
 	{name: "vet", args: []string{"vet", "-tags", "real,vm", "./..."}},
 	{name: "lint", args: []string{"tool", "-modfile=tests/lint/go.mod", "golangci-lint", "run"}},
 	{name: "unit", args: test("./...")},
+	{name: "newest Go", args: test("./..."), env: []string{"GOTOOLCHAIN=" + newestGo}},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "exposition", args: append([]string{"-C", "tests/exposition"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
@@ -102,7 +108,7 @@ func (p part) run() (o outcome) {
 	begin := time.Now()
 	defer func() { o.took = time.Since(begin) }()
 	cmd := exec.Command("go", p.args...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), p.env...)
 	if !p.json {
 		cmd.Stdout = os.Stdout
 		o.err = cmd.Run()
