@@ -20,10 +20,6 @@ import (
 
 // ObjectOptions say how the node's state object is written.
 type ObjectOptions struct {
-	// Client authenticates as the agent.
-	Client *http.Client
-	// Server is the API server's base URL.
-	Server *url.URL
 	// Node is the object's name. The admission policy lets an agent write no other.
 	Node string
 	// Least is the least time between two writes, Heartbeat the most, more or less a tenth.
@@ -44,13 +40,16 @@ type ObjectOptions struct {
 type Object struct {
 	opt      ObjectOptions
 	newest   chan Status
+	client   *http.Client
+	server   *url.URL
 	confined bool // the cluster was seen to refuse a write for another node
 }
 
 // NewObject makes an Object; Run makes it work.
 func NewObject(o ObjectOptions) *Object { return &Object{opt: o, newest: make(chan Status, 1)} }
 
-// Publish takes s over what was not sent yet. It does not wait. One goroutine may call it.
+// Publish takes s over what was not sent yet. It does not wait, and may be called before Run. One goroutine may
+// call it.
 func (o *Object) Publish(s Status) {
 	select {
 	case <-o.newest:
@@ -59,11 +58,13 @@ func (o *Object) Publish(s Status) {
 	o.newest <- s
 }
 
-// Run writes until ctx ends. Each status is sent once; a failure is retried with what is newest then,
-// after a pause that doubles up to five minutes. A status of another state or identity ends the pause:
-// the watch has returned, or the server believes us again, and until the cluster hears of it, it takes a
-// node for dead that is not.
-func (o *Object) Run(ctx context.Context) {
+// Run writes until ctx ends, to the API server whose base URL is server, through a client that authenticates as
+// the agent. It must be called once. Each status is sent once, beginning with the newest so far; a failure is
+// retried with what is newest then, after a pause that doubles up to five minutes. A status of another state or
+// identity ends the pause: the watch has returned, or the server believes us again, and until the cluster hears of
+// it, it takes a node for dead that is not.
+func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) {
+	o.client, o.server = client, server
 	var last Status
 	var sent []byte
 	var complaint string
@@ -161,7 +162,7 @@ func (o *Object) apply(ctx context.Context, s Status) error {
 // patch is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
 // documentation.
 func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []byte) (code int, message string, err error) {
-	u := o.opt.Server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", name)
+	u := o.server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", name)
 	query := url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}
 	if dryRun {
 		query.Set("dryRun", "All")
@@ -175,7 +176,7 @@ func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []b
 	}
 	req.Header.Set("Content-Type", "application/apply-patch+yaml")
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
-	res, err := o.opt.Client.Do(req)
+	res, err := o.client.Do(req)
 	if err != nil {
 		return 0, "", fmt.Errorf("state object: %s", reply.Fact(err))
 	}

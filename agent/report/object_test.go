@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,8 @@ type board struct {
 	object  *report.Object
 }
 
-func newBoard(t *testing.T) *board {
+// newBoard has an object at work. Statuses were published before it could be written.
+func newBoard(t *testing.T, before ...report.Status) *board {
 	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10), trouble: make(chan error, 10)}
 	b.dry.Store(http.StatusUnprocessableEntity)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,11 +56,14 @@ func newBoard(t *testing.T) *board {
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(b.answers) })
 	u, _ := url.Parse(srv.URL)
-	b.object = report.NewObject(report.ObjectOptions{Client: srv.Client(), Server: u, Node: "n1", Least: 10 * time.Second, Heartbeat: time.Hour,
+	b.object = report.NewObject(report.ObjectOptions{Node: "n1", Least: 10 * time.Second, Heartbeat: time.Hour,
 		After: b.clock.After, Now: b.clock.Now, Trouble: func(err error) { b.trouble <- err }})
+	for _, s := range before {
+		b.object.Publish(s)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); b.object.Run(ctx) }()
+	go func() { defer close(ended); b.object.Run(ctx, srv.Client(), u) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return b
 }
@@ -112,6 +117,27 @@ func TestTheStateObjectIsWrittenOnChangeAndAtTheHeartbeat(t *testing.T) {
 	b.clock.AwaitTimers(1)
 	b.clock.Move(66 * time.Minute)
 	b.wants("unreachable", 200)
+}
+
+func TestOfWhatWasPublishedBeforeItCouldBeWrittenTheNewestIs(t *testing.T) {
+	b := newBoard(t, report.Status{State: "a"}, report.Status{State: "b"})
+	b.wants("b", 200)
+	b.pass(10 * time.Second)
+	b.clock.AwaitTimers(1)
+	b.quiet()
+}
+
+func TestAStatusIsPublishedOnTheHostAndInTheCluster(t *testing.T) {
+	b := newBoard(t)
+	var files []string
+	write := func(name string, _ []byte) error { files = append(files, name); return nil }
+	if err := (report.Fanout{Reporter: report.New(write, false), Object: b.object}).Publish(report.Status{State: "a"}); err != nil {
+		t.Error(err)
+	}
+	b.wants("a", 200)
+	if want := []string{report.StatusFile, report.MetricsFile}; !slices.Equal(files, want) {
+		t.Errorf("written were %v, want %v", files, want)
+	}
 }
 
 func TestChangesInQuickSuccessionAreOneWrite(t *testing.T) {

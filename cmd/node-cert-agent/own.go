@@ -54,7 +54,7 @@ func (s *source) runOwn(ctx context.Context) {
 				}
 				f = s.feeds(watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped()})
 				parts.Go(func() { f.run(ctx) })
-				parts.Go(func() { s.board.run(ctx, s.wiring.stateObject(s.settings, k.HTTPClient(), k.Server())) })
+				parts.Go(func() { s.stateObject.Run(ctx, k.HTTPClient(), k.Server()) })
 			}
 			s.offer(last)
 		case r := <-f.object:

@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -86,14 +87,14 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 		}
 	}()
 	w := v.wiring
-	src := newSource(w, s, v.kubeconfig)
-	src.own = v.own
-	following.Go(func() { src.run(ctx) })
 	files := w.watch()
 	defer func() { _ = files.Close() }()
+	src := newSource(w, s, v.kubeconfig)
 	a := v.agent(s, src, files, operator{v.own})
+	src.own, src.stateObject = v.own, w.stateObject(a.Node)
+	following.Go(func() { src.run(ctx) })
 	a.Prober = w.prober()
-	a.Trust, a.Report, a.Idle = src.trust, published{w.report, src.board}, giveBack()
+	a.Trust, a.Report, a.Idle = src.trust, report.Fanout{Reporter: w.report, Object: src.stateObject}, giveBack()
 	if err := a.Run(ctx); err != nil {
 		return s, err
 	}

@@ -28,15 +28,15 @@ const identityRetry = 30 * time.Second
 
 // source plugs identity, watch and projection together into what the agent's loop reads.
 type source struct {
-	wiring     *wiring
-	board      *board
-	settings   config.Settings
-	kubeconfig string
-	own        *disk.Directory // the state directory, unless there is a kubeconfig
-	readings   chan agent.Reading
-	trust      *trust
-	object     part
-	configMap  part
+	wiring      *wiring
+	settings    config.Settings
+	kubeconfig  string
+	own         *disk.Directory // the state directory, unless there is a kubeconfig
+	stateObject *report.Object
+	readings    chan agent.Reading
+	trust       *trust
+	object      part
+	configMap   part
 }
 
 // part is what is known of one of the two sources.
@@ -48,7 +48,7 @@ type part struct {
 }
 
 func newSource(w *wiring, s config.Settings, kubeconfig string) *source {
-	return &source{wiring: w, settings: s, kubeconfig: kubeconfig, board: &board{}, trust: &trust{}, readings: make(chan agent.Reading, 1)}
+	return &source{wiring: w, settings: s, kubeconfig: kubeconfig, trust: &trust{}, readings: make(chan agent.Reading, 1)}
 }
 
 // Readings implements agent.Source.

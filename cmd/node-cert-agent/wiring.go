@@ -56,6 +56,10 @@ const (
 	consumersFirst = 20 * time.Millisecond
 	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
 	credentialsTimeout = 30 * time.Second
+	// A node reports what changed at most this often, and otherwise this seldom: the approver takes a node
+	// that was silent for two hours for dead.
+	reportLeast     = 10 * time.Second
+	reportHeartbeat = time.Hour
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.
@@ -279,6 +283,13 @@ func (w *wiring) node(s config.Settings) string {
 		w.log.Warn("the node's name may be another one", zap.String("name", name), zap.Error(err))
 	}
 	return name
+}
+
+// stateObject is this node's.
+func (w *wiring) stateObject(node string) *report.Object {
+	return report.NewObject(report.ObjectOptions{Node: node, Least: reportLeast, Heartbeat: reportHeartbeat,
+		After: time.After, Now: time.Now,
+		Trouble: func(err error) { w.log.Warn("writing the node's state object", zap.Error(err)) }})
 }
 
 // validate is how the writer judges bytes, whatever the agent says of them.

@@ -32,7 +32,7 @@ func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T)
 	server, err := url.Parse(p.URL())
 	must(t, err)
 	told := make(chan error, 1)
-	o := report.NewObject(report.ObjectOptions{Client: client, Server: server, Node: "a", Least: 50 * time.Millisecond, Heartbeat: time.Second,
+	o := report.NewObject(report.ObjectOptions{Node: "a", Least: 50 * time.Millisecond, Heartbeat: time.Second,
 		After: time.After, Now: time.Now, Trouble: func(err error) {
 			select {
 			case told <- err:
@@ -41,7 +41,7 @@ func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T)
 		}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { o.Run(ctx); close(ended) }()
+	go func() { o.Run(ctx, client, server); close(ended) }()
 	defer func() { stop(); <-ended }()
 	o.Publish(report.Status{State: "following"})
 	if err := <-told; !strings.Contains(err.Error(), "the policy node-cert-agent-states is missing") {
