@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +32,6 @@ type applyOptions struct {
 
 var (
 	errNothingToApply = errors.New("nothing in the input can be used")
-	errNoState        = errors.New("the agent has never run here: there is no " + stateDir)
 	errNoService      = errors.New("no service runs that could know what the object asks for")
 )
 
@@ -275,25 +273,6 @@ func (f *flags) release(stdout io.Writer) error {
 		fmt.Fprintln(stdout, "released: the object wins again")
 	}
 	return err
-}
-
-// ownState opens the state directory as the service user.
-func (f *flags) ownState() (*disk.Directory, error) {
-	if err := f.becomeServiceUser(); err != nil {
-		return nil, err
-	}
-	tree, err := disk.Open(f.root)
-	if err != nil {
-		return nil, err
-	}
-	own, err := tree.Directory(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoState
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
-	}
-	return own, nil
 }
 
 func newID() string {

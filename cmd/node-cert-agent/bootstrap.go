@@ -6,11 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/user"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,39 +74,4 @@ func getIdentity(ctx context.Context, k *identity.Keeper, out io.Writer) error {
 			}
 		}
 	}
-}
-
-// becomeServiceUser gives up being root for good: what is written from now on is the service's own.
-func (f *flags) becomeServiceUser() error {
-	if f.become != nil {
-		return f.become()
-	}
-	if f.plain() || os.Geteuid() != 0 {
-		return nil
-	}
-	u, err := user.Lookup(serviceUser)
-	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
-	}
-	return becomeUser(uid, gid)
-}
-
-// becomeUser changes user and groups for good, and closes the memory again, which the kernel opens with that as
-// far as fs.suid_dumpable says (2 where systemd-coredump is).
-func becomeUser(uid, gid int) error {
-	defer unreadable()
-	for _, err := range []error{syscall.Setgroups([]int{gid}), syscall.Setgid(gid), syscall.Setuid(uid)} {
-		if err != nil {
-			return fmt.Errorf("becoming the service user: %v", err)
-		}
-	}
-	return nil
 }

@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -59,20 +58,6 @@ func main() {
 	stop()
 	os.Exit(code)
 }
-
-// frugal fits the runtime to processes that do one small thing at a time and are looked at for what
-// they hold. A change goes from goroutine to goroutine, and on one processor no second thread has to
-// be woken for that. Live data take less than a megabyte, and the garbage that the default lets come
-// together before it collects, four, would be most of the process. Measured in docs/performance.md.
-func frugal() {
-	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(25)
-	debug.SetMemoryLimit(frugalLimit)
-}
-
-// frugalLimit, in bytes, is above what the runtime takes for a usual object, so that it collects no more
-// often for one; an object of megabytes costs three less at its peak.
-const frugalLimit = 12 << 20
 
 // run is main without the process around it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

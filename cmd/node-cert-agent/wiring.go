@@ -4,35 +4,25 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
-	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/agent/state"
-	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
@@ -115,115 +105,11 @@ func wire(f *flags, stderr io.Writer) (*wiring, error) {
 	return w, nil
 }
 
-// directory opens the state directory. The directories that systemd makes for the service are made
-// here in plain mode.
-func (w *wiring) directory() (*disk.Directory, error) {
-	if w.plain {
-		for _, d := range []string{stateDir, runtimeDir} {
-			if err := os.MkdirAll(filepath.Join(w.options.Root, d), 0o700); err != nil {
-				return nil, fmt.Errorf("making our own directories: %w", err)
-			}
-		}
-	}
-	own, err := w.tree.Directory(stateDir)
-	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
-	}
-	if err := own.Mkdir(state.OperatorDir); err != nil {
-		return nil, fmt.Errorf("making our own directories: %w", err)
-	}
-	return own, nil
-}
-
-// occupy opens the state directory, locks it, and removes what a killed process left in it: nobody else works
-// there. If somebody does, the error is disk.ErrLocked and the directory is open nevertheless.
-func (w *wiring) occupy() (own *disk.Directory, release func(), err error) {
-	if own, err = w.directory(); err != nil {
-		return nil, nil, err
-	}
-	if release, err = own.Lock(); err != nil {
-		return own, nil, err
-	}
-	if err := own.Sweep(".", "blobs", "pending"); err != nil {
-		w.log.Warn("sweeping the state directory", zap.Error(err))
-	}
-	return own, release, nil
-}
-
-// remembered is what an agent has remembered on this host, without touching it; nothing if there was
-// none.
-func (w *wiring) remembered() (state.State, *state.Store, error) {
-	own, err := w.tree.Directory(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return state.State{}, nil, nil
-	}
-	if err != nil {
-		return state.State{}, nil, fmt.Errorf("opening the state directory: %w", err)
-	}
-	store := state.Open(own)
-	st, _, err := store.Peek()
-	return st, store, err
-}
-
 func (w *wiring) close() {
 	if w.systemd != nil {
 		_ = w.systemd.Close()
 		_ = w.client.Close()
 	}
-}
-
-// bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
-// still tells its runs apart.
-var bootID = sync.OnceValue(func() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-})
-
-// driftQuiet is how long more changes may join a notification.
-const driftQuiet = 50 * time.Millisecond
-
-// drift is agent.Drift that can be ended.
-type drift interface {
-	agent.Drift
-	Close() error
-}
-
-// watch announces changes in directories.
-func (w *wiring) watch(directories ...string) drift {
-	d, err := watch.NewDrift(driftQuiet)
-	if err != nil {
-		w.log.Warn("changes of files will only be noticed by the resync", zap.Error(err))
-		return still{}
-	}
-	if err := d.Set(directories); err != nil {
-		w.log.Warn("watching for changes", zap.Error(err))
-	}
-	return d
-}
-
-// still is drift without inotify: nothing is announced, and the callers' own timers have to do.
-type still struct{}
-
-func (still) Changed() <-chan struct{} { return nil }
-func (still) Set([]string) error       { return nil }
-func (still) Close() error             { return nil }
-
-// below is drift in a tree: the agent names paths of the host, the kernel those of the machine.
-type below struct {
-	drift
-	root string
-}
-
-// Set implements agent.Drift.
-func (b below) Set(directories []string) error {
-	real := make([]string, len(directories))
-	for i, d := range directories {
-		real[i] = filepath.Join(b.root, d)
-	}
-	return b.drift.Set(real)
 }
 
 // half is the privileged one, as both loops of the agent see it.
@@ -304,42 +190,4 @@ func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 		}
 		return row.Entry(k.Name, data, time.Time{})
 	}
-}
-
-// quiet is how long nothing may have happened before memory is given back.
-const quiet = time.Second
-
-// giveBack returns what to call after each pass: once passes have ceased, memory goes back to the
-// system. Changes are rare, and this is the cheap lever on resident memory where a tight GOMEMLIMIT is
-// a trap (docs/performance.md). It costs more than a pass, and passes come in twos and threes.
-func giveBack() func() {
-	t := time.AfterFunc(quiet, func() {
-		runtime.GC() // a sync.Pool lets go of what it holds at the second collection only
-		debug.FreeOSMemory()
-	})
-	return func() { t.Reset(quiet) }
-}
-
-type systemClock struct{}
-
-func (systemClock) Now() time.Time                         { return time.Now() }
-func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
-func (systemClock) Uptime() time.Duration                  { return uptime() }
-func (systemClock) Boot() string                           { return bootID() }
-
-// uptime is CLOCK_BOOTTIME of clock_gettime(2).
-func uptime() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(err) // every Linux since 2.6.39 has it
-	}
-	return time.Duration(t.Nano())
-}
-
-// newLog is the diagnostic log. In plain mode there is no journal. The audit trail is not part of it.
-func newLog(f *flags, stderr io.Writer) *zap.Logger {
-	if !f.plain() && log.InJournal() {
-		return log.Journal(audit.Identifier, f.log, stderr)
-	}
-	return log.Lines(f.log, stderr)
 }

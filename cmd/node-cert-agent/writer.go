@@ -5,21 +5,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
-	"os/user"
-	"strconv"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
-
-var errNoSocket = errors.New("no listening socket was passed to this process")
 
 func writerCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
@@ -56,34 +49,6 @@ func serveWriter(ctx context.Context, rows *rowCache, uid uint32, stderr io.Writ
 	}
 	defer func() { _ = ln.Close() }()
 	return writer.Serve(ctx, ln, rows.load, func(peer uint32) bool { return peer == 0 || peer == uid }, stderr)
-}
-
-// inherited is the one socket that systemd listens on for us. activation.Listeners would not say why it is none.
-func inherited() (*net.UnixListener, error) {
-	files := activation.Files(true)
-	if len(files) != 1 {
-		return nil, errNoSocket
-	}
-	file := files[0]
-	defer func() { _ = file.Close() }()
-	ln, err := net.FileListener(file)
-	if err != nil {
-		return nil, fmt.Errorf("taking over the socket: %v", err)
-	}
-	unix, ok := ln.(*net.UnixListener)
-	if !ok {
-		return nil, fmt.Errorf("taking over the socket: it is %s, not a Unix socket", ln.Addr().Network())
-	}
-	return unix, nil
-}
-
-func serviceUID() (uint32, error) {
-	u, err := user.Lookup(serviceUser)
-	if err != nil {
-		return 0, fmt.Errorf("looking up the service user: %v", err)
-	}
-	n, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(n), err
 }
 
 // rowCache reads the configuration again when it changed; the writer has no inotify and no timer, so

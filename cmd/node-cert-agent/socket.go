@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/coreos/go-systemd/v22/activation"
+)
+
+var errNoSocket = errors.New("no listening socket was passed to this process")
+
+// inherited is the one socket that systemd listens on for us. activation.Listeners would not say why it is none.
+func inherited() (*net.UnixListener, error) {
+	files := activation.Files(true)
+	if len(files) != 1 {
+		return nil, errNoSocket
+	}
+	file := files[0]
+	defer func() { _ = file.Close() }()
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("taking over the socket: %v", err)
+	}
+	unix, ok := ln.(*net.UnixListener)
+	if !ok {
+		return nil, fmt.Errorf("taking over the socket: it is %s, not a Unix socket", ln.Addr().Network())
+	}
+	return unix, nil
+}
