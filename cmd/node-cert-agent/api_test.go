@@ -34,12 +34,11 @@ type api struct {
 
 	configMap map[string]any // the data of the second source; nil: there is none
 	forbidden string         // a resource that may not be read
-	opened    map[string]int // watches, by path
 }
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
-	a := &api{version: 100, changed: make(chan struct{}), opened: map[string]int{}}
+	a := &api{version: 100, changed: make(chan struct{})}
 	a.Server = httptest.NewUnstartedServer(a)
 	a.EnableHTTP2 = true
 	a.StartTLS()
@@ -117,9 +116,6 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	a.mu.Lock()
-	a.opened[r.URL.Path]++
-	a.mu.Unlock()
 	var last []byte
 	for kind := "ADDED"; ; kind = "MODIFIED" {
 		switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 func bootstrapCommand(f *flags) *cobra.Command {
@@ -64,8 +65,7 @@ func getIdentity(ctx context.Context, k *identity.Keeper, out io.Writer) error {
 		case <-ctx.Done():
 			return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
 		case st := <-k.Readings():
-			now := shown(st)
-			if line := join(now.State, now.Reason); line != last {
+			if line := join(string(st.State), plan.Printable(st.Reason)); line != last {
 				fmt.Fprintln(out, line)
 				last = line
 			}

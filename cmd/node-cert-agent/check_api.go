@@ -68,25 +68,6 @@ func (p *survey) api(ctx context.Context) {
 	}
 }
 
-// speaker is as whom the service speaks to the API server, without changing anything.
-func (w *wiring) speaker(kubeconfig, node string) (*apiserver.Conn, error) {
-	if kubeconfig != "" {
-		return apiserver.FromKubeconfig(kubeconfig)
-	}
-	own, err := w.tree.Directory(stateDir)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = errNoIdentity
-		}
-		return nil, err
-	}
-	id, err := identity.Stored(own, node)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = errNoIdentity
-	}
-	return id, err
-}
-
 // trusted is what is in the bundle of trust.source.
 func (p *survey) trusted() []byte {
 	for _, f := range p.facts.Files {

@@ -14,8 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
 func diffCommand(f *flags) *cobra.Command {
@@ -66,13 +65,12 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 		return err
 	}
 	defer w.close()
-	src := newSource(w, s, "")
 	if given == nil {
-		if given, err = src.stored(); err != nil {
-			return err
+		if given, err = w.stored(w.node(s)); err != nil {
+			return exit{exitNoID, err}
 		}
 	}
-	desired, err := await(ctx, src, func(ctx context.Context) { src.follow(ctx, given, nil, nil) })
+	desired, err := source.New(s, w.log).Once(ctx, given)
 	if err != nil {
 		return err
 	}
@@ -89,31 +87,4 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 		return exit{code: exitPending}
 	}
 	return nil
-}
-
-// await runs the source until it has read the object, and the ConfigMap or why that cannot be read.
-func await(ctx context.Context, src *source, follow func(context.Context)) (plan.Desired, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go follow(ctx)
-	var last agent.Reading
-	var desired *plan.Desired
-	for {
-		select {
-		case last = <-src.Readings():
-			if last.Desired != nil {
-				desired = last.Desired
-			}
-			if desired != nil && last.State == string(watch.Following) && src.settled(last.ConfigMap) {
-				return *desired, nil
-			}
-		case <-ctx.Done():
-			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)
-		}
-	}
-}
-
-// settled tells whether there is nothing more to hear of the ConfigMap for now.
-func (s *source) settled(c *report.Source) bool {
-	return s.settings.ConfigMap == (config.ConfigMap{}) || c != nil && c.State != string(watch.Connecting)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
 // hints says what to type next. It is the only place that does: errors carry facts.
@@ -25,7 +26,7 @@ func hints(err error) []string {
 		return []string{"start it: systemctl start node-cert-agent", "or say what is wanted here: node-cert-agent apply -f FILE --now"}
 	case errors.Is(err, errNoState):
 		return []string{"systemd makes it: systemctl start node-cert-agent"}
-	case errors.Is(err, errNoIdentity):
+	case errors.Is(err, source.ErrNoIdentity):
 		return []string{"node-cert-agent status says how far it has come; put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d", "or name one that something else maintains: --kubeconfig FILE"}
 	case errors.Is(err, errNoSocket):
 		return []string{"systemd starts it, through a socket unit of its name, and nobody by hand", "to try the agent without systemd: node-cert-agent run --root DIR"}

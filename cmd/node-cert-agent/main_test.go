@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
 // printed makes output comparable: what differs from run to run becomes a word.
@@ -163,7 +164,7 @@ func TestAKubeconfigThatComesLaterIsPickedUp(t *testing.T) {
 	a := ca("a")
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
 	r.start()
-	r.awaitStatus("the state", func(s report.Status) bool { return s.State == stateNoIdentity })
+	r.awaitStatus("the state", func(s report.Status) bool { return s.State == source.NoIdentity })
 	if o := r.command("status"); o.code != exitNoID || !strings.Contains(o.stdout, "State:  no identity: kubeconfig "+r.kubeconfig+": no such file or directory") {
 		t.Errorf("status exits with %d and prints\n%s", o.code, o.stdout)
 	}

@@ -3,19 +3,14 @@
 package main
 
 import (
-	"context"
 	"encoding/base64"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 )
 
@@ -275,44 +270,4 @@ func TestAKubeconfigIsHelpedByHandWhenNoAPIServerCanBeTrusted(t *testing.T) {
 		t.Errorf("the other one became\n%s", got)
 	}
 	r.wantNowhere(nodeToken, bootstrapKubeconfig, kubeletKubeconfig)
-}
-
-func TestANewIdentityReopensBothWatches(t *testing.T) {
-	r := newOpenShift(t, ca("api"))
-	r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("kubelet")})
-	r.api.publishConfigMap(kubeconfigData(ca("api")))
-	f := &flags{root: r.root}
-	settings, err := f.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := wire(f, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	id, err := apiserver.FromKubeconfig(r.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reopen := make(chan struct{})
-	both := newSource(w, settings, r.kubeconfig).feeds(watch.Options{Client: id.HTTPClient(), Server: id.Server(), Reopen: reopen})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { both.run(ctx) })
-	defer running.Wait()
-	defer cancel()
-	opened := func(n int) bool {
-		r.api.mu.Lock()
-		defer r.api.mu.Unlock()
-		for _, times := range r.api.opened {
-			if times < n {
-				return false
-			}
-		}
-		return len(r.api.opened) == 2
-	}
-	r.await("both watches", func() bool { return opened(1) })
-	reopen <- struct{}{}
-	r.await("both watches again", func() bool { return opened(2) })
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -89,12 +91,12 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	w := v.wiring
 	files := w.watch()
 	defer func() { _ = files.Close() }()
-	src := newSource(w, s, v.kubeconfig)
+	src := source.New(s, w.log)
 	a := v.agent(s, src, files, operator{v.own})
-	src.own, src.stateObject = v.own, w.stateObject(a.Node)
-	following.Go(func() { src.run(ctx) })
+	object := w.stateObject(a.Node)
+	following.Go(func() { v.follow(ctx, s, src, object) })
 	a.Prober = w.prober()
-	a.Trust, a.Report, a.Idle = src.trust, report.Fanout{Reporter: w.report, Object: src.stateObject}, giveBack()
+	a.Trust, a.Report, a.Idle = src.Trust(), report.Fanout{Reporter: w.report, Object: object}, giveBack()
 	if err := a.Run(ctx); err != nil {
 		return s, err
 	}
@@ -103,6 +105,17 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	default:
 	}
 	return s, nil
+}
+
+// follow runs the source as who was said on the command line, or as ourselves.
+func (v *service) follow(ctx context.Context, s config.Settings, src *source.Source, object *report.Object) {
+	if v.kubeconfig == "" {
+		src.FollowIdentity(ctx, v.wiring.identity(s, v.own), object.Run)
+		return
+	}
+	changes := v.wiring.watch(filepath.Dir(v.kubeconfig))
+	defer func() { _ = changes.Close() }()
+	src.FollowKubeconfig(ctx, v.kubeconfig, changes.Changed())
 }
 
 // agent is everything plugged in but what differs between the service and a command.

@@ -20,6 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
 var errNoStatus = errors.New("the agent has published no status on this host")
@@ -56,7 +57,7 @@ func showStatus(f *flags, output format, w io.Writer) error {
 	} else {
 		err = printStatus(w, s, time.Now())
 	}
-	if err == nil && s.State == stateNoIdentity {
+	if err == nil && s.State == source.NoIdentity {
 		err = exit{code: exitNoID}
 	}
 	return err
@@ -266,6 +267,14 @@ func exceptions(w io.Writer, title string, list []plan.Refusal) {
 	for _, r := range list {
 		fmt.Fprintf(w, "%s\t%s\n", plan.Printable(r.Key.String()), plan.Printable(r.Reason))
 	}
+}
+
+// join is a state with its reason.
+func join(state, reason string) string {
+	if reason == "" {
+		return state
+	}
+	return state + ": " + reason
 }
 
 func since(t, now time.Time) string {

@@ -30,7 +30,7 @@ type cluster struct {
 	away   bool
 }
 
-// part is one of the two sources, as cmd/node-cert-agent/source.go keeps it.
+// part is one of the two sources, as agent/source keeps it.
 type part struct {
 	projector watch.Projector
 	desired   *plan.Desired

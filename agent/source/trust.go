@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package source
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
+// ErrNoIdentity says that there is nobody yet who could speak to the API server.
+var ErrNoIdentity = errors.New("this host has no identity yet")
+
 // trust is how the agent's loop has a say in how the API server is verified, whichever identity speaks
 // to it at the time. It implements agent.Trust.
 type trust struct {
-	mu    sync.Mutex
-	as    prover
-	trust func(bundle []byte) // nil where something else maintains the trust
-	used  []byte
+	mu   sync.Mutex
+	as   prover
+	set  func(bundle []byte) // nil where something else maintains the trust
+	used []byte
 }
 
 // prover is an identity that can try a bundle.
@@ -23,13 +27,13 @@ type prover interface {
 	Prove(ctx context.Context, bundle []byte) (why string, err error)
 }
 
-// speaks says who does from now on.
-func (t *trust) speaks(as prover, use func([]byte)) {
+// use says who speaks from now on, and what sets its trust.
+func (t *trust) use(as prover, set func([]byte)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.as, t.trust = as, use
-	if use != nil && t.used != nil {
-		use(t.used)
+	t.as, t.set = as, set
+	if set != nil && t.used != nil {
+		set(t.used)
 	}
 }
 
@@ -37,8 +41,8 @@ func (t *trust) speaks(as prover, use func([]byte)) {
 func (t *trust) Use(certs []pki.Cert) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.used = bundle(certs); t.trust != nil {
-		t.trust(t.used)
+	if t.used = bundle(certs); t.set != nil {
+		t.set(t.used)
 	}
 }
 
@@ -48,7 +52,7 @@ func (t *trust) Prove(ctx context.Context, certs []pki.Cert) (why string, err er
 	as := t.as
 	t.mu.Unlock()
 	if as == nil {
-		return "", errNoIdentity
+		return "", ErrNoIdentity
 	}
 	return as.Prove(ctx, bundle(certs))
 }

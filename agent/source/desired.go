@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+)
+
+// part is what is known of one of the two sources.
+type part struct {
+	watch.Reading
+	projector watch.Projector
+	projected *watch.Object
+	desired   *plan.Desired // nil until it was read
+}
+
+// update learns what one source says, and gives what is known of both. If the source's object is a new
+// one, it is projected onto the host's rows.
+func (s *Source) update(p *part, r watch.Reading) agent.Reading {
+	p.Reading = r
+	out := agent.Reading{State: string(s.object.State), Reason: s.object.Reason,
+		Time: plan.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
+	if out.State == "" {
+		out.State = string(watch.Connecting)
+	}
+	if s.configMap.State != "" {
+		out.ConfigMap = &report.Source{State: string(s.configMap.State), Reason: s.configMap.Reason}
+	}
+	if r.Object != nil && r.Object != p.projected {
+		d := p.projector.Project(*r.Object, s.settings.Policy.Rows, time.Now())
+		d.Verified = true // the client refuses servers that it cannot verify
+		p.desired, p.projected = &d, r.Object
+		out.Desired = s.desired()
+	}
+	return out
+}
+
+// desired is what both sources ask for, as far as they were read.
+func (s *Source) desired() *plan.Desired {
+	d := plan.Desired{Verified: true, Partial: true}
+	if s.object.desired != nil {
+		d = *s.object.desired
+	}
+	if s.configMap.desired != nil {
+		d = d.With(*s.configMap.desired)
+	}
+	return &d
+}

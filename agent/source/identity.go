@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+)
+
+// FollowIdentity follows the object until ctx ends, with an identity of our own: got from a bootstrap credential, kept
+// in the state directory, exchanged under way. From when there is one, tell runs beside it, with a client that
+// authenticates as that identity.
+func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
+	tell func(context.Context, *http.Client, *url.URL)) {
+	k := identity.New(o)
+	s.trust.use(k, k.Trust)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { k.Run(ctx) })
+	var w watches
+	last := agent.Reading{State: NoIdentity}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case st := <-k.Readings():
+			now := publicStatus(st)
+			if last.Identity != nil && *last.Identity == now {
+				continue
+			}
+			if last.Identity = &now; w.object == nil {
+				last.Reason = strings.TrimSuffix(now.State+": "+now.Reason, ": ")
+			}
+			if st.Usable && w.object == nil {
+				w = s.watchAs(k)
+				parts.Go(func() { w.run(ctx) })
+				parts.Go(func() { tell(ctx, k.HTTPClient(), k.Server()) })
+			}
+			s.offer(last)
+		case r := <-w.object:
+			if r.Object != nil {
+				k.Hint(r.Object.Annotations[identity.HintAnnotation])
+			}
+			last = s.pass(&s.object, r, last)
+		case r := <-w.configMap:
+			last = s.pass(&s.configMap, r, last)
+		}
+	}
+}
+
+// watchAs makes the watches, which are opened anew when another identity takes over.
+func (s *Source) watchAs(k *identity.Keeper) watches {
+	select {
+	case <-k.Swapped(): // by the first identity, which nobody used before
+	default:
+	}
+	return s.watches(watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped()})
+}
+
+// pass offers what is known after r, with the identity of the last reading, and returns it.
+func (s *Source) pass(p *part, r watch.Reading, last agent.Reading) agent.Reading {
+	now := s.update(p, r)
+	now.Identity = last.Identity
+	s.offer(now)
+	now.Desired = nil
+	return now
+}
+
+// publicStatus is a status as it is published. What it quotes of others is escaped and cut.
+func publicStatus(s identity.Status) report.Identity {
+	return report.Identity{State: string(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial,
+		PublicKey: s.PublicKey, Issued: s.Issued.UTC(), Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
+}

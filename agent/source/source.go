@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source follows what the cluster asks of this host: it joins an identity, two watches and the projection
+// of what they read onto the host's rows into the one stream of readings that the agent's loop takes.
+//
+// It owns as whom the API server is spoken to and when that is good enough to begin, which certificates that
+// identity trusts, and how the object and the ConfigMap become one Desired. It promises that a reading which nobody
+// has taken yet is replaced by a newer one without losing what it asked for, that trouble with one of the two does
+// not hold up the other, and that whatever others said is escaped before it is offered. It never gives up: what is
+// missing is a state with a reason. It decides nothing about files; that is package plan's.
+package source
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+)
+
+// NoIdentity is the state of a host as which nobody can speak to the API server yet.
+const NoIdentity = "no identity"
+
+// Source reads the object and, if a row takes from it, the ConfigMap. Make it with New, and run it in one way: with
+// FollowKubeconfig, FollowIdentity or Once.
+type Source struct {
+	settings  config.Settings
+	log       *zap.Logger
+	readings  chan agent.Reading
+	trust     trust
+	object    part
+	configMap part
+}
+
+// New makes a Source. Of the settings it uses what is watched and how, and the rows.
+func New(s config.Settings, log *zap.Logger) *Source {
+	return &Source{settings: s, log: log, readings: make(chan agent.Reading, 1)}
+}
+
+// Readings implements agent.Source.
+func (s *Source) Readings() <-chan agent.Reading { return s.readings }
+
+// Trust is how the API server is verified, whichever identity speaks to it at the time.
+func (s *Source) Trust() agent.Trust { return &s.trust }
+
+// offer puts a reading where the loop looks. One that the loop has not taken yet is replaced, but
+// what it desired is not lost.
+func (s *Source) offer(r agent.Reading) {
+	s.log.Debug("read", zap.String("state", r.State), zap.String("reason", r.Reason),
+		zap.Bool("desired", r.Desired != nil))
+	select {
+	case old := <-s.readings:
+		if r.Desired == nil {
+			r.Desired = old.Desired
+		}
+	default:
+	}
+	s.readings <- r // there is room: nobody else sends
+}

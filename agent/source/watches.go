@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+)
+
+// watches are the two; configMap is nil where no row takes from it. Until run is called nothing
+// is asked.
+type watches struct {
+	object, configMap <-chan watch.Reading
+	run               func(context.Context)
+}
+
+// watches makes them, with a client, a server and a Reopen that both share. One that fails does not
+// hold up the other.
+func (s *Source) watches(shared watch.Options) (w watches) {
+	var watchers []*watch.Watcher
+	var reopen []chan struct{}
+	add := func(what func(watch.Options) watch.Options) <-chan watch.Reading {
+		again := make(chan struct{}, 1)
+		one := watch.New(what(watch.Options{Client: shared.Client, Server: shared.Server, Reopen: again}))
+		watchers, reopen = append(watchers, one), append(reopen, again)
+		return one.Readings()
+	}
+	w.object = add(s.watchObject)
+	if s.followsConfigMap() {
+		w.configMap = add(s.watchConfigMap)
+	}
+	w.run = func(ctx context.Context) {
+		var parts sync.WaitGroup
+		defer parts.Wait()
+		for _, one := range watchers {
+			parts.Go(func() { one.Run(ctx) })
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-shared.Reopen:
+				for _, again := range reopen {
+					trySend(again)
+				}
+			}
+		}
+	}
+	return w
+}
+
+// trySend does not wait: one that nobody has received yet is as good as two.
+func trySend(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Source) followsConfigMap() bool { return s.settings.ConfigMap != (config.ConfigMap{}) }
+
+// watchObject adds what the configuration says of the object.
+func (s *Source) watchObject(o watch.Options) watch.Options {
+	of := s.settings.Object
+	o.Group, o.Version, o.Resource, o.Name = of.Group, of.Version, of.Resource, of.Name
+	for _, r := range s.settings.Policy.Rows {
+		o.Rows = append(o.Rows, r.ID)
+	}
+	return s.times(o)
+}
+
+// watchConfigMap does the same for the second source.
+func (s *Source) watchConfigMap(o watch.Options) watch.Options {
+	of := s.settings.ConfigMap
+	o.Version, o.Resource, o.Namespace, o.Name, o.Key = "v1", "configmaps", of.Namespace, of.Name, of.Key
+	return s.times(o)
+}
+
+func (s *Source) times(o watch.Options) watch.Options {
+	t := s.settings.Follow
+	// 0 is a first try at once; to the watcher it would be its default.
+	t.RetrySpread = max(t.RetrySpread, time.Millisecond)
+	o.Silence, o.Lifetime, o.Spread, o.MaxDelay = t.Silence, t.WatchTimeout, t.RetrySpread, t.RetryMax
+	return o
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/secret"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
+)
+
+// identity is how this host's identity is got and kept.
+func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Options {
+	i := s.Identity
+	return identity.Options{Node: w.node(s), Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)},
+		Pins: s.Pins, FollowHint: s.FollowHint, Credential: systemdCredential(), Trail: w.trail,
+		Times: identity.Times{Look: i.Look, Glance: i.Glance, PendingMax: i.PendingMax, Probe: i.Probe,
+			SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
+}
+
+// credentials are the writer's bootstrap files, for which nobody waits for ever.
+type credentials struct{ half }
+
+// Bootstrap implements identity.Bootstrap.
+func (c credentials) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	return c.half.Bootstrap(ctx)
+}
+
+// Consume implements identity.Bootstrap.
+func (c credentials) Consume(ctx context.Context, digest plan.Digest) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
+	defer cancel()
+	return c.half.Consume(ctx, digest)
+}
+
+// systemdCredential is the credential bootstrap-kubeconfig of systemd.exec(5) LoadCredential=, if there is one.
+func systemdCredential() secret.Bytes {
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return secret.Bytes{}
+	}
+	f, err := os.Open(filepath.Join(dir, "bootstrap-kubeconfig")) //nolint:gosec // systemd sets it
+	if err != nil {
+		return secret.Bytes{}
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return secret.Bytes{}
+	}
+	return secret.New(b)
+}
+
+// stored is the identity that the service of this node keeps, to look with and not to be changed. If there is
+// none, the error is source.ErrNoIdentity.
+func (w *wiring) stored(node string) (*apiserver.Conn, error) {
+	own, err := w.tree.Directory(stateDir)
+	var id *apiserver.Conn
+	if err == nil {
+		id, err = identity.Stored(own, node)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, source.ErrNoIdentity
+	}
+	return id, err
+}
+
+// speaker is as whom the service speaks to the API server, without changing anything.
+func (w *wiring) speaker(kubeconfig, node string) (*apiserver.Conn, error) {
+	if kubeconfig != "" {
+		return apiserver.FromKubeconfig(kubeconfig)
+	}
+	return w.stored(node)
+}
