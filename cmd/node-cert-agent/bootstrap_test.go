@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -33,11 +35,12 @@ type issuer struct {
 	mu       sync.Mutex
 	approves bool
 	requests map[string]map[string]any // specs, by name
+	asked    map[string]string         // who asked last, by method and path
 }
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	i := &issuer{ca: testpki.New("cluster", testpki.ECDSA), requests: map[string]map[string]any{}}
+	i := &issuer{ca: testpki.New("cluster", testpki.ECDSA), requests: map[string]map[string]any{}, asked: map[string]string{}}
 	i.Server = httptest.NewUnstartedServer(i)
 	serving := i.ca.Issue(x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	i.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{serving.TLS()}}
@@ -55,6 +58,7 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else if r.Header.Get("Authorization") == "Bearer "+marker {
 		who = "system:bootstrap:token1"
 	}
+	i.asked[r.Method+" "+r.URL.Path] = who
 	status, body := http.StatusCreated, map[string]any{}
 	switch name := path.Base(r.URL.Path); {
 	case who == "":
@@ -184,6 +188,31 @@ func TestBootstrapGetsAnIdentityAndResetSetsItAside(t *testing.T) {
 		t.Errorf("without a file: exits with %d, prints %q and %q", o.code, o.stdout, o.stderr)
 	}
 	r.wantNoSecret("")
+}
+
+func TestTheServiceWatchesAndReportsAsTheIdentityThatItGot(t *testing.T) {
+	r, i := joining(t)
+	if err := os.Remove(r.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	r.kubeconfig = ""
+	r.start()
+	r.awaitStatus("a request", func(s report.Status) bool {
+		return s.State == source.NoIdentity && strings.HasPrefix(s.Reason, "pending: waiting for approval, as node-cert-agent-")
+	})
+	i.approve()
+	r.awaitStatus("an identity", func(s report.Status) bool {
+		return s.State != source.NoIdentity && s.Identity != nil && s.Identity.State == "active"
+	})
+	// The state object begins with the question whether a write for another node is refused; here the kind is missing.
+	for _, want := range []string{"GET /apis/node-cert-agent.io/v1alpha1/controllerconfigs",
+		"PATCH /apis/node-cert-agent.io/v1alpha1/nodecertificatestates/node-cert-agent.invalid"} {
+		r.await(want, func() bool {
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			return i.asked[want] == "node-cert-agent:node:worker-1"
+		})
+	}
 }
 
 func TestBootstrapSaysWhatIsWrongWithAFile(t *testing.T) {
