@@ -42,6 +42,7 @@ var house = map[string][]string{
 	"agent/audit":         {"agent/plan"},
 	"agent/log":           {},
 	"agent/check":         {"agent/plan"},
+	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/reloader", "agent/report"},
 	"agent/config":        {"agent/plan", "packaging/profiles"},
 	"agent/csr":           {},
 	"agent/disk":          {"agent/plan"},
@@ -60,7 +61,7 @@ var house = map[string][]string{
 	"agent/source":        {"agent", "agent/apiserver", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/report", "agent/watch"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/config", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.
@@ -76,7 +77,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
-	"net/http":                                 {"agent/apiserver", "agent/identity", "agent/reply", "agent/report", "agent/source", "agent/watch", "cmd/node-cert-agent", "approver", "cmd/node-cert-approver"},
+	"net/http":                                 {"agent/apiserver", "agent/check/collect", "agent/identity", "agent/reply", "agent/report", "agent/source", "agent/watch", "approver", "cmd/node-cert-approver"},
 	"os/exec":                                  {},
 	"plugin":                                   {},
 	"C":                                        {},

@@ -3,8 +3,8 @@
 // Package check judges whether this host and its cluster are fit for the agent: what was seen becomes
 // findings, each of them good, questionable or bad, with what to do about it.
 //
-// It owns the decisions and nothing else: Facts are data that cmd collects, thing by thing, and that
-// may be incomplete. What was not looked at yields no finding, and what could not be seen is said to
+// It owns the decisions and nothing else: Facts are data that package collect gathers, thing by thing,
+// and that may be incomplete. What was not looked at yields no finding, and what could not be seen is said to
 // be unknown, never to be right. It promises the same findings in the same order for the same facts,
 // and that no finding holds more than one line or an unescaped string of others. It is pure.
 //

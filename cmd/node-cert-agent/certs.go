@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/check/collect"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -67,26 +68,25 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 }
 
 func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig string, stderr io.Writer) ([]certificate, error) {
-	w, err := wire(f, stderr)
+	a, err := f.access(s, kubeconfig, stderr)
 	if err != nil {
 		return nil, err
 	}
-	defer w.close()
-	keys := w.keys(s.Policy)
-	files, err := observe(ctx, w.half(s), keys)
+	defer a.Close()
+	files, err := collect.Files(ctx, a, s.Policy)
 	if err != nil {
 		return nil, err
 	}
 	all, now := []certificate{}, time.Now()
-	for i, k := range keys {
-		all = append(all, lines(plan.Printable(k.String()), pathOf(s.Policy, k), files[i].Data, now)...)
+	for _, f := range files {
+		all = append(all, lines(plan.Printable(f.Key.String()), f.Path, f.Data, now)...)
 	}
 	file := kubeconfig
 	if file == "" {
 		file = stateDir + "/identity.pem"
 	}
-	name, _ := config.NodeName(w.options, s) // an identity that is another node's is said to be below
-	id, err := w.speaker(kubeconfig, name)
+	name, _ := config.NodeName(f.configOptions(), s) // an identity that is another node's is said to be below
+	id, err := a.Identity(name)
 	if err != nil {
 		fmt.Fprintf(stderr, "node-cert-agent: the agent's own certificate is not listed: %s\n", plan.Printable(err.Error()))
 		return all, nil

@@ -6,13 +6,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
+	"github.com/node-cert-agent/node-cert-agent/agent/check/collect"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
 func checkCommand(f *flags) *cobra.Command {
@@ -35,11 +37,11 @@ the configuration is invalid.`,
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			p := survey{flags: f, settings: s, kubeconfig: string(kubeconfig), stderr: c.ErrOrStderr()}
-			if err := p.look(ctx); err != nil {
+			facts, err := collect.Facts(ctx, f.collecting(s, string(kubeconfig), c.ErrOrStderr()))
+			if err != nil {
 				return err
 			}
-			return tell(c.OutOrStdout(), output, check.Judge(p.facts))
+			return printFindings(c.OutOrStdout(), output, check.Judge(facts))
 		},
 	}
 	output.flag(cmd)
@@ -48,8 +50,8 @@ the configuration is invalid.`,
 	return cmd
 }
 
-// tell prints the findings; the error has a code if one of them is a failure.
-func tell(w io.Writer, output format, findings []check.Finding) (err error) {
+// printFindings prints them; the error has a code if one of them is a failure.
+func printFindings(w io.Writer, output format, findings []check.Finding) (err error) {
 	failed := false
 	for _, f := range findings {
 		failed = failed || f.Level == check.Fail
@@ -75,54 +77,20 @@ func tell(w io.Writer, output format, findings []check.Finding) (err error) {
 	return err
 }
 
-// survey collects what check.Judge judges. Nothing here waits for a lock or writes.
-type survey struct {
-	flags      *flags
-	settings   config.Settings
-	kubeconfig string
-	stderr     io.Writer
-	wiring     *wiring
-	facts      check.Facts
+// collecting says how the facts about this host are come by.
+func (f *flags) collecting(s config.Settings, kubeconfig string, stderr io.Writer) collect.Options {
+	return collect.Options{Config: f.configOptions(), Settings: s, Foreign: kubeconfig != "", User: serviceUser,
+		Own: []string{runtimeDir, bootstrapDir}, Built: passed(), Become: f.becomeServiceUser,
+		Dial: func() (collect.Access, error) { return f.access(s, kubeconfig, stderr) }}
 }
 
-// look goes over the host twice: as root, if we are, for what only root may see, and then as the
-// service, whose rights are what counts.
-func (p *survey) look(ctx context.Context) (err error) {
-	s := p.settings
-	p.facts = check.Facts{Plain: p.flags.plain(), Root: os.Geteuid() == 0, Now: time.Now(), Profile: s.Profile, Sources: s.Files, Policy: s.Policy}
-	if p.wiring, err = wire(p.flags, p.stderr); err != nil {
-		return err
-	}
-	defer func() { p.wiring.close() }()
-	p.facts.Node.Name, p.facts.Node.Problem = p.node()
-	p.host()
-	p.resolver()
-	p.directories()
-	p.managed(ctx)
-	p.mounts()
-	if !p.facts.NoUser {
-		if err := p.flags.becomeServiceUser(); err != nil {
-			return err
-		}
-	}
-	again, err := wire(p.flags, p.stderr)
+// access is whom this process may ask, as whoever it is now.
+func (f *flags) access(s config.Settings, kubeconfig string, stderr io.Writer) (collect.Access, error) {
+	w, err := wire(f, stderr)
 	if err != nil {
-		return err
+		return collect.Access{}, err
 	}
-	p.wiring.close() // these connections are root's
-	p.wiring = again
-	p.status()
-	p.ask(ctx)
-	p.systemd(ctx)
-	p.api(ctx)
-	p.clock()
-	return nil
-}
-
-func (p *survey) node() (name, problem string) {
-	name, err := config.NodeName(p.flags.configOptions(), p.settings)
-	if err != nil {
-		problem = err.Error()
-	}
-	return name, problem
+	return collect.Access{Writer: w.half(s), Systemd: w.systemd, Close: w.close,
+		Status:   func() (report.Status, error) { return currentStatus(w.tree) },
+		Identity: func(node string) (*apiserver.Conn, error) { return w.speaker(kubeconfig, node) }}, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package collect
 
 import (
 	"fmt"
@@ -30,7 +30,9 @@ func TestAUnitIsReadWithItsDropInsInSystemdsOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{"a.service": "unit\ny\nx\nedited", "without.service": "", "none.service": ""} {
+	for name, want := range map[string]string{
+		"a.service": "unit\ny\nx\nedited", "without.service": "", "none.service": "",
+	} {
 		if got := unitText(root, name); got != want {
 			t.Errorf("%s reads %q, want %q", name, got, want)
 		}
@@ -38,7 +40,8 @@ func TestAUnitIsReadWithItsDropInsInSystemdsOrder(t *testing.T) {
 }
 
 func TestNameServersAreThoseOfResolvConf(t *testing.T) {
-	text := "# nameserver 1.1.1.1\nsearch x\nnameserver 169.254.169.254\nnameserver fe80::1%eth0\noptions rotate\nnameserver\nnameserver x\n"
+	text := "# nameserver 1.1.1.1\nsearch x\nnameserver 169.254.169.254\nnameserver fe80::1%eth0\n" +
+		"options rotate\nnameserver\nnameserver x\n"
 	if got := fmt.Sprint(nameservers(text)); got != "[169.254.169.254 fe80::1]" {
 		t.Errorf("read %s", got)
 	}

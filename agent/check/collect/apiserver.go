@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package collect
 
 import (
 	"context"
@@ -24,12 +24,12 @@ import (
 const apiPatience = 10 * time.Second
 
 // status takes over what the service says of itself.
-func (p *survey) status() {
-	s, err := currentStatus(p.wiring.tree)
+func (c *collector) status() {
+	s, err := c.access.Status()
 	if err != nil {
 		return
 	}
-	f := &p.facts.Service
+	f := &c.facts.Service
 	f.Published, f.State, f.Reason, f.Trouble, f.Refused = true, s.State, s.Reason, s.Trouble, s.Refused
 	if s.Identity != nil {
 		f.Renew = s.Identity.Renew
@@ -37,12 +37,12 @@ func (p *survey) status() {
 }
 
 // api asks the server as the service does: with its identity, and trusting what it trusts.
-func (p *survey) api(ctx context.Context) {
-	id, err := p.wiring.speaker(p.kubeconfig, p.facts.Node.Name)
-	f := &p.facts.Identity
-	f.Foreign = p.kubeconfig != ""
+func (c *collector) api(ctx context.Context) {
+	id, err := c.access.Identity(c.facts.Node.Name)
+	f := &c.facts.Identity
+	f.Foreign = c.opt.Foreign
 	switch {
-	case errors.Is(err, fs.ErrPermission) && p.kubeconfig == "":
+	case errors.Is(err, fs.ErrPermission) && !f.Foreign:
 		f.Unseen = true
 		return
 	case err != nil:
@@ -52,7 +52,7 @@ func (p *survey) api(ctx context.Context) {
 	if certs := pki.Read(id.Certificate()).Certs; len(certs) > 0 {
 		f.NotBefore, f.NotAfter = certs[0].NotBefore, certs[0].NotAfter
 	}
-	if bundle := p.trusted(); bundle != nil && p.kubeconfig == "" {
+	if bundle := c.trusted(); bundle != nil && !f.Foreign {
 		if id, err = id.Trusting(bundle); err != nil {
 			f.Problem = err.Error()
 			return
@@ -61,17 +61,18 @@ func (p *survey) api(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
 	s := identity.Ask(ctx, id)
-	p.facts.API = check.API{Asked: true, Server: id.Server().Host, Status: s.Status, Reason: s.Reason, Untrusted: s.Untrusted, User: s.User, MayAsk: s.MayAsk, AskReason: s.AskReason}
-	p.facts.Clock.Server = s.Date
+	c.facts.API = check.API{Asked: true, Server: id.Server().Host, Status: s.Status, Reason: s.Reason,
+		Untrusted: s.Untrusted, User: s.User, MayAsk: s.MayAsk, AskReason: s.AskReason}
+	c.facts.Clock.Server = s.Date
 	if s.Status/100 == 2 {
-		p.objects(ctx, id)
+		c.objects(ctx, id)
 	}
 }
 
 // trusted is what is in the bundle of trust.source.
-func (p *survey) trusted() []byte {
-	for _, f := range p.facts.Files {
-		if f.Row == p.settings.Policy.Trust.Source {
+func (c *collector) trusted() []byte {
+	for _, f := range c.facts.Files {
+		if f.Row == c.opt.Settings.Policy.Trust.Source {
 			return f.Data
 		}
 	}
@@ -79,10 +80,10 @@ func (p *survey) trusted() []byte {
 }
 
 // objects reads what is watched, of which only the answer counts.
-func (p *survey) objects(ctx context.Context, id *apiserver.Conn) {
-	o, m := p.settings.Object, p.settings.ConfigMap
+func (c *collector) objects(ctx context.Context, id *apiserver.Conn) {
+	o, m := c.opt.Settings.Object, c.opt.Settings.ConfigMap
 	look := func(name string, path ...string) {
-		p.facts.API.Objects = append(p.facts.API.Objects, readable(ctx, id, name, path))
+		c.facts.API.Objects = append(c.facts.API.Objects, readable(ctx, id, name, path))
 	}
 	look(o.Resource+"."+o.Group+" "+o.Name, "/apis", o.Group, o.Version, o.Resource, o.Name)
 	if m != (config.ConfigMap{}) {
@@ -125,16 +126,16 @@ func readable(ctx context.Context, id *apiserver.Conn, name string, path []strin
 }
 
 // clock collects times that have passed.
-func (p *survey) clock() {
-	c := &p.facts.Clock
-	c.Built, c.Newest = passed(), p.facts.Identity.NotBefore
-	for _, f := range p.facts.Files {
-		if f.Kind != plan.Regular {
+func (c *collector) clock() {
+	f := &c.facts.Clock
+	f.Built, f.Newest = c.opt.Built, c.facts.Identity.NotBefore
+	for _, file := range c.facts.Files {
+		if file.Kind != plan.Regular {
 			continue
 		}
-		for _, cert := range pki.Read(f.Data).Certs {
-			if cert.NotBefore.After(c.Newest) {
-				c.Newest = cert.NotBefore
+		for _, cert := range pki.Read(file.Data).Certs {
+			if cert.NotBefore.After(f.Newest) {
+				f.Newest = cert.NotBefore
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package collect
 
 import (
 	"errors"
@@ -20,46 +20,48 @@ import (
 // What tells who set a host up. The machine config server has a host write the first two of them
 // before its first boot proper, and the daemon keeps the third; kubeadm init and join write the last.
 var (
-	machineConfigFiles = []string{"/etc/ignition-machine-config-encapsulated.json", "/etc/ignition-machine-config-encapsulated.json.bak", "/etc/machine-config-daemon/currentconfig"}
-	kubeadmFiles       = []string{"/var/lib/kubelet/kubeadm-flags.env"}
+	machineConfigFiles = []string{
+		"/etc/ignition-machine-config-encapsulated.json",
+		"/etc/ignition-machine-config-encapsulated.json.bak",
+		"/etc/machine-config-daemon/currentconfig",
+	}
+	kubeadmFiles = []string{"/var/lib/kubelet/kubeadm-flags.env"}
 )
 
-// on is where a path of the host is for us.
-func (p *survey) on(path string) string { return filepath.Join(p.flags.root, path) }
-
 // host finds who else manages the host.
-func (p *survey) host() {
+func (c *collector) host() {
 	there := func(path string) bool {
-		_, err := os.Lstat(p.on(path))
+		_, err := os.Lstat(c.on(path))
 		return err == nil
 	}
-	p.facts.Host = check.Host{MachineConfigDaemon: slices.ContainsFunc(machineConfigFiles, there), Kubeadm: slices.ContainsFunc(kubeadmFiles, there)}
+	c.facts.Host = check.Host{MachineConfigDaemon: slices.ContainsFunc(machineConfigFiles, there),
+		Kubeadm: slices.ContainsFunc(kubeadmFiles, there)}
 	_, err := os.Stat("/sys/fs/selinux/enforce")
-	p.facts.SELinux = err == nil && !p.facts.Plain
+	c.facts.SELinux = err == nil && !c.facts.Plain
 	var unknown user.UnknownUserError
-	_, err = user.Lookup(serviceUser)
-	p.facts.NoUser = !p.facts.Plain && errors.As(err, &unknown)
+	_, err = user.Lookup(c.opt.User)
+	c.facts.NoUser = !c.facts.Plain && errors.As(err, &unknown)
 }
 
 // directories looks at those that the rows name.
-func (p *survey) directories() {
-	for _, dir := range []string{runtimeDir, bootstrapDir} {
-		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !p.facts.Plain {
-			p.facts.Missing = append(p.facts.Missing, dir)
+func (c *collector) directories() {
+	for _, dir := range c.opt.Own {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !c.facts.Plain {
+			c.facts.Missing = append(c.facts.Missing, dir)
 		}
 	}
 	seen := map[string]bool{}
-	for _, row := range p.settings.Policy.Rows {
+	for _, row := range c.opt.Settings.Policy.Rows {
 		if dir := row.Directory(); !seen[dir] {
 			seen[dir] = true
-			p.facts.Directories = append(p.facts.Directories, p.directory(dir))
+			c.facts.Directories = append(c.facts.Directories, c.directory(dir))
 		}
 	}
 }
 
-func (p *survey) directory(path string) check.Directory {
+func (c *collector) directory(path string) check.Directory {
 	d := check.Directory{Path: path, Real: path}
-	at := p.on(path)
+	at := c.on(path)
 	info, err := os.Stat(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -75,7 +77,7 @@ func (p *survey) directory(path string) check.Directory {
 		d.Problem = "is not a directory"
 		return d
 	}
-	if real, err := filepath.EvalSymlinks(at); err == nil && !p.facts.Plain {
+	if real, err := filepath.EvalSymlinks(at); err == nil && !c.facts.Plain {
 		d.Real = real
 	}
 	d.Mode, d.UID, d.Label = info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid), label(at)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package collect
 
 import (
 	"context"
@@ -16,32 +16,36 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-const agentService = "node-cert-agent.service"
+// Units of ours.
+const (
+	agentService  = "node-cert-agent.service"
+	writerService = "node-cert-agent-writer.service"
+)
 
 // systemd asks the reloader what systemd is and what it knows of the allowlist.
-func (p *survey) systemd(ctx context.Context) {
-	if p.facts.Plain {
+func (c *collector) systemd(ctx context.Context) {
+	if c.facts.Plain {
 		return
 	}
-	f := &p.facts
+	f := &c.facts
 	pids, known := processes(agentService)
 	f.Service.Looked, f.Service.Active = known, len(pids) > 0
-	if !f.Root && !confined() {
+	if !f.Root && !c.isServiceUser() {
 		return // the socket is closed to everybody else
 	}
-	v, err := p.wiring.systemd.Version(ctx)
+	v, err := c.access.Systemd.Version(ctx)
 	f.Reloader.Asked, f.Reloader.Problem, f.Systemd = true, problem(err), v
 	if err != nil {
 		return
 	}
-	for _, u := range p.settings.Policy.Units {
-		f.Units = append(f.Units, p.unit(ctx, u))
+	for _, u := range c.opt.Settings.Policy.Units {
+		f.Units = append(f.Units, c.unit(ctx, u))
 	}
 }
 
-func (p *survey) unit(ctx context.Context, u plan.Unit) check.Unit {
+func (c *collector) unit(ctx context.Context, u plan.Unit) check.Unit {
 	out := check.Unit{Unit: u}
-	all, err := p.wiring.systemd.Look(ctx, u.Name)
+	all, err := c.access.Systemd.Look(ctx, u.Name)
 	if err != nil {
 		out.Problem = err.Error()
 		return out
@@ -78,15 +82,8 @@ func processes(service string) (pids []int, known bool) {
 	return pids, known
 }
 
-// confined reports whether we are the service's user: what root is granted says nothing.
-func confined() bool {
-	u, err := user.Lookup(serviceUser)
+// isServiceUser reports whether we are the service's user: what root is granted says nothing.
+func (c *collector) isServiceUser() bool {
+	u, err := user.Lookup(c.opt.User)
 	return err == nil && u.Uid == strconv.Itoa(os.Geteuid())
-}
-
-func problem(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

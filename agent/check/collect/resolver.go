@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package collect
 
 import (
 	"maps"
@@ -18,12 +18,12 @@ var unitDirs = []string{
 }
 
 // resolver reads whom the host asks for names, and whom the service's unit keeps it from.
-func (p *survey) resolver() {
-	if p.facts.Plain {
+func (c *collector) resolver() {
+	if c.facts.Plain {
 		return
 	}
-	text, _ := os.ReadFile(p.on("/etc/resolv.conf"))
-	p.facts.Resolvers, p.facts.Unit = nameservers(string(text)), unitText(p.flags.root, agentService)
+	text, _ := os.ReadFile(c.on("/etc/resolv.conf"))
+	c.facts.Resolvers, c.facts.Unit = nameservers(string(text)), unitText(c.opt.Config.Root, agentService)
 }
 
 // nameservers are those of resolv.conf(5).
