@@ -4,16 +4,13 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"reflect"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 
@@ -48,12 +45,12 @@ func showStatus(f *flags, output format, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := parseStatus(data)
+	s, err := report.Parse(data)
 	if err != nil {
 		return err
 	}
 	if output == asJSON {
-		_, err = w.Write(plainJSON(data))
+		_, err = w.Write(report.PlainJSON(data))
 	} else {
 		err = printStatus(w, s, time.Now())
 	}
@@ -63,78 +60,13 @@ func showStatus(f *flags, output format, w io.Writer) error {
 	return err
 }
 
-// parseStatus reads what the agent's user wrote, and root prints: every text in it is made fit for a terminal,
-// whatever the agent did about that.
-func parseStatus(data []byte) (s report.Status, err error) {
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("the status is not what an agent of this version writes: %s", plan.Printable(err.Error()))
-	}
-	makePlain(reflect.ValueOf(&s).Elem())
-	return s, nil
-}
-
-// maxText, in bytes, is more than the longest path of a managed file.
-const maxText = 512
-
-// plainText leaves alone what the agent made printable: it would be escaped twice.
-func plainText(s string) string {
-	if len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return s
-	}
-	return plan.Printable(s)
-}
-
-// makePlain does it to every string in v.
-func makePlain(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.String:
-		v.SetString(plainText(v.String()))
-	case reflect.Pointer:
-		if !v.IsNil() {
-			makePlain(v.Elem())
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			makePlain(v.Index(i))
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				makePlain(v.Field(i))
-			}
-		}
-	}
-}
-
-// plainJSON is the same JSON, fields of other versions included, with every character escaped that is not
-// ASCII. Outside strings JSON has none but line ends and tabs, which Indent replaces.
-func plainJSON(data []byte) []byte {
-	var b bytes.Buffer
-	if json.Indent(&b, bytes.TrimSpace(data), "", "  ") != nil {
-		return nil // it was parsed before
-	}
-	out := make([]byte, 0, b.Len()+1)
-	for _, r := range b.String() {
-		switch {
-		case r == '\n' || r >= ' ' && r <= '~':
-			out = append(out, byte(r))
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		}
-	}
-	return append(out, '\n')
-}
-
 // currentStatus is what the service last published.
 func currentStatus(tree *disk.Tree) (report.Status, error) {
 	data, err := readStatus(tree)
 	if err != nil {
 		return report.Status{}, err
 	}
-	return parseStatus(data)
+	return report.Parse(data)
 }
 
 // readStatus follows no links, since the directory belongs to the unprivileged half.
@@ -153,7 +85,7 @@ func readStatus(tree *disk.Tree) ([]byte, error) {
 	return data, nil
 }
 
-// printStatus is the table for people, of a status that parseStatus made printable.
+// printStatus is the table for people, of a status that report.Parse made printable.
 func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	var table bytes.Buffer
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)

@@ -85,7 +85,7 @@ func TestAForgedStatusIsShownAndDoesNothing(t *testing.T) {
 		t.Error("the JSON does not say what the agent published")
 	}
 	var said bytes.Buffer
-	if s, err = parseStatus(data); err != nil {
+	if s, err = report.Parse(data); err != nil {
 		t.Fatal(err)
 	}
 	err = applied(&said, s, plan.Desired{})
