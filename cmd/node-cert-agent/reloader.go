@@ -36,31 +36,9 @@ allows it. It has no network and writes no file. It ends when nobody has asked f
 			defer func() { _ = ln.Close() }()
 			bus := units.New(units.SystemBus)
 			defer func() { _ = bus.Close() }()
-			list := &allowlistCache{options: f.configOptions()}
-			return reloader.Serve(c.Context(), ln, bus, list.load, func(peer uint32) bool { return peer == 0 || peer == uid }, c.ErrOrStderr())
+			allowlist := &configCache[[]plan.Unit]{options: f.configOptions(),
+				from: func(s config.Settings) []plan.Unit { return s.Policy.Units }}
+			return reloader.Serve(c.Context(), ln, bus, allowlist.load, servesOnly(uid), c.ErrOrStderr())
 		},
 	}
-}
-
-// allowlistCache is what rowCache is to the writer.
-type allowlistCache struct {
-	options config.Options
-	seen    uint64
-	list    []plan.Unit
-}
-
-func (a *allowlistCache) load() ([]plan.Unit, error) {
-	seen, err := a.options.Stamp()
-	if err != nil {
-		return nil, err
-	}
-	if a.list != nil && seen == a.seen {
-		return a.list, nil
-	}
-	s, err := config.Load(a.options)
-	if err != nil {
-		return nil, err
-	}
-	a.seen, a.list = seen, append([]plan.Unit{}, s.Policy.Units...)
-	return a.list, nil
 }

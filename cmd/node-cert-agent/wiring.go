@@ -122,7 +122,7 @@ type half interface {
 // half is the privileged half, or in plain mode the same code in this process.
 func (w *wiring) half(s config.Settings) half {
 	if w.plain {
-		return writer.New(s.Policy.Rows, w.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
+		return newWriter(s, w.tree)
 	}
 	return w.client.For(s.Policy.Rows)
 }
@@ -178,8 +178,12 @@ func (w *wiring) stateObject(node string) *report.Object {
 		Trouble: func(err error) { w.log.Warn("writing the node's state object", zap.Error(err)) }})
 }
 
-// validate is how the writer judges bytes, whatever the agent says of them.
-func validate(r plan.Row, data []byte) ([]pki.Cert, error) { return r.Check(data) }
+// newWriter is the writer's code. It judges bytes by the rows, whatever the agent says of them.
+func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
+	validate := func(r plan.Row, data []byte) ([]pki.Cert, error) { return r.Check(data) }
+	return writer.New(s.Policy.Rows, tree, validate).
+		WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
+}
 
 // rememberer validates kept bytes again, with the row as it is configured now.
 func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -29,49 +27,21 @@ local socket, and writes only the files that the root-owned configuration of thi
 			if err != nil {
 				return err
 			}
-			rows := &rowCache{options: f.configOptions(), tree: tree}
-			if _, err := rows.load(); err != nil {
+			local := &configCache[*writer.Local]{options: f.configOptions(),
+				from: func(s config.Settings) *writer.Local { return newWriter(s, tree) }}
+			if _, err := local.load(); err != nil {
 				return usage(err)
 			}
 			uid, err := serviceUID()
 			if err != nil {
 				return err
 			}
-			return serveWriter(c.Context(), rows, uid, c.ErrOrStderr())
+			ln, err := inherited()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = ln.Close() }()
+			return writer.Serve(c.Context(), ln, local.load, servesOnly(uid), c.ErrOrStderr())
 		},
 	}
-}
-
-func serveWriter(ctx context.Context, rows *rowCache, uid uint32, stderr io.Writer) error {
-	ln, err := inherited()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ln.Close() }()
-	return writer.Serve(ctx, ln, rows.load, func(peer uint32) bool { return peer == 0 || peer == uid }, stderr)
-}
-
-// rowCache reads the configuration again when it changed; the writer has no inotify and no timer, so
-// it looks when it is asked for something.
-type rowCache struct {
-	options config.Options
-	tree    *disk.Tree
-	seen    uint64
-	local   *writer.Local
-}
-
-func (r *rowCache) load() (*writer.Local, error) {
-	seen, err := r.options.Stamp()
-	if err != nil {
-		return nil, err
-	}
-	if r.local != nil && seen == r.seen {
-		return r.local, nil
-	}
-	s, err := config.Load(r.options)
-	if err != nil {
-		return nil, err
-	}
-	r.seen, r.local = seen, writer.New(s.Policy.Rows, r.tree, validate).WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
-	return r.local, nil
 }
