@@ -290,3 +290,6 @@ func (u Unit) owed() bool { return u.State != "loaded" && u.State != "not runnin
 func (s Status) Acting() bool {
 	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == "owed" || u.State == "running" })
 }
+
+// HasApplied tells whether the agent has taken up what was applied by hand under this ID.
+func (s Status) HasApplied(id string) bool { return s.Operator != nil && s.Operator.ID == id }

@@ -63,7 +63,8 @@ With --root it fills a tree, as an image build does, and leaves nothing there th
 	}
 	o.input.flags(cmd)
 	cmd.Flags().BoolVar(&o.now, "now", false, "remove at once what is no longer asked for, and act on units at once")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be done, and do nothing: exits with 3 if there is something")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
+		"print what would be done, and do nothing: exits with 3 if there is something")
 	cmd.Flags().BoolVar(&o.release, "release", false, "take back what was applied")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the outcome")
 	return cmd
@@ -134,7 +135,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 			base.Entries = append(base.Entries, e)
 		}
 	}
-	return agent.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), plan.Moment{Boot: bootID(), Uptime: uptime()})
+	return agent.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), thisMoment())
 }
 
 // carryOut has the service do it if one runs, or does it here.
@@ -182,13 +183,14 @@ func (w *wiring) awaitService(ctx context.Context, a *state.Applied) (report.Sta
 	tick := time.NewTicker(serviceTick)
 	defer tick.Stop()
 	for {
-		if st, err := currentStatus(w.tree); err == nil && st.Operator != nil && st.Operator.ID == a.ID && (!a.Now || !st.Acting()) {
+		if st, err := currentStatus(w.tree); err == nil && st.HasApplied(a.ID) && (!a.Now || !st.Acting()) {
 			return st, nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return report.Status{}, errors.New("it is left for the service, which has not finished with it in time; 'node-cert-agent status' shows how far it is")
+			return report.Status{}, errors.New("it is left for the service, which has not finished with it in time; " +
+				"'node-cert-agent status' shows how far it is")
 		}
 	}
 }
@@ -234,11 +236,13 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	if err != nil {
 		return err
 	}
-	a := state.Applied{Source: "the object, at once"}
-	if st, err := currentStatus(w.tree); err != nil {
+	st, err := currentStatus(w.tree)
+	if err != nil {
 		return err
-	} else if st.Operator != nil && word.Applied != nil && st.Operator.ID == word.Applied.ID && st.Operator.State == "in force" {
-		a = *word.Applied
+	}
+	a := state.Applied{Source: "the object, at once"}
+	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Operator.State == "in force" {
+		a = *before
 	}
 	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true
 	if err := state.Say(own, state.Word{Applied: &a}); err != nil {
@@ -246,8 +250,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	st, err := w.awaitService(ctx, &a)
-	if err != nil {
+	if st, err = w.awaitService(ctx, &a); err != nil {
 		return err
 	}
 	printHeld(stdout, st.Held)

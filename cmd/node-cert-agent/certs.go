@@ -67,7 +67,9 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 	return cmd
 }
 
-func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig string, stderr io.Writer) ([]certificate, error) {
+// certificates are those of the managed files, and the agent's own behind them.
+func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig string,
+	stderr io.Writer) ([]certificate, error) {
 	a, err := f.access(s, kubeconfig, stderr)
 	if err != nil {
 		return nil, err
@@ -98,7 +100,8 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 func lines(row, file string, data []byte, now time.Time) (out []certificate) {
 	content := pki.Read(data)
 	for _, c := range content.Certs {
-		line := certificate{Row: row, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(), NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
+		line := certificate{Row: row, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(),
+			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
 		if !content.Whole && row != "identity" {
 			line.Warnings = append(line.Warnings, "in a file that would be refused")
 		}
@@ -134,7 +137,8 @@ func listCertificates(w io.Writer, output format, all []certificate) error {
 		if c.CA {
 			kind = "CA"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.16s\t%s\t%s\t%s\n", c.Row, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.16s\t%s\t%s\t%s\n",
+			c.Row, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -45,7 +45,8 @@ the configuration is invalid.`,
 		},
 	}
 	output.flag(cmd)
-	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, as the service does if it was given one")
+	kubeconfig.flag(cmd,
+		"take identity and address of the API server from a `FILE`, as the service does if it was given one")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for answers in all")
 	return cmd
 }

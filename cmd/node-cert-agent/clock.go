@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // systemClock is time as this host has it. It implements agent.Clock.
@@ -27,6 +29,9 @@ func uptime() time.Duration {
 	}
 	return time.Duration(t.Nano())
 }
+
+// thisMoment is what a preview has to know of the time.
+func thisMoment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
 
 // bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
 // still tells its runs apart.

@@ -13,7 +13,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
@@ -78,7 +77,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), plan.Moment{Boot: bootID(), Uptime: uptime()})
+	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), thisMoment())
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ const maxInput = 4 << 20
 type inputOptions struct{ file, row, entry string }
 
 func (o *inputOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.file, "file", "f", "", "a ControllerConfig in YAML or JSON, or with --row bare content; - is standard input (`FILE`)")
+	cmd.Flags().StringVarP(&o.file, "file", "f", "",
+		"a ControllerConfig in YAML or JSON, or with --row bare content; - is standard input (`FILE`)")
 	cmd.Flags().StringVar(&o.row, "row", "", "the `ROW` that bare content is for, such as kubeAPIServerServingCAData")
 	cmd.Flags().StringVar(&o.entry, "entry", "", "the registry's `HOST[:PORT]`, for rows that have a file for each")
 }

@@ -3,7 +3,7 @@
 // Command node-cert-agent keeps the certificates of a Kubernetes node as the cluster's
 // controllerconfig wants them.
 //
-// This package is flags, wiring, hints and exit codes, a file a subcommand; whatever it decides is
+// This package is flags, construction, hints and exit codes, a file a subcommand; whatever it decides is
 // decided in the packages below agent. Exit codes are part of the host's contract: 0 done, 1 failed,
 // 2 usage or configuration, 3 diff found changes pending, 4 no identity yet.
 package main
@@ -116,15 +116,18 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	cmd.PersistentFlags().StringVar(&f.root, "root", "/", "work on the tree below `DIR`: plain mode, without systemd, journal and a second process")
-	cmd.PersistentFlags().StringArrayVar(&f.configDirs, "config-dir", nil, "read fragments from `DIR` instead of the three config.d directories (repeatable)")
+	cmd.PersistentFlags().StringVar(&f.root, "root", "/",
+		"work on the tree below `DIR`: plain mode, without systemd, journal and a second process")
+	cmd.PersistentFlags().StringArrayVar(&f.configDirs, "config-dir", nil,
+		"read fragments from `DIR` instead of the three config.d directories (repeatable)")
 	f.log.Format = log.Console
 	cmd.PersistentFlags().Var(&f.log.Level, "log-level",
 		"log diagnostics from `LEVEL` on: debug, info, warn or error; audit records have no level")
 	cmd.PersistentFlags().Var(&f.log.Format, "log-format",
 		"how they look where standard error is not the journal: `FORMAT` console or json")
-	cmd.AddCommand(runCommand(f), writerCommand(f), reloaderCommand(f), bootstrapCommand(f), statusCommand(f), diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f),
-		checkCommand(f), certsCommand(f), resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
+	cmd.AddCommand(runCommand(f), writerCommand(f), reloaderCommand(f), bootstrapCommand(f), statusCommand(f),
+		diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f), checkCommand(f), certsCommand(f),
+		resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
 	return cmd
 }
 

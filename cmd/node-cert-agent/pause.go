@@ -39,7 +39,8 @@ what is owed. It outlives restarts and ends by itself, or with resume.`,
 				return err
 			}
 			now := time.Now()
-			p := &state.Pause{Reason: plan.Printable(reason), At: now.UTC(), Until: now.Add(lasts).UTC(), Boot: bootID(), Uptime: uptime()}
+			p := &state.Pause{Reason: plan.Printable(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
+				Boot: bootID(), Uptime: uptime()}
 			if err := state.Say(own, state.Word{Pause: p}); err != nil {
 				return err
 			}

@@ -121,8 +121,9 @@ func (v *service) follow(ctx context.Context, s config.Settings, src *source.Sou
 // agent is everything plugged in but what differs between the service and a command.
 func (v *service) agent(s config.Settings, src agent.Source, files drift, o agent.Operator) *agent.Agent {
 	w := v.wiring
-	return &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s), Store: v.store, Operator: o, Trail: w.trail,
-		Report: w.report, Clock: systemClock{}, Log: w.log, Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: passed(),
+	return &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s),
+		Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
+		Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: passed(),
 		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: rememberer(s.Policy)}
 }
 
@@ -148,7 +149,8 @@ func (v *service) awaitConfig(ctx context.Context, s config.Settings) (config.Se
 			last = ""
 		case err.Error() != last:
 			last = err.Error()
-			v.wiring.trail.Record(audit.Record{Kind: audit.ConfigRejected, Message: "changed configuration is invalid; the last valid settings stay in force"}.
+			v.wiring.trail.Record(audit.Record{Kind: audit.ConfigRejected,
+				Message: "changed configuration is invalid; the last valid settings stay in force"}.
 				With(audit.Reason, last))
 		}
 		select {

@@ -102,7 +102,8 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	if i := s.Identity; i != nil {
 		line("Identity", join(i.State, i.Reason))
 		if i.Serial != "" {
-			line("Certificate", fmt.Sprintf("%s until %s, renewed at %s", i.Serial, i.Expires.Format(time.RFC3339), i.Renew.Format(time.RFC3339)))
+			line("Certificate", fmt.Sprintf("%s until %s, renewed at %s",
+				i.Serial, i.Expires.Format(time.RFC3339), i.Renew.Format(time.RFC3339)))
 		}
 	}
 	line("Object", plan.Printable(s.Object.ResourceVersion))
@@ -152,7 +153,8 @@ func waits(t io.Writer, s report.Status) {
 	if len(s.Held) > 0 {
 		fmt.Fprintf(t, "\nHELD\tCERTIFICATE\tUNTIL\tWHY\n")
 		for _, h := range s.Held {
-			fmt.Fprintf(t, "%s\t%.16s %s\t%s\t%s\n", plan.Printable(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
+			fmt.Fprintf(t, "%s\t%.16s %s\t%s\t%s\n",
+				plan.Printable(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
 		}
 	}
 }
@@ -164,7 +166,8 @@ func files(w io.Writer, files []report.File) {
 	}
 	for _, f := range files {
 		state := strings.TrimSuffix(f.State+", "+string(f.Use()), ", ")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", f.Path, f.Row, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n",
+			f.Path, f.Row, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
 	}
 	title := "\nCONSUMER\tOF\tSTATE\tWHY\n"
 	for _, f := range files {

@@ -32,7 +32,8 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			fmt.Fprintf(c.OutOrStdout(), "node-cert-agent %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(c.OutOrStdout(), "node-cert-agent %s %s %s/%s\n",
+				version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}

@@ -153,7 +153,8 @@ func (w *wiring) prober() agent.Prober {
 }
 
 func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Follow.Resync, Rest: consumersFirst, Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout,
+	t := agent.Times{Resync: s.Follow.Resync, Rest: consumersFirst,
+		Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout,
 		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbePatience}
 	if !w.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
