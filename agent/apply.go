@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -130,7 +128,7 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 }
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
-	l.Trail.Record(intent(p))
+	l.Trail.Record(audit.Intended(p))
 	after := l.disturb(ctx, p)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
@@ -146,12 +144,12 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 			l.distrust(p)
 			l.unswept = true
 		}
-		l.Trail.Record(about(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
+		l.Trail.Record(audit.About(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return fmt.Errorf("committing: %v", err)
 	}
 	l.see(after)
 	for _, w := range p.Writes {
-		l.Trail.Record(written(p.Object, w))
+		l.Trail.Record(audit.Wrote(p.Object, w))
 		l.known.at[w.Key] = w.Digest
 		delete(l.unsynced, w.Key)
 		if l.quarrels.left != nil {
@@ -165,8 +163,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		if r.Digest == (plan.Digest{}) {
 			continue
 		}
-		l.Trail.Record(about(p.Object, audit.Removed, "removed "+r.Path).
-			With(audit.Row, string(r.Row)).With(audit.Entry, r.Name).With(audit.Path, r.Path).With(audit.Before, r.Digest.String()))
+		l.Trail.Record(audit.Took(p.Object, r))
 	}
 	return nil
 }
@@ -205,65 +202,10 @@ func (l *loop) look(ctx context.Context) error {
 // recordExceptions records what is refused or kept, once.
 func (l *loop) recordExceptions(p plan.Plan) {
 	for _, r := range news(l.refused, p.Refused) {
-		l.Trail.Record(exception(p.Object, audit.Refused, "refused", r))
+		l.Trail.Record(audit.Exception(p.Object, audit.Refused, r))
 	}
 	for _, k := range news(l.kept, p.Kept) {
-		l.Trail.Record(exception(p.Object, audit.Kept, "kept", k))
+		l.Trail.Record(audit.Exception(p.Object, audit.Kept, k))
 	}
 	l.refused, l.kept = p.Refused, p.Kept
-}
-
-func exception(o plan.Object, kind audit.Kind, word string, r plan.Refusal) audit.Record {
-	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
-	return about(o, kind, fmt.Sprintf("%s %s: %s", word, name, reason)).
-		With(audit.Row, string(r.Row)).With(audit.Entry, plan.Printable(r.Name)).With(audit.Reason, reason)
-}
-
-func about(o plan.Object, kind audit.Kind, message string) audit.Record {
-	return audit.Record{Kind: kind, Message: message}.
-		With(audit.UID, plan.Printable(o.UID)).With(audit.ResourceVersion, plan.Printable(o.ResourceVersion))
-}
-
-// intent says what is about to happen: one record for the whole commit, a line a file.
-func intent(p plan.Plan) audit.Record {
-	var files strings.Builder
-	for _, w := range p.Writes {
-		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, orNone(w.Before), w.Digest)
-	}
-	for _, r := range p.Removes {
-		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
-	}
-	return about(p.Object, audit.Intent, fmt.Sprintf("about to write %s and remove %d", count(len(p.Writes), "file"), len(p.Removes))).
-		With(audit.Files, strings.TrimSuffix(files.String(), "\n"))
-}
-
-func written(o plan.Object, w plan.Write) audit.Record {
-	return about(o, audit.Written, fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause, count(len(w.Added), "certificate"), len(w.Removed))).
-		With(audit.Row, string(w.Row)).With(audit.Entry, w.Name).With(audit.Path, w.Path).With(audit.Cause, string(w.Cause)).
-		With(audit.Before, w.Before.String()).With(audit.After, w.Digest.String()).
-		With(audit.CertsAdded, certLines(w.Added)).With(audit.CertsRemoved, certLines(w.Removed))
-}
-
-// certLines lists certificates, one a line: fingerprint and subject.
-func certLines(certs []pki.Cert) string {
-	lines := make([]string, len(certs))
-	for i, c := range certs {
-		lines[i] = c.Fingerprint.String() + " " + plan.Printable(c.Subject)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// count is a number of things as a person says it.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-func orNone(d plan.Digest) string {
-	if d == (plan.Digest{}) {
-		return "none"
-	}
-	return d.String()
 }

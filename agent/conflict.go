@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -39,7 +38,7 @@ func (l *loop) calm(p plan.Plan) plan.Plan {
 			return false
 		}
 		if f.Conflict() && !before.Open {
-			l.Trail.Record(conflict(p.Object, w, len(f.Repairs)))
+			l.Trail.Record(audit.Contested(p.Object, w, len(f.Repairs)))
 		}
 		if at := l.Clock.Now().Add(wait); q.next.IsZero() || at.Before(q.next) {
 			q.next = at
@@ -100,11 +99,6 @@ func (q *quarrels) set(k plan.Key, f plan.Quarrel) {
 	if q.files[k] = f; !f.Open && len(f.Repairs) == 0 {
 		delete(q.files, k)
 	}
-}
-
-func conflict(o plan.Object, w plan.Write, repairs int) audit.Record {
-	return about(o, audit.Conflict, fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v", w.Path, repairs, plan.QuarrelMemory, plan.QuarrelPause)).
-		With(audit.Row, string(w.Row)).With(audit.Entry, w.Name).With(audit.Path, w.Path).With(audit.Before, w.Before.String()).With(audit.After, w.Digest.String())
 }
 
 // conflicts are the files over which there is one, by key.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -43,7 +42,7 @@ func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Input
 	affected []string, why string) error {
 	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.Units[u.Name].Made,
 		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
-	l.Trail.Record(action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
+	l.Trail.Record(audit.Action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, l.Clock.Now().Add(l.Times.Job), 0
 	s.aside = nil
@@ -61,7 +60,7 @@ func (l *loop) watchJob(u plan.Unit, s *unit) {
 	}
 	s.overdue, s.state = time.Time{}, "overdue"
 	s.reason = fmt.Sprintf("the job has not ended after %v; systemd goes on with it", l.Times.Job)
-	l.Trail.Record(action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
+	l.Trail.Record(audit.Action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
 
 // ended pays the action, or keeps it owed. What the unit has loaded by it is seen at the next look: see confirm.
@@ -78,7 +77,7 @@ func (l *loop) ended(j job) {
 	}
 	l.actions.Paid++
 	*s = unit{state: "unknown", reason: "its job is done", paid: l.Clock.Now(), disturbed: s.disturbed, done: &j}
-	l.Trail.Record(action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
+	l.Trail.Record(audit.Action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
 
@@ -230,7 +229,7 @@ func (l *loop) ours(w plan.Write) bool {
 // fail either.
 func (l *loop) postpone(j job, s *unit, at time.Time) {
 	s.state, s.reason, s.due = "owed", plan.Printable(j.err.Error()), at
-	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)).
+	l.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)).
 		With(audit.Reason, s.reason))
 }
 
@@ -245,7 +244,7 @@ func (l *loop) unpaid(j job, s *unit) {
 	if s.lost++; !unreachable(j.err) {
 		s.failures, s.lost = s.failures+1, 0
 	}
-	l.Trail.Record(action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
+	l.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
 		With(audit.Reason, s.reason))
 	if s.failures < maxFailures {
 		return
@@ -257,7 +256,7 @@ func (l *loop) unpaid(j job, s *unit) {
 	}
 	if s.opened.IsZero() {
 		s.opened = now
-		l.Trail.Record(action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
+		l.Trail.Record(audit.Action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
 			j.unit.Verb, j.unit.Name, s.failures)).With(audit.Reason, s.reason))
 	}
 }
@@ -289,7 +288,7 @@ func (l *loop) recall() {
 		}
 		s := l.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
-		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", count(m.Tries, "time"))
+		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
 		pause := backoff(l.Times, m.Tries-1)
 		if m.Tries >= maxFailures {
 			l.unmade(u)
@@ -335,11 +334,6 @@ func postponed(err error) time.Time {
 func denied(err error) bool {
 	var no interface{ Denied() bool }
 	return errors.As(err, &no) && no.Denied()
-}
-
-func action(kind audit.Kind, u plan.Unit, affected []string, message string) audit.Record {
-	return audit.Record{Kind: kind, Message: message}.
-		With(audit.Unit, u.Name).With(audit.Verb, string(u.Verb)).With(audit.AlsoAffects, strings.Join(affected, "\n"))
 }
 
 // remember makes what a unit has loaded durable. If that fails it is remembered for as long as the agent

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +28,7 @@ func (l *loop) wait(p plan.Plan) {
 	l.release = time.Time{}
 	for _, h := range p.Held {
 		if !slices.ContainsFunc(l.held, func(o plan.Held) bool { return sameHold(o, h) }) {
-			l.Trail.Record(heldRecord(p.Object, h))
+			l.Trail.Record(audit.Holding(p.Object, h))
 		}
 		if at := now.Add(h.Left); h.Left > 0 && (l.release.IsZero() || at.Before(l.release)) {
 			l.release = at
@@ -43,16 +42,6 @@ func (l *loop) wait(p plan.Plan) {
 
 func sameHold(a, b plan.Held) bool {
 	return a.Key == b.Key && a.Reason == b.Reason && (a.Cert == nil) == (b.Cert == nil) && (a.Cert == nil || a.Cert.Fingerprint == b.Cert.Fingerprint)
-}
-
-func heldRecord(o plan.Object, h plan.Held) audit.Record {
-	name := plan.Printable(h.Key.String())
-	r := about(o, audit.Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
-		With(audit.Row, string(h.Row)).With(audit.Entry, plan.Printable(h.Name)).With(audit.Reason, h.Reason)
-	if h.Cert != nil {
-		r = r.With(audit.CertsRemoved, certLines([]pki.Cert{*h.Cert}))
-	}
-	return r
 }
 
 // ask has the API server verified with the certificates that would be left, beside the loop. If those

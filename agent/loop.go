@@ -106,7 +106,7 @@ func (l *loop) begin(ctx context.Context) error {
 	}
 	l.recall()
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
-	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", count(len(l.Policy.Rows), "row"), count(len(l.Policy.Units), "unit"))}.
+	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", audit.Count(len(l.Policy.Rows), "row"), audit.Count(len(l.Policy.Units), "unit"))}.
 		With(audit.Version, l.Version))
 	switch {
 	case lost == state.NoFile:

@@ -167,7 +167,7 @@ func (l *loop) reviewUnits(ctx context.Context) {
 // refuseUnit keeps an action from being asked for that would act on units nobody allowed.
 func (l *loop) refuseUnit(u plan.Unit, s *unit, why string) {
 	if s.reason != why {
-		l.Trail.Record(action(audit.UnitRefused, u, nil, why))
+		l.Trail.Record(audit.Action(audit.UnitRefused, u, nil, why))
 	}
 	*s = unit{state: "refused", reason: why, paid: s.paid}
 }

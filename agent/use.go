@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -131,11 +130,12 @@ func (l *loop) sighted(a sighting) {
 		return
 	}
 	p.since = l.Clock.Now()
+	row, _ := l.Policy.Row(a.row)
 	switch a.State {
 	case plan.Live:
-		l.Trail.Record(l.consumption(audit.ConsumerLive, a, "uses the file"))
+		l.Trail.Record(audit.Consumption(audit.ConsumerLive, row, a.consumer, p.digest, "uses the file", a.Reason))
 	case plan.Stale:
-		l.Trail.Record(l.consumption(audit.ConsumerStale, a, "does not use the file: "+a.Reason))
+		l.Trail.Record(audit.Consumption(audit.ConsumerStale, row, a.consumer, p.digest, "does not use the file: "+a.Reason, a.Reason))
 	}
 }
 
@@ -148,11 +148,4 @@ func (l *loop) waitsFor(id plan.RowID) string {
 		}
 	}
 	return ""
-}
-
-func (l *loop) consumption(kind audit.Kind, a sighting, what string) audit.Record {
-	row, _ := l.Policy.Row(a.row)
-	return audit.Record{Kind: kind, Message: fmt.Sprintf("%s: %s at %s %s", row.File, a.consumer.Kind, a.consumer.Address, what)}.
-		With(audit.Row, string(a.row)).With(audit.Path, row.File).With(audit.After, a.of.digest.String()).
-		With(audit.Consumer, fmt.Sprintf("%s %s", a.consumer.Kind, a.consumer.Address)).With(audit.Reason, a.Reason)
 }

@@ -39,7 +39,7 @@ var house = map[string][]string{
 	"agent/pki":           {},
 	"agent/reply":         {},
 	"agent/plan":          {"agent/pki"},
-	"agent/audit":         {"agent/plan"},
+	"agent/audit":         {"agent/pki", "agent/plan"},
 	"agent/log":           {},
 	"agent/check":         {"agent/plan"},
 	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/reloader", "agent/report"},

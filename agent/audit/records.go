@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// About is a record that names the version of the object.
+func About(o plan.Object, kind Kind, message string) Record {
+	return Record{Kind: kind, Message: message}.
+		With(UID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))
+}
+
+// Exception is the record of what is Refused or Kept.
+func Exception(o plan.Object, kind Kind, r plan.Refusal) Record {
+	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
+	return About(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
+		With(Row, string(r.Row)).With(Entry, plan.Printable(r.Name)).With(Reason, reason)
+}
+
+// Holding is the record of a removal that waits.
+func Holding(o plan.Object, h plan.Held) Record {
+	name := plan.Printable(h.Key.String())
+	r := About(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
+		With(Row, string(h.Row)).With(Entry, plan.Printable(h.Name)).With(Reason, h.Reason)
+	if h.Cert != nil {
+		r = r.With(CertsRemoved, certLines([]pki.Cert{*h.Cert}))
+	}
+	return r
+}
+
+// Intended says what is about to happen: one record for the whole commit, a line a file.
+func Intended(p plan.Plan) Record {
+	var files strings.Builder
+	for _, w := range p.Writes {
+		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, orNone(w.Before), w.Digest)
+	}
+	for _, r := range p.Removes {
+		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
+	}
+	message := fmt.Sprintf("about to write %s and remove %d", Count(len(p.Writes), "file"), len(p.Removes))
+	return About(p.Object, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
+}
+
+// Wrote is the record of one file that was published.
+func Wrote(o plan.Object, w plan.Write) Record {
+	message := fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause,
+		Count(len(w.Added), "certificate"), len(w.Removed))
+	return About(o, Written, message).
+		With(Row, string(w.Row)).With(Entry, w.Name).With(Path, w.Path).With(Cause, string(w.Cause)).
+		With(Before, w.Before.String()).With(After, w.Digest.String()).
+		With(CertsAdded, certLines(w.Added)).With(CertsRemoved, certLines(w.Removed))
+}
+
+// Took is the record of one file that was removed.
+func Took(o plan.Object, r plan.Removal) Record {
+	return About(o, Removed, "removed "+r.Path).
+		With(Row, string(r.Row)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
+}
+
+// Contested is the record of a file that somebody else keeps changing.
+func Contested(o plan.Object, w plan.Write, repairs int) Record {
+	message := fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v",
+		w.Path, repairs, plan.QuarrelMemory, plan.QuarrelPause)
+	return About(o, Conflict, message).With(Row, string(w.Row)).With(Entry, w.Name).With(Path, w.Path).
+		With(Before, w.Before.String()).With(After, w.Digest.String())
+}
+
+// Action is a record about a unit's action; affected are the other units on which systemd acts along with it.
+func Action(kind Kind, u plan.Unit, affected []string, message string) Record {
+	return Record{Kind: kind, Message: message}.
+		With(Unit, u.Name).With(Verb, string(u.Verb)).With(AlsoAffects, strings.Join(affected, "\n"))
+}
+
+// Consumption is the record of whether a consumer uses a row's file, which has the digest after.
+func Consumption(kind Kind, row plan.Row, c plan.Consumer, after plan.Digest, what, reason string) Record {
+	return Record{Kind: kind, Message: fmt.Sprintf("%s: %s at %s %s", row.File, c.Kind, c.Address, what)}.
+		With(Row, string(row.ID)).With(Path, row.File).With(After, after.String()).
+		With(Consumer, fmt.Sprintf("%s %s", c.Kind, c.Address)).With(Reason, reason)
+}
+
+// certLines lists certificates, one a line: fingerprint and subject.
+func certLines(certs []pki.Cert) string {
+	lines := make([]string, len(certs))
+	for i, c := range certs {
+		lines[i] = c.Fingerprint.String() + " " + plan.Printable(c.Subject)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Count is a number of things as a person says it.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func orNone(d plan.Digest) string {
+	if d == (plan.Digest{}) {
+		return "none"
+	}
+	return d.String()
+}
