@@ -77,14 +77,6 @@ type Prober interface {
 	Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof
 }
 
-// Store is the agent's durable memory.
-type Store interface {
-	Load() (st state.State, lost string, err error)
-	Save(state.State) error
-	Keep(st *state.State, object plan.Object, entries []plan.Entry) error
-	Content(state.Remembered) ([]byte, error)
-}
-
 // Operator is what the operator of this host said by hand.
 type Operator interface {
 	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
@@ -161,7 +153,7 @@ type Agent struct {
 	Prober Prober
 	// Trust may be nil; the trust source then never shrinks.
 	Trust Trust
-	Store Store
+	Store *state.Store
 	// Operator may be nil.
 	Operator Operator
 	Trail    Recorder

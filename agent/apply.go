@@ -11,6 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 // apply carries the plan out: claim, intent, commit, outcome, memory (steps 3 and 4 of the flow).
@@ -19,12 +20,14 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
-	if p.Holds != nil {
-		l.memory.Holds = p.Holds
-	}
-	// Also if some of it fails: what was confirmed is noted with its hold, and what is revoked stays on disk until
-	// it is taken away.
-	l.memory.Operator.CarriedOut = l.memory.Operator.CarriedOut || l.desired.Now
+	l.memory.Note(func(s *state.State) {
+		if p.Holds != nil {
+			s.Holds = p.Holds
+		}
+		// Also if some of it fails: what was confirmed is noted with its hold, and what is revoked stays on disk
+		// until it is taken away.
+		s.Operator.CarriedOut = s.Operator.CarriedOut || l.desired.Now
+	})
 	if l.object != nil {
 		*l.object = l.object.Bereft(p.Entries)
 	}
@@ -58,25 +61,20 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 // keep remembers what the files have now, or shall have where something is in the way.
 func (l *loop) keep(p plan.Plan) error {
 	if l.desired.Verified {
-		if err := l.Store.Keep(&l.memory, l.desired.Object, l.overlay(l.desired.Entries, p.Entries)); err != nil {
+		if err := l.memory.Keep(l.desired.Object, l.overlay(l.desired.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}
-	return l.Store.Save(l.memory)
+	return l.memory.Save()
 }
 
 // claim makes the plan's claims durable before anything is written.
 func (l *loop) claim(p plan.Plan) error {
-	l.former = l.memory.Owned
+	l.former = l.memory.State().Owned
 	if p.Owned == nil {
 		return nil
 	}
-	l.memory.Owned = p.Owned
-	err := l.Store.Save(l.memory)
-	if err != nil {
-		l.memory.Owned = l.former
-	}
-	return err
+	return l.memory.Update(func(s *state.State) { s.Owned = p.Owned })
 }
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
@@ -138,7 +136,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	}
 	if err != nil {
 		if nothingChanged(err) {
-			l.memory.Owned = p.Undone(l.memory.Owned, l.former)
+			l.memory.Note(func(s *state.State) { s.Owned = p.Undone(s.Owned, l.former) })
 			l.quarrels.stood(p)
 		} else {
 			l.distrust(p)
@@ -158,7 +156,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 		l.writes++
 		l.replace(w)
 	}
-	l.memory.Owned = p.Done(l.memory.Owned)
+	l.memory.Note(func(s *state.State) { s.Owned = p.Done(s.Owned) })
 	for _, r := range p.Removes {
 		if r.Digest == (plan.Digest{}) {
 			continue
@@ -190,7 +188,7 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.State().Memory, l.Policy, l.known.at))
 	if l.blind = err != nil; l.blind {
 		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}

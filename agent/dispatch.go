@@ -40,7 +40,7 @@ type job struct {
 // ends, so that a slow one is never asked for twice.
 func (l *loop) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState,
 	affected []string, why string) error {
-	err := l.remember(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.Units[u.Name].Made,
+	err := l.memory.Loaded(u.Name, plan.Loaded{Inputs: in.Digest, Made: l.memory.State().Units[u.Name].Made,
 		Tries: s.failures + 1, Tried: l.Clock.Now().UTC()}.Outdated(now))
 	l.Trail.Record(audit.Action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
@@ -94,7 +94,7 @@ func (l *loop) confirm(ctx context.Context, u plan.Unit, s *unit) error {
 	if s.disturbed > 0 || !in.Untouched(j.inputs) {
 		s.done = nil
 		if began := j.after.SinceUptime; began > 0 && began < s.disturbed {
-			return l.remember(u.Name, l.memory.Units[u.Name].Outdated(j.after))
+			return l.memory.Loaded(u.Name, l.memory.State().Units[u.Name].Outdated(j.after))
 		}
 		return nil
 	}
@@ -115,13 +115,13 @@ func (l *loop) unseen(unit string) bool {
 // load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,
 // those that load that have not, and that is remembered at once.
 func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
-	before, known := l.memory.Units[u.Name]
+	before, known := l.memory.State().Units[u.Name]
 	now := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
 	if u.Verb != plan.Restart {
-		return l.remember(u.Name, now)
+		return l.memory.Loaded(u.Name, now)
 	}
 	if now.Made = in.Digest; before.MadeOf(known, in, l.booted()) == in.Digest {
-		return l.remember(u.Name, now)
+		return l.memory.Loaded(u.Name, now)
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
@@ -133,10 +133,10 @@ func (l *loop) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.U
 		if err != nil {
 			return fmt.Errorf("asking systemd about %s: %v", other.Name, err)
 		}
-		l.memory.Units[other.Name] = l.memory.Units[other.Name].Outdated(s)
+		l.memory.Note(func(m *state.State) { m.Units[other.Name] = m.Units[other.Name].Outdated(s) })
 		l.unit(other.Name).disturbed = l.Clock.Uptime()
 	}
-	return l.remember(u.Name, now)
+	return l.memory.Loaded(u.Name, now)
 }
 
 // booted is when the host was, by its clock.
@@ -160,23 +160,24 @@ func (l *loop) disturb(ctx context.Context, p plan.Plan) plan.Observed {
 	for _, u := range l.Policy.Units {
 		was := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, nil)
 		will := plan.InputsOf(u.Name, l.Policy, after, l.known.contents, nil)
-		m, known := l.memory.Units[u.Name]
+		m, known := l.memory.State().Units[u.Name]
 		if was.Digest == will.Digest {
 			continue
 		}
 		if known && u.Verb == plan.Reload && l.mends(p, u.Name) {
 			m.Unknown, unknown = true, true
-			l.memory.Units[u.Name] = m
+			l.memory.Note(func(s *state.State) { s.Units[u.Name] = m })
 		}
 		if !l.removes(p, u.Name) {
 			continue
 		}
 		if now, _, err := l.askSystemd(ctx, u); err == nil && now.Exists && (m.Unknown || !m.In(now)) {
-			l.memory.Units[u.Name], unknown = m.Outdated(now), true
+			l.memory.Note(func(s *state.State) { s.Units[u.Name] = m.Outdated(now) })
+			unknown = true
 		}
 	}
 	if unknown {
-		_ = l.Store.Save(l.memory) // the repair does not wait for it
+		_ = l.memory.Save() // the repair does not wait for it
 	}
 	return after
 }
@@ -215,12 +216,12 @@ func (l *loop) ours(w plan.Write) bool {
 	if left, ok := l.quarrels.left[w.Key]; ok {
 		return w.Before == left
 	}
-	if slices.Contains(l.memory.Owned[w.Path].Digests, w.Before) {
+	if slices.Contains(l.memory.State().Owned[w.Path].Digests, w.Before) {
 		return true
 	}
-	left := plan.Digest{}
-	if i := slices.IndexFunc(l.memory.LastGood, func(r state.Remembered) bool { return r.Key == w.Key }); i >= 0 {
-		left = l.memory.LastGood[i].Digest
+	left, good := plan.Digest{}, l.memory.State().LastGood
+	if i := slices.IndexFunc(good, func(r state.Remembered) bool { return r.Key == w.Key }); i >= 0 {
+		left = good[i].Digest
 	}
 	return w.Before == left
 }
@@ -264,12 +265,12 @@ func (l *loop) unpaid(j job, s *unit) {
 // unmade forgets what a oneshot is thought to have made, once nobody waits for it any more: those that load that may
 // start now with whatever its failed runs left.
 func (l *loop) unmade(u plan.Unit) {
-	m := l.memory.Units[u.Name]
+	m := l.memory.State().Units[u.Name]
 	if m.Made == (plan.Digest{}) {
 		return
 	}
 	m.Made = plan.Digest{}
-	if err := l.remember(u.Name, m); err != nil {
+	if err := l.memory.Loaded(u.Name, m); err != nil {
 		l.Log.Warn("forgetting what a unit made", zap.Error(err))
 	}
 }
@@ -279,7 +280,7 @@ func (l *loop) unmade(u plan.Unit) {
 func (l *loop) recall() {
 	now := l.Clock.Now()
 	for _, u := range l.Policy.Units {
-		m := l.memory.Units[u.Name]
+		m := l.memory.State().Units[u.Name]
 		if m.Tries == 0 {
 			continue
 		}
@@ -301,7 +302,7 @@ func (l *loop) recall() {
 // forgive is for an orderly end: whoever stops or configures the agent may have repaired what failed. Only
 // one that dies leaves its count behind.
 func (l *loop) forgive() {
-	units, tried := maps.Clone(l.memory.Units), false
+	units, tried := maps.Clone(l.memory.State().Units), false
 	for name, m := range units {
 		tried = tried || m.Tries > 0
 		m.Tries, m.Tried = 0, time.Time{}
@@ -310,8 +311,8 @@ func (l *loop) forgive() {
 	if !tried {
 		return
 	}
-	l.memory.Units = units
-	if err := l.Store.Save(l.memory); err != nil {
+	l.memory.Note(func(s *state.State) { s.Units = units })
+	if err := l.memory.Save(); err != nil {
 		l.Log.Warn("forgetting failed actions", zap.Error(err))
 	}
 }
@@ -334,11 +335,4 @@ func postponed(err error) time.Time {
 func denied(err error) bool {
 	var no interface{ Denied() bool }
 	return errors.As(err, &no) && no.Denied()
-}
-
-// remember makes what a unit has loaded durable. If that fails it is remembered for as long as the agent
-// lives, and saved with whatever is saved next.
-func (l *loop) remember(name string, loaded plan.Loaded) error {
-	l.memory.Units[name] = loaded
-	return l.Store.Save(l.memory)
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 // express publishes what a new version of the object changed before anything else is looked at: to
@@ -32,7 +33,7 @@ func (l *loop) express(ctx context.Context) error {
 		return nil // what goes, be it revoked, is forgotten before: see apply
 	}
 	if p.Holds != nil {
-		l.memory.Holds = p.Holds
+		l.memory.Note(func(s *state.State) { s.Holds = p.Holds })
 	}
 	if err := l.claim(p); err != nil {
 		return nil // the pass meets it again, and knows what can be done without
@@ -82,7 +83,7 @@ func (l *loop) catchUp() {
 	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
 		return
 	}
-	if err := l.Store.Keep(&l.memory, l.desired.Object, l.overlay(l.desired.Entries, l.entries)); err != nil {
+	if err := l.memory.Keep(l.desired.Object, l.overlay(l.desired.Entries, l.entries)); err != nil {
 		l.Log.Warn("remembering what was published last", zap.Error(err))
 	}
 }

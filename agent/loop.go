@@ -23,7 +23,7 @@ type loop struct {
 	object   *plan.Desired            // what the object asks for
 	desired  *plan.Desired            // with the operator's word over it
 	done     map[plan.Key]plan.Digest // what the last pass that succeeded asked for; without its bytes
-	memory   state.State
+	memory   *state.Memory
 	known    *known
 	observed plan.Observed
 	blind    bool // the last look failed, so that observed may be older than a commit
@@ -83,7 +83,7 @@ func (a *Agent) loop() *loop {
 	if a.Operator == nil {
 		a.Operator = silent{}
 	}
-	return &loop{Agent: a, jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
+	return &loop{Agent: a, memory: state.NewMemory(a.Store), jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
 		uses: make(map[use]*usage), sightings: make(chan sighting), replaced: make(map[plan.RowID]replaced)}
 }
 
@@ -96,13 +96,9 @@ func (silent) Word(state.Word) (state.Word, error) { return state.Word{}, nil }
 // nothing away. On its way the service becomes ready, with or without a network, and before any unit is asked
 // about.
 func (l *loop) begin(ctx context.Context) error {
-	st, lost, err := l.Store.Load()
+	lost, err := l.memory.Load()
 	if err != nil {
 		return err
-	}
-	l.memory = st
-	if l.memory.Units == nil {
-		l.memory.Units = make(map[string]plan.Loaded)
 	}
 	l.recall()
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
@@ -144,9 +140,10 @@ func (l *loop) sweep(ctx context.Context) {
 // lastGood is what the object last asked for, as remembered. It is not verified: it repairs and
 // never removes.
 func (l *loop) lastGood() *plan.Desired {
-	d := &plan.Desired{Object: l.memory.Object}
-	for _, r := range l.memory.LastGood {
-		data, err := l.Store.Content(r)
+	remembered := l.memory.State()
+	d := &plan.Desired{Object: remembered.Object}
+	for _, r := range remembered.LastGood {
+		data, err := l.memory.Content(r)
 		if err == nil {
 			var e plan.Entry
 			if e, err = l.Remember(r.Key, data); err == nil {
@@ -177,7 +174,7 @@ func (l *loop) take(r Reading) {
 	if r.Desired != nil {
 		d := *r.Desired
 		if !d.Partial {
-			l.memory.Projection = d.Projection()
+			l.memory.Note(func(s *state.State) { s.Projection = d.Projection() })
 		}
 		if l.object != nil {
 			d = d.Carry(*l.object, l.Policy)

@@ -31,7 +31,7 @@ func (l *loop) want() {
 	word, readable := l.word, l.wordTrouble == ""
 	w := wanted{object: l.object, paused: l.pausedBy(word.Pause)}
 	if (readable || word.Applied != nil) && l.inForce(word.Applied) {
-		w.applied, w.now = word.Applied.ID, word.Applied.Now && !l.memory.Operator.CarriedOut
+		w.applied, w.now = word.Applied.ID, word.Applied.Now && !l.memory.State().Operator.CarriedOut
 	}
 	if l.operator = operatorStatus(word, w.applied != ""); w == l.wanted {
 		return
@@ -52,7 +52,7 @@ func (l *loop) want() {
 		l.desired = &d
 	}
 	if l.desired != nil { // at once: the pass that follows may not come to a plan
-		l.memory.Holds = l.memory.Missing(*l.desired, l.Policy)
+		l.memory.Note(func(s *state.State) { s.Holds = s.Missing(*l.desired, l.Policy) })
 	}
 }
 
@@ -74,24 +74,25 @@ func (l *loop) listen() {
 // than it did when that was first seen. An object that had never been read then is given the chance
 // to be that.
 func (l *loop) inForce(a *state.Applied) bool {
-	o := &l.memory.Operator
+	o, projection := l.memory.State().Operator, l.memory.State().Projection
+	defer func() { l.memory.Note(func(s *state.State) { s.Operator = o }) }()
 	if a == nil {
 		if o.ID != "" {
 			l.Trail.Record(audit.Record{Kind: audit.OperatorReleased, Message: "the operator took back what was applied; the object wins again"})
 		}
-		*o = state.Operator{}
+		o = state.Operator{}
 		return false
 	}
 	if o.ID != a.ID {
-		*o = state.Operator{ID: a.ID, Base: l.memory.Projection, CarriedOut: l.forgot}
+		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: l.forgot}
 		l.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: "the operator applied " + plan.Printable(a.Source) + "; it wins until the object asks for something else than now"}.
 			With(audit.Operator, plan.Printable(a.ID)))
 	}
 	switch {
 	case o.Overtaken || l.object == nil || !l.object.Verified:
 	case o.Base == plan.Digest{}:
-		o.Base = l.memory.Projection
-	case o.Base != l.memory.Projection:
+		o.Base = projection
+	case o.Base != projection:
 		o.Overtaken = true
 		l.Trail.Record(audit.Record{Kind: audit.OperatorReleased, Message: "the object asks for something new, which wins over what the operator applied"}.
 			With(audit.Operator, plan.Printable(a.ID)))

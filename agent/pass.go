@@ -87,7 +87,7 @@ func (l *loop) announce() {
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
-	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.Memory, l.Policy, l.known.at))
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.State().Memory, l.Policy, l.known.at))
 	l.observed, l.blind = o, false
 	if err != nil {
 		return plan.Plan{}, err
@@ -98,7 +98,7 @@ func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
 
 // input is all that a decision about d depends on.
 func (l *loop) input(d plan.Desired, o plan.Observed) plan.Input {
-	return plan.Input{Desired: d, Observed: o, Memory: l.memory.Memory, Policy: l.Policy, Now: l.moment(),
+	return plan.Input{Desired: d, Observed: o, Memory: l.memory.State().Memory, Policy: l.Policy, Now: l.moment(),
 		Known: l.known.contents, Answers: l.answers, Unsynced: l.unsynced}
 }
 

@@ -77,7 +77,7 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 	}
 	in := plan.InputsOf(u.Name, l.Policy, l.observed, l.known.contents, doubts)
 	err = l.confirm(ctx, u, s)
-	loaded, known := l.memory.Units[u.Name]
+	loaded, known := l.memory.State().Units[u.Name]
 	if err != nil && loaded.Unknown { // its job is done: it has only to be asked who loads what it made
 		s.state, s.reason = "unknown", plan.Printable(err.Error())
 		return err
@@ -117,14 +117,14 @@ func (l *loop) settleUnit(ctx context.Context, u plan.Unit, doubts map[plan.Key]
 
 // outdate remembers that a run of a unit has not loaded what is on disk.
 func (l *loop) outdate(u plan.Unit, run plan.UnitState, in plan.Inputs) error {
-	loaded, known := l.memory.Units[u.Name]
+	loaded, known := l.memory.State().Units[u.Name]
 	if run.MayYetLoad(in) {
 		run = plan.UnitState{}
 	}
 	if u.Verb == plan.Restart {
 		loaded.Made = loaded.MadeOf(known, in, l.booted())
 	}
-	return l.remember(u.Name, loaded.Outdated(run))
+	return l.memory.Loaded(u.Name, loaded.Outdated(run))
 }
 
 // unit is what is known of an allowlisted unit, to be changed.
