@@ -20,6 +20,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -70,13 +72,6 @@ type Units interface {
 	Act(context.Context, plan.Unit) (plan.UnitState, error)
 }
 
-// Prober asks the consumers of files. It is safe for concurrent use.
-type Prober interface {
-	// Probe asks until the consumer is seen to use the content, or cannot be told, or patience has run
-	// out; without patience once. When ctx ends it returns soon and the answer means nothing.
-	Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof
-}
-
 // Operator is what the operator of this host said by hand.
 type Operator interface {
 	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
@@ -92,9 +87,6 @@ type Drift interface {
 	Set(directories []string) error
 }
 
-// Recorder takes audit records.
-type Recorder interface{ Record(audit.Record) }
-
 // Reporter shows the status and speaks to systemd.
 type Reporter interface {
 	Ready() error
@@ -109,15 +101,6 @@ type Trust interface {
 	// Prove opens a connection to the API server that trusts certs and nothing else. It says why the
 	// server cannot be verified so, or nothing if it can, and fails if nobody answers.
 	Prove(ctx context.Context, certs []pki.Cert) (why string, err error)
-}
-
-// Clock is the passing of time.
-type Clock interface {
-	Now() time.Time
-	After(time.Duration) <-chan time.Time
-	// Uptime is for how long the host has been up, sleep included, and Boot identifies that run.
-	Uptime() time.Duration
-	Boot() string
 }
 
 // Times are the agent's durations, from configuration.
@@ -150,15 +133,15 @@ type Agent struct {
 	Writer Writer
 	Units  Units
 	// Prober may be nil; nobody is asked then whether they use a file.
-	Prober Prober
+	Prober consumers.Prober
 	// Trust may be nil; the trust source then never shrinks.
 	Trust Trust
 	Store *state.Store
 	// Operator may be nil.
 	Operator Operator
-	Trail    Recorder
+	Trail    audit.Recorder
 	Report   Reporter
-	Clock    Clock
+	Clock    clock.Clock
 	Log      *zap.Logger
 	Policy   plan.Policy
 	Times    Times
@@ -199,8 +182,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.ended(j)
 		case p := <-l.proofs:
 			l.proven(p)
-		case a := <-l.sightings:
-			if l.sighted(a); l.rest.IsZero() { // else a new version would show before it is done
+		case a := <-l.consumers.Answers():
+			l.consumers.Take(a, l.waitsFor)
+			if l.rest.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}
 			continue

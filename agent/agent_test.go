@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -42,7 +43,7 @@ type host struct {
 	dir     *agenttest.Dir
 	policy  plan.Policy
 	times   agent.Times
-	prober  agent.Prober
+	prober  consumers.Prober
 	trust   *agenttest.Trust
 	word    *agenttest.Operator
 	watched watched

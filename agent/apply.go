@@ -154,7 +154,7 @@ func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 			l.quarrels.left[w.Key] = w.Digest
 		}
 		l.writes++
-		l.replace(w)
+		l.consumers.Replaced(w, l.known.contents[w.Before].Certs)
 	}
 	l.memory.Note(func(s *state.State) { s.Owned = p.Done(s.Owned) })
 	for _, r := range p.Removes {

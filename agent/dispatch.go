@@ -241,7 +241,7 @@ func (l *loop) unpaid(j job, s *unit) {
 	now := l.Clock.Now()
 	l.actions.Failed++
 	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
-	s.due = now.Add(l.jitter(backoff(l.Times, s.failures+s.lost)))
+	s.due = now.Add(l.backoff.Jitter(l.backoff.Pause(s.failures + s.lost)))
 	if s.lost++; !unreachable(j.err) {
 		s.failures, s.lost = s.failures+1, 0
 	}
@@ -251,9 +251,9 @@ func (l *loop) unpaid(j job, s *unit) {
 		return
 	}
 	l.unmade(j.unit)
-	s.state, s.due = "breaker open", now.Add(l.jitter(l.Times.Breaker))
+	s.state, s.due = "breaker open", now.Add(l.backoff.Jitter(l.Times.Breaker))
 	if denied(j.err) { // to ask disturbs nobody, and the configuration may be right by then
-		s.due = now.Add(l.jitter(l.Times.RetryMax))
+		s.due = now.Add(l.backoff.Jitter(l.Times.RetryMax))
 	}
 	if s.opened.IsZero() {
 		s.opened = now
@@ -290,12 +290,12 @@ func (l *loop) recall() {
 		s := l.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
 		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
-		pause := backoff(l.Times, m.Tries-1)
+		pause := l.backoff.Pause(m.Tries - 1)
 		if m.Tries >= maxFailures {
 			l.unmade(u)
 			s.state, s.opened, pause = "breaker open", m.Tried, l.Times.Breaker
 		}
-		s.due = now.Add(l.jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not
+		s.due = now.Add(l.backoff.Jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not
 	}
 }
 

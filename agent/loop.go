@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -60,9 +62,8 @@ type loop struct {
 	units map[string]*unit
 	jobs  chan job
 
-	uses      map[use]*usage
-	sightings chan sighting
-	replaced  map[plan.RowID]replaced
+	backoff   clock.Backoff
+	consumers *consumers.Consumers
 
 	proofs  chan proof
 	proving bool
@@ -84,7 +85,9 @@ func (a *Agent) loop() *loop {
 		a.Operator = silent{}
 	}
 	return &loop{Agent: a, memory: state.NewMemory(a.Store), jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
-		uses: make(map[use]*usage), sightings: make(chan sighting), replaced: make(map[plan.RowID]replaced)}
+		backoff: clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random},
+		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy, Trail: a.Trail, Clock: a.Clock,
+			Patience: a.Times.Probe, Again: a.Times.Resync})}
 }
 
 // silent is an operator who said nothing.

@@ -39,7 +39,9 @@ func (l *loop) pass(ctx context.Context) {
 	}
 	l.account(err)
 	l.anchor()
-	l.probe(ctx)
+	if l.desired != nil {
+		l.consumers.Probe(ctx, l.inPlace())
+	}
 	l.followFiles()
 	l.publish()
 }
@@ -119,7 +121,7 @@ func (l *loop) moment() plan.Moment {
 func (l *loop) account(err error) {
 	now := l.Clock.Now()
 	if !now.Before(l.resync) {
-		l.resync = now.Add(l.jitter(l.Times.Resync))
+		l.resync = now.Add(l.backoff.Jitter(l.Times.Resync))
 	}
 	if err == nil {
 		err = l.overlooked()
@@ -136,7 +138,7 @@ func (l *loop) account(err error) {
 	l.failures++
 	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
 	if l.retry.IsZero() || !now.Before(l.retry) {
-		l.retry = now.Add(l.jitter(backoff(l.Times, l.retries)))
+		l.retry = now.Add(l.backoff.Jitter(l.backoff.Pause(l.retries)))
 		l.retries++
 	}
 }

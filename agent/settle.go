@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -197,7 +198,7 @@ func (l *loop) isDue(u plan.Unit, s *unit, in plan.Inputs, d plan.Decision) bool
 	if s.due.IsZero() {
 		s.due = now.Add(l.Times.Coalesce)
 		if u.Verb == plan.TryRestart {
-			s.due = s.due.Add(place(l.Node, u.Name, l.Times.Spread))
+			s.due = s.due.Add(clock.Place(l.Node, u.Name, l.Times.Spread))
 		}
 		if l.desired.Now {
 			s.due = now // the operator waits for it
@@ -256,4 +257,14 @@ func (l *loop) makes(unit string) string {
 // pending tells whether waiting for the unit makes sense.
 func (s *unit) pending() bool {
 	return s.running || s.state == "owed" || s.state == "unknown" || s.state == "failed"
+}
+
+// waitsFor names a unit that has yet to load the row's file.
+func (l *loop) waitsFor(row plan.Row) string {
+	for _, name := range row.OnChange {
+		if u := l.units[name]; u != nil && u.state != "loaded" && u.state != "not running" {
+			return name + " has yet to act"
+		}
+	}
+	return ""
 }

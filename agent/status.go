@@ -53,6 +53,15 @@ func (l *loop) contents() []plan.Entry {
 	return out
 }
 
+// inPlace are those of them that the files have, durably.
+func (l *loop) inPlace() []plan.Entry {
+	return slices.DeleteFunc(l.contents(), func(e plan.Entry) bool { return !l.isInPlace(e) })
+}
+
+func (l *loop) isInPlace(e plan.Entry) bool {
+	return l.known.at[e.Key] == e.Digest && !l.unsynced[e.Key]
+}
+
 func (l *loop) heldStatus(h plan.Held) report.Held {
 	out := report.Held{Key: h.Key, Reason: h.Reason}
 	if h.Cert != nil {
@@ -74,25 +83,10 @@ func (l *loop) fileStatus(e plan.Entry) report.File {
 		if path, err := row.Path(e.Name); err == nil {
 			f.Path = path
 		}
-		f.Consumers = l.consumers(e, row)
+		f.Consumers = l.consumers.Status(row, e.Digest)
 	}
-	if l.known.at[e.Key] == e.Digest && !l.unsynced[e.Key] {
+	if l.isInPlace(e) {
 		f.State = "in place"
 	}
 	return f
-}
-
-// consumers are what was proven about the content that is desired now.
-func (l *loop) consumers(e plan.Entry, row plan.Row) (all []report.Consumer) {
-	if l.Prober == nil {
-		return nil
-	}
-	for _, c := range row.Verify {
-		r := report.Consumer{Kind: c.Kind, Address: c.Address, State: plan.NotYet}
-		if p := l.uses[use{row.ID, c}]; p != nil && p.digest == e.Digest {
-			r.State, r.Reason, r.Since = p.State, p.Reason, p.since.UTC()
-		}
-		all = append(all, r)
-	}
-	return all
 }

@@ -4,35 +4,13 @@ package agent
 
 import (
 	"fmt"
-	"hash/fnv"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
-
-// jitter is d more or less a tenth.
-func (l *loop) jitter(d time.Duration) time.Duration {
-	if l.Random != nil {
-		return d - d/10 + time.Duration(l.Random(int64(d/5+1)))
-	}
-	return d - d/10 + rand.N(d/5+1)
-}
-
-func backoff(t Times, failures int) time.Duration {
-	return min(t.RetryMin<<min(failures, 20), t.RetryMax)
-}
-
-// place is this node's fixed place within d, so that a fleet does not move at once.
-func place(node, unit string, d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	h := fnv.New64a()
-	h.Write([]byte(node + "\x00" + unit))
-	return time.Duration(h.Sum64() % uint64(d))
-}
 
 // wake fires when the next thing is due that no event will announce.
 func (l *loop) wake() <-chan time.Time {
@@ -57,35 +35,29 @@ func (l *loop) next() time.Time {
 		next = l.retry
 	}
 	for _, t := range l.timers() {
-		if t.at.Before(next) && (l.retry.IsZero() || t.at.After(l.turned)) {
-			next = t.at
+		if t.At.Before(next) && (l.retry.IsZero() || t.At.After(l.turned)) {
+			next = t.At
 		}
 	}
 	return next
 }
 
-// timer is what time alone brings up, and a pass then deals with.
-type timer struct {
-	what string
-	at   time.Time
-}
-
 // timers are those that are set. As long as nothing is desired, nothing is held, repaired or acted on.
-func (l *loop) timers() (set []timer) {
-	all := []timer{{"the end of a pause", l.resume}}
+func (l *loop) timers() (set []clock.Timer) {
+	all := []clock.Timer{{What: "the end of a pause", At: l.resume}}
 	if l.desired != nil {
-		all = append(all, timer{"the end of a hold", l.release}, timer{"a repair that was put off", l.quarrels.next})
+		all = append(all, clock.Timer{What: "the end of a hold", At: l.release}, clock.Timer{What: "a repair that was put off", At: l.quarrels.next})
 	}
 	for _, u := range l.Policy.Units {
 		switch s := l.units[u.Name]; {
 		case s == nil:
 		case s.running:
-			all = append(all, timer{"the job of " + u.Name, s.overdue})
+			all = append(all, clock.Timer{What: "the job of " + u.Name, At: s.overdue})
 		case l.desired != nil:
-			all = append(all, timer{"the action on " + u.Name, s.again})
+			all = append(all, clock.Timer{What: "the action on " + u.Name, At: s.again})
 		}
 	}
-	return slices.DeleteFunc(all, func(t timer) bool { return t.at.IsZero() })
+	return slices.DeleteFunc(all, func(t clock.Timer) bool { return t.At.IsZero() })
 }
 
 // overlooked is an error if something was due when a pass began and still is after it. The next pass would
@@ -93,8 +65,8 @@ func (l *loop) timers() (set []timer) {
 // recorded and waits for the retry.
 func (l *loop) overlooked() error {
 	for _, t := range l.timers() {
-		if !t.at.After(l.turned) {
-			return fmt.Errorf("%s was due and is not dealt with, which is a defect of this program", t.what)
+		if !t.At.After(l.turned) {
+			return fmt.Errorf("%s was due and is not dealt with, which is a defect of this program", t.What)
 		}
 	}
 	return nil

@@ -42,6 +42,8 @@ var house = map[string][]string{
 	"agent/audit":         {"agent/pki", "agent/plan"},
 	"agent/log":           {},
 	"agent/check":         {"agent/plan"},
+	"agent/clock":         {},
+	"agent/consumers":     {"agent/audit", "agent/clock", "agent/pki", "agent/plan", "agent/report"},
 	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/reloader", "agent/report"},
 	"agent/config":        {"agent/plan", "packaging/profiles"},
 	"agent/csr":           {},
@@ -57,11 +59,11 @@ var house = map[string][]string{
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
 	"agent/writer":        {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
-	"agent":               {"agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
+	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/source":        {"agent", "agent/apiserver", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/report", "agent/watch"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

@@ -80,7 +80,7 @@ func (c *Clock) AwaitAsked(n int) {
 	}
 }
 
-// Now implements agent.Clock.
+// Now implements clock.Clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Clock) stamp() time.Time {
 	return t
 }
 
-// After implements agent.Clock.
+// After implements clock.Clock.
 func (c *Clock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,14 +122,14 @@ func (c *Clock) After(d time.Duration) <-chan time.Time {
 	return ch
 }
 
-// Uptime implements agent.Clock.
+// Uptime implements clock.Clock.
 func (c *Clock) Uptime() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
 }
 
-// Boot implements agent.Clock.
+// Boot implements clock.Clock.
 func (c *Clock) Boot() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,7 @@ type Trail struct {
 	records []audit.Record
 }
 
-// Record implements agent.Recorder.
+// Record implements audit.Recorder.
 func (t *Trail) Record(r audit.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

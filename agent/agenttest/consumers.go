@@ -56,7 +56,7 @@ func (c *Consumers) Await(n int) {
 	}
 }
 
-// Probe implements agent.Prober.
+// Probe implements consumers.Prober.
 func (c *Consumers) Probe(ctx context.Context, who plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof {
 	late := c.clock.After(patience)
 	c.mu.Lock()

@@ -10,6 +10,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
+// Recorder takes audit records.
+type Recorder interface{ Record(Record) }
+
 // About is a record that names the version of the object.
 func About(o plan.Object, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.

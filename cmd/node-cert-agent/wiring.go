@@ -17,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -145,7 +146,7 @@ func (w *wiring) units(s config.Settings) agent.Units {
 }
 
 // prober is nil in plain mode: the servers of this machine do not read that tree.
-func (w *wiring) prober() agent.Prober {
+func (w *wiring) prober() consumers.Prober {
 	if w.plain {
 		return nil
 	}

@@ -54,15 +54,15 @@ func stamp(wall time.Time, mono time.Duration) time.Time {
 // systemClock is the clock as the agent has it.
 type systemClock struct{ w *world }
 
-// Now implements agent.Clock.
+// Now implements clock.Clock.
 func (c systemClock) Now() time.Time { return c.w.clock.now() }
 
-// Uptime implements agent.Clock.
+// Uptime implements clock.Clock.
 func (c systemClock) Uptime() time.Duration { return c.w.clock.up }
 
-// Boot implements agent.Clock.
+// Boot implements clock.Clock.
 func (c systemClock) Boot() string { return c.w.clock.boot() }
 
-// After implements agent.Clock. The loop calls it when it has nothing more to do, so it is here that the
+// After implements clock.Clock. The loop calls it when it has nothing more to do, so it is here that the
 // agent's turn ends: the world goes on, and what it does next is ready when the loop looks.
 func (c systemClock) After(d time.Duration) <-chan time.Time { return c.w.agent.rest(d) }

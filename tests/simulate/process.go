@@ -311,7 +311,7 @@ func (d drift) Set([]string) error { return nil }
 
 type trail struct{ *world }
 
-// Record implements agent.Recorder.
+// Record implements audit.Recorder.
 func (t trail) Record(r audit.Record) {
 	t.agent.trail = r.Message
 	t.say("    record %s: %s", r.Kind.Name, r.Message)

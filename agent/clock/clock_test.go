@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package clock_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
 func TestAFleetDoesNotRestartAtOnce(t *testing.T) {
@@ -13,8 +15,8 @@ func TestAFleetDoesNotRestartAtOnce(t *testing.T) {
 	var minutes [10]int
 	for i := range nodes {
 		node := fmt.Sprintf("worker-%d.example", i)
-		at := place(node, "kubelet.service", window)
-		if at < 0 || at >= window || at != place(node, "kubelet.service", window) {
+		at := clock.Place(node, "kubelet.service", window)
+		if at < 0 || at >= window || at != clock.Place(node, "kubelet.service", window) {
 			t.Fatalf("%s restarts after %v", node, at)
 		}
 		minutes[at/time.Minute]++
@@ -24,7 +26,7 @@ func TestAFleetDoesNotRestartAtOnce(t *testing.T) {
 			t.Errorf("%d of %d nodes restart in minute %d", n, nodes, m)
 		}
 	}
-	if place("n", "u", 0) != 0 {
+	if clock.Place("n", "u", 0) != 0 {
 		t.Error("without a window there is a wait")
 	}
 }
