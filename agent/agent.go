@@ -26,6 +26,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
 // Reading is what the source says: its state and, when the object was read, what it asks for.
@@ -57,19 +58,6 @@ type Writer interface {
 	Commit(context.Context, plan.Commit) error
 	// Sweep removes what an interrupted commit left beside managed files.
 	Sweep(context.Context) ([]string, error)
-}
-
-// Units asks systemd. It is safe for concurrent use.
-type Units interface {
-	State(ctx context.Context, unit string) (plan.UnitState, error)
-	// Affected names the other units on which systemd would act along with the unit's verb.
-	Affected(context.Context, plan.Unit) ([]string, error)
-	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
-	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
-	// a method Unreachable() bool and answers true says that the bus failed, not the unit; one that
-	// answers true to Denied() bool, that the host's configuration does not allow it. One whose
-	// Postponed() time.Time is not zero says that nothing was tried yet, and when to ask again.
-	Act(context.Context, plan.Unit) (plan.UnitState, error)
 }
 
 // Operator is what the operator of this host said by hand.
@@ -131,7 +119,7 @@ type Agent struct {
 	Source Source
 	Drift  Drift
 	Writer Writer
-	Units  Units
+	Units  unitactions.Systemd
 	// Prober may be nil; nobody is asked then whether they use a file.
 	Prober consumers.Prober
 	// Trust may be nil; the trust source then never shrinks.
@@ -178,12 +166,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.take(r)
 		case <-a.Drift.Changed():
 			l.listening = true
-		case j := <-l.jobs:
-			l.ended(j)
+		case j := <-l.actions.Jobs():
+			l.actions.Ended(j)
 		case p := <-l.proofs:
 			l.proven(p)
 		case a := <-l.consumers.Answers():
-			l.consumers.Take(a, l.waitsFor)
+			l.consumers.Take(a, l.actions.Waits)
 			if l.rest.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}

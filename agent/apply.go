@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -127,7 +128,9 @@ func (l *loop) commitParts(ctx context.Context, parts []plan.Plan) error {
 
 func (l *loop) commitPart(ctx context.Context, p plan.Plan) error {
 	l.Trail.Record(audit.Intended(p))
-	after := l.disturb(ctx, p)
+	after := l.foresee(p)
+	mended, removed := l.rows(p)
+	l.actions.Disturb(ctx, l.inputs(l.observed, nil), l.inputs(after, nil), mended, removed)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	err := l.Writer.Commit(ctx, p.Commit())
@@ -206,4 +209,66 @@ func (l *loop) recordExceptions(p plan.Plan) {
 		l.Trail.Record(audit.Exception(p.Object, audit.Kept, k))
 	}
 	l.refused, l.kept = p.Refused, p.Kept
+}
+
+// inputs tells what units read if o is what is on disk.
+func (l *loop) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) plan.Inputs {
+	return func(unit string) plan.Inputs { return plan.InputsOf(unit, l.Policy, o, l.known.contents, doubts) }
+}
+
+// seen tells whether somebody could look at all that the unit reads since the last commit.
+func (l *loop) seen(unit string) bool {
+	failed := func(r plan.Row) bool { return l.failing[r.ID] && slices.Contains(r.OnChange, unit) }
+	if l.blind && slices.ContainsFunc(l.Policy.Rows, failed) {
+		return false
+	}
+	return l.inputs(l.observed, plan.Doubts(nil, nil, l.observed, nil))(unit).Doubt == ""
+}
+
+// foresee is what will be observed once p is carried out.
+func (l *loop) foresee(p plan.Plan) plan.Observed {
+	after, written := maps.Clone(l.observed), make(plan.Observed, len(p.Writes))
+	for _, w := range p.Writes {
+		l.known.wrote(w.Entry)
+		written[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest} // when it changed the next look tells
+	}
+	l.merge(after, written)
+	for _, r := range p.Removes {
+		delete(after, r.Key)
+	}
+	return after
+}
+
+// see takes in what is on disk after a commit.
+func (l *loop) see(o plan.Observed) {
+	l.actions.Changed(l.inputs(l.observed, nil), l.inputs(o, nil))
+	l.observed = o
+}
+
+// rows are those of which p writes over what somebody else left in a file, and those of which it removes files.
+func (l *loop) rows(p plan.Plan) (mended, removed []plan.RowID) {
+	for _, w := range p.Writes {
+		if !l.ours(w) {
+			mended = append(mended, w.Row)
+		}
+	}
+	for _, r := range p.Removes {
+		removed = append(removed, r.Row)
+	}
+	return mended, removed
+}
+
+// ours tells whether w writes over what we left there: in this life, or as a claim or the last good version says.
+func (l *loop) ours(w plan.Write) bool {
+	if left, ok := l.quarrels.left[w.Key]; ok {
+		return w.Before == left
+	}
+	if slices.Contains(l.memory.State().Owned[w.Path].Digests, w.Before) {
+		return true
+	}
+	left, good := plan.Digest{}, l.memory.State().LastGood
+	if i := slices.IndexFunc(good, func(r state.Remembered) bool { return r.Key == w.Key }); i >= 0 {
+		left = good[i].Digest
+	}
+	return w.Before == left
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
 // loop is the state of a running agent. Only the goroutine of Run touches it.
@@ -44,7 +45,6 @@ type loop struct {
 	release  time.Time // when the next hold ends; zero if nothing is held for a time
 	quarrels quarrels
 	writes   uint64
-	actions  report.ActionCounter
 
 	followed   map[string]bool // directories; nil if they are to be set anew
 	unfollowed string          // why they could not be set the last time
@@ -59,10 +59,8 @@ type loop struct {
 	ready       bool   // systemd was told
 	forgot      bool   // whether the word that is there was carried out is not remembered
 
-	units map[string]*unit
-	jobs  chan job
-
 	backoff   clock.Backoff
+	actions   *unitactions.Actions
 	consumers *consumers.Consumers
 
 	proofs  chan proof
@@ -84,8 +82,14 @@ func (a *Agent) loop() *loop {
 	if a.Operator == nil {
 		a.Operator = silent{}
 	}
-	return &loop{Agent: a, memory: state.NewMemory(a.Store), jobs: make(chan job, len(a.Policy.Units)), units: make(map[string]*unit), known: newKnown(), failing: make(map[plan.RowID]bool), proofs: make(chan proof, 1),
-		backoff: clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random},
+	memory := state.NewMemory(a.Store)
+	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
+	return &loop{Agent: a, memory: memory, known: newKnown(), failing: make(map[plan.RowID]bool),
+		proofs: make(chan proof, 1), backoff: backoff,
+		actions: unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
+			Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node,
+			Times: unitactions.Times{Coalesce: a.Times.Coalesce,
+				Spread: a.Times.Spread, Job: a.Times.Job, Breaker: a.Times.Breaker}}),
 		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy, Trail: a.Trail, Clock: a.Clock,
 			Patience: a.Times.Probe, Again: a.Times.Resync})}
 }
@@ -103,7 +107,7 @@ func (l *loop) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.recall()
+	l.actions.Restore()
 	l.reading, l.since = Reading{State: "starting"}, l.Clock.Now()
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: fmt.Sprintf("started with %s and %s on the allowlist", audit.Count(len(l.Policy.Rows), "row"), audit.Count(len(l.Policy.Units), "unit"))}.
 		With(audit.Version, l.Version))
@@ -122,7 +126,9 @@ func (l *loop) begin(ctx context.Context) error {
 
 // end is an orderly one.
 func (l *loop) end() {
-	l.forgive()
+	if err := l.actions.ResetFailures(); err != nil {
+		l.Log.Warn("forgetting failed actions", zap.Error(err))
+	}
 	l.catchUp()
 }
 

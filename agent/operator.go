@@ -154,8 +154,8 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 		select {
 		case <-ctx.Done():
 			return l.status(), nil
-		case j := <-l.jobs:
-			l.ended(j)
+		case j := <-l.actions.Jobs():
+			l.actions.Ended(j)
 		case p := <-l.proofs:
 			l.proven(p)
 		case <-l.wake():
@@ -167,10 +167,5 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 
 // busy tells whether an action is owed or under way.
 func (l *loop) busy() bool {
-	for _, u := range l.units {
-		if u.running || !u.again.IsZero() && u.failures == 0 {
-			return true
-		}
-	}
-	return l.proving
+	return l.actions.Busy() || l.proving
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
 // pass is one turn of the loop: plan, apply, settle the units, have consumers asked, report. Whatever
@@ -32,7 +33,7 @@ func (l *loop) pass(ctx context.Context) {
 	if err == nil {
 		err = l.try(ctx)
 	} else {
-		l.lookAway()
+		l.actions.Unobserved()
 	}
 	if ctx.Err() != nil {
 		return
@@ -59,7 +60,7 @@ func (l *loop) publish() {
 func (l *loop) try(ctx context.Context) error {
 	if l.desired == nil {
 		l.announce()
-		l.reviewUnits(ctx)
+		l.actions.Review(ctx)
 		return nil
 	}
 	if l.unswept {
@@ -85,6 +86,16 @@ func (l *loop) announce() {
 	if err := l.Report.Ready(); err != nil {
 		l.Log.Warn("telling systemd that we are ready", zap.Error(err))
 	}
+}
+
+// settle has the units load what is on disk.
+func (l *loop) settle(ctx context.Context) error {
+	if l.observed == nil {
+		l.actions.Unobserved()
+		return nil
+	}
+	doubts := plan.Doubts(l.desired.Entries, l.entries, l.observed, l.unsynced)
+	return l.actions.Reconcile(ctx, unitactions.Host{Desired: *l.desired, Inputs: l.inputs(l.observed, doubts), Seen: l.seen})
 }
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).

@@ -14,7 +14,7 @@ import (
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
 	s := report.Status{Version: l.Version, Node: l.Node, State: l.reading.State, Reason: l.reading.Reason, Since: l.since.UTC(),
-		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes, Actions: l.actions}
+		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes}
 	if l.desired != nil {
 		s.Object, s.Paused = l.desired.Object, plan.Printable(l.desired.Paused)
 		for _, e := range l.contents() {
@@ -28,11 +28,7 @@ func (l *loop) status() report.Status {
 		s.Paused = l.wanted.paused // there may be nothing to be paused yet
 	}
 	s.Conflicts = l.conflicts()
-	for _, u := range l.Policy.Units {
-		if t := l.units[u.Name]; t != nil {
-			s.Units = append(s.Units, report.Unit{Name: u.Name, Verb: u.Verb, State: t.state, Reason: t.reason, Paid: t.paid.UTC(), BreakerOpened: t.opened.UTC()})
-		}
-	}
+	s.Units, s.Actions = l.actions.Status()
 	return s
 }
 

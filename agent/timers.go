@@ -48,15 +48,7 @@ func (l *loop) timers() (set []clock.Timer) {
 	if l.desired != nil {
 		all = append(all, clock.Timer{What: "the end of a hold", At: l.release}, clock.Timer{What: "a repair that was put off", At: l.quarrels.next})
 	}
-	for _, u := range l.Policy.Units {
-		switch s := l.units[u.Name]; {
-		case s == nil:
-		case s.running:
-			all = append(all, clock.Timer{What: "the job of " + u.Name, At: s.overdue})
-		case l.desired != nil:
-			all = append(all, clock.Timer{What: "the action on " + u.Name, At: s.again})
-		}
-	}
+	all = append(all, l.actions.Timers(l.desired != nil)...)
 	return slices.DeleteFunc(all, func(t clock.Timer) bool { return t.At.IsZero() })
 }
 

@@ -55,15 +55,16 @@ var house = map[string][]string{
 	"agent/probe":         {"agent/pki", "agent/plan"},
 	"agent/reloader":      {"agent/frame", "agent/plan"},
 	"agent/units":         {"agent/plan", "agent/reloader"},
+	"agent/unitactions":   {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state"},
 	"agent/watch":         {"agent/plan", "agent/pki", "agent/reply"},
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
 	"agent/writer":        {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
-	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/pki", "agent/plan", "agent/report", "agent/state"},
+	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitactions"},
 	"agent/source":        {"agent", "agent/apiserver", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/report", "agent/watch"},
 	"agent/agenttest":     {"agent", "agent/audit", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

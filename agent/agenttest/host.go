@@ -273,7 +273,7 @@ func (s *Systemd) Done() []string {
 	return append([]string(nil), s.Jobs...)
 }
 
-// State implements agent.Units.
+// State implements unitactions.Systemd.
 func (s *Systemd) State(_ context.Context, name string) (plan.UnitState, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,14 +286,14 @@ func (s *Systemd) State(_ context.Context, name string) (plan.UnitState, error) 
 	return plan.UnitState{}, nil
 }
 
-// Affected implements agent.Units.
+// Affected implements unitactions.Systemd.
 func (s *Systemd) Affected(_ context.Context, u plan.Unit) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Propagates[u.Name], nil
 }
 
-// Act implements agent.Units.
+// Act implements unitactions.Systemd.
 func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 	s.busy(u.Name, true)
 	s.begin(u)

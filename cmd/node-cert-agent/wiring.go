@@ -24,6 +24,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
@@ -138,7 +139,7 @@ func (w *wiring) policy(s config.Settings) plan.Policy {
 }
 
 // units is nil where there is nothing to ask systemd for.
-func (w *wiring) units(s config.Settings) agent.Units {
+func (w *wiring) units(s config.Settings) unitactions.Systemd {
 	if len(w.policy(s).Units) == 0 {
 		return nil
 	}

@@ -145,7 +145,7 @@ func (s *systemd) state(u *unit) plan.UnitState {
 		Since: u.since, SinceUptime: u.mono, StartBurst: 5, StartInterval: 10 * time.Second}
 }
 
-// State implements agent.Units.
+// State implements unitactions.Systemd.
 func (s *systemd) State(_ context.Context, name string) (plan.UnitState, error) {
 	if before, after := s.meet(asking); before != nil || after != nil {
 		return plan.UnitState{}, errors.Join(before, after)
@@ -157,10 +157,10 @@ func (s *systemd) State(_ context.Context, name string) (plan.UnitState, error) 
 	return s.state(u), nil
 }
 
-// Affected implements agent.Units.
+// Affected implements unitactions.Systemd.
 func (s *systemd) Affected(context.Context, plan.Unit) ([]string, error) { return nil, nil }
 
-// Act implements agent.Units. It waits until the job has ended, and leaves everything else to the walk.
+// Act implements unitactions.Systemd. It waits until the job has ended, and leaves everything else to the walk.
 func (s *systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 	c := &call{unit: u}
 	s.agent.await(c)

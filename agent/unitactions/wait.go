@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unitactions
+
+import (
+	"context"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+)
+
+// isDue waits until the owed action is due: first for more changes to come, then for this node's place
+// in the fleet's spread; and after failures, for the pause that follows them. Other content may fare
+// better and starts anew; if it goes again before it was tried, all is as before.
+func (a *Actions) isDue(d plan.Desired, u plan.Unit, s *unit, in plan.Inputs, why string) bool {
+	if s.failures > 0 && s.failed != in.Digest {
+		before := *s
+		*s = unit{paid: s.paid, aside: &before}
+	}
+	if s.aside != nil && s.aside.failed == in.Digest {
+		*s = *s.aside
+	}
+	if s.due.IsZero() || s.state == "unknown" {
+		s.state, s.reason = "owed", why
+		if !s.opened.IsZero() {
+			s.state = "breaker open"
+		}
+	}
+	if p := d.Paused; p != "" {
+		s.reason, s.due = "paused: "+plan.Printable(p), time.Time{}
+		return false
+	}
+	now := a.Clock.Now()
+	if s.due.IsZero() {
+		s.due = now.Add(a.Times.Coalesce)
+		if u.Verb == plan.TryRestart {
+			s.due = s.due.Add(clock.Place(a.Node, u.Name, a.Times.Spread))
+		}
+		if d.Now {
+			s.due = now // the operator waits for it
+		}
+	}
+	s.again = s.due
+	return !now.Before(s.due)
+}
+
+// putOff finds what the action has to wait for although it is due: a job that systemd has already, be
+// it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
+// and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
+// the longer it has waited: the end of our own jobs is announced, and others may never end.
+func (a *Actions) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
+	later := func(t time.Time, why string) bool {
+		s.again, s.reason = t, why
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	t := a.Clock.Now()
+	patience := t.Add(min(max(t.Sub(s.due), a.Backoff.Min), a.Backoff.Max))
+	if now.Busy {
+		return later(patience, "systemd has a job for it that has not ended")
+	}
+	if maker := a.makes(u.Name); maker != "" {
+		return later(patience, "waits for "+maker)
+	}
+	if !u.Verb.Starts() {
+		return false
+	}
+	up := a.Clock.Uptime()
+	next := now.ForLimit(t, up).NextStart(t)
+	for _, name := range affected {
+		// One that cannot be asked about has to take care of itself.
+		if other, err := a.Systemd.State(ctx, name); err == nil && other.ForLimit(t, up).NextStart(t).After(next) {
+			next = other.ForLimit(t, up).NextStart(t)
+		}
+	}
+	if next.After(t) {
+		return later(next, "its start limit is near: waits until "+next.UTC().Format(time.TimeOnly))
+	}
+	return false
+}
+
+// makes names a oneshot that has yet to make what the unit loads.
+func (a *Actions) makes(unit string) string {
+	for _, maker := range a.Policy.Makers(unit) {
+		if m := a.units[maker]; m != nil && m.pending() {
+			return maker
+		}
+	}
+	return ""
+}
+
+// pending tells whether waiting for the unit makes sense.
+func (s *unit) pending() bool {
+	return s.running || s.state == "owed" || s.state == "unknown" || s.state == "failed"
+}
