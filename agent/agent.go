@@ -22,7 +22,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -67,28 +66,11 @@ type Operator interface {
 	Word(last state.Word) (state.Word, error)
 }
 
-// Drift announces that something happened to a managed file, perhaps by our own hand.
-type Drift interface {
-	Changed() <-chan struct{}
-	// Set says which directories hold managed files now. An error names those that cannot be
-	// watched; the resync still looks at them.
-	Set(directories []string) error
-}
-
 // Reporter shows the status and speaks to systemd.
 type Reporter interface {
 	Ready() error
 	Alive() error
 	Publish(report.Status) error
-}
-
-// Trust is how the agent itself verifies the API server.
-type Trust interface {
-	// Use has certs trusted from now on, beside what the identity came with.
-	Use(certs []pki.Cert)
-	// Prove opens a connection to the API server that trusts certs and nothing else. It says why the
-	// server cannot be verified so, or nothing if it can, and fails if nobody answers.
-	Prove(ctx context.Context, certs []pki.Cert) (why string, err error)
 }
 
 // Times are the agent's durations, from configuration.
@@ -168,16 +150,17 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.listening = true
 		case j := <-l.actions.Jobs():
 			l.actions.Ended(j)
-		case p := <-l.proofs:
-			l.proven(p)
+		case p := <-l.trust.proofs:
+			l.trust.take(p)
 		case a := <-l.consumers.Answers():
 			l.consumers.Take(a, l.actions.Waits)
-			if l.rest.IsZero() { // else a new version would show before it is done
+			if l.schedule.rest.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}
 			continue
-		case <-l.wake():
-			if l.answerWatchdog(); !l.due() {
+		case <-l.schedule.wake(l.timers()):
+			l.answerWatchdog()
+			if !l.schedule.due(l.timers()) {
 				continue
 			}
 			l.listening = true

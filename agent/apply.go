@@ -85,9 +85,9 @@ func (l *loop) claim(p plan.Plan) error {
 // time come last, after a look.
 func (l *loop) commit(ctx context.Context, p plan.Plan) error {
 	good, bad := []plan.Plan{p}, []plan.Plan(nil)
-	if l.failures > 0 {
+	if l.schedule.failures > 0 {
 		parts := p.ByRow()
-		first := l.failures % max(1, len(parts))
+		first := l.schedule.failures % max(1, len(parts))
 		good, bad = l.certain(slices.Concat(parts[first:], parts[:first]))
 	}
 	failed := l.commitParts(ctx, good)

@@ -19,7 +19,7 @@ import (
 // file now. After a failure there is no express, because then row by row matters more than time.
 func (l *loop) express(ctx context.Context) error {
 	d, ok := l.fresh()
-	if !ok || l.failures > 0 {
+	if !ok || l.schedule.failures > 0 {
 		return nil
 	}
 	o, err := observe(ctx, l.Writer, plan.EntryQueries(d.Entries, l.Policy, l.known.at))
@@ -45,15 +45,9 @@ func (l *loop) express(ctx context.Context) error {
 		l.done[e.Key] = e.Digest
 	}
 	l.entries = l.overlay(l.entries, p.Entries)
-	if l.rest.IsZero() {
-		l.rest = l.Clock.Now().Add(l.Times.Rest)
-	}
+	l.schedule.pause()
 	return nil
 }
-
-// resting tells whether consumers are given time to read what was published. Changes that come one after
-// the other do not prolong it.
-func (l *loop) resting() bool { return l.Clock.Now().Before(l.rest) }
 
 // overlay is entries with those of newer in place of what they have for the same file, or at the end.
 func (l *loop) overlay(entries, newer []plan.Entry) []plan.Entry {
@@ -80,7 +74,7 @@ func (l *loop) overlay(entries, newer []plan.Entry) []plan.Entry {
 
 // catchUp remembers what was published and not yet accounted for, when the agent is stopped in a rest.
 func (l *loop) catchUp() {
-	if l.rest.IsZero() || l.desired == nil || !l.desired.Verified {
+	if l.schedule.rest.IsZero() || l.desired == nil || !l.desired.Verified {
 		return
 	}
 	if err := l.memory.Keep(l.desired.Object, l.overlay(l.desired.Entries, l.entries)); err != nil {

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
@@ -53,10 +50,9 @@ func (l *loop) merge(observed, files plan.Observed) {
 	maps.Copy(observed, files)
 }
 
-// followFiles has the directories of all managed files watched: those of the table, those that entries and
-// claimed files have for themselves, and those that links lead to. They are set anew at each resync, because
-// what was replaced or mounted over announces nothing.
-func (l *loop) followFiles() {
+// directories are those of all managed files: those of the table, those that entries and claimed files have for
+// themselves, and those that links lead to.
+func (l *loop) directories() map[string]bool {
 	dirs := make(map[string]bool)
 	for _, d := range l.Follow {
 		dirs[d] = true
@@ -79,17 +75,7 @@ func (l *loop) followFiles() {
 			}
 		}
 	}
-	if maps.Equal(dirs, l.followed) {
-		return
-	}
-	trouble := ""
-	if err := l.Drift.Set(slices.Sorted(maps.Keys(dirs))); err != nil {
-		if trouble = err.Error(); trouble != l.unfollowed {
-			l.Log.Warn("watching the managed directories", zap.Error(err))
-		}
-		dirs = nil
-	}
-	l.followed, l.unfollowed = dirs, trouble
+	return dirs
 }
 
 // Preview is the plan for d on the host as it is, without any effect.

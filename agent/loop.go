@@ -13,7 +13,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -38,16 +37,12 @@ type loop struct {
 	reading  Reading
 	since    time.Time // of reading.State
 	synced   time.Time
-	trouble  string
 	refused  []plan.Refusal
 	kept     []plan.Refusal
 	held     []plan.Held
 	release  time.Time // when the next hold ends; zero if nothing is held for a time
 	quarrels quarrels
 	writes   uint64
-
-	followed   map[string]bool // directories; nil if they are to be set anew
-	unfollowed string          // why they could not be set the last time
 
 	wanted      wanted
 	operator    *report.Operator
@@ -59,23 +54,11 @@ type loop struct {
 	ready       bool   // systemd was told
 	forgot      bool   // whether the word that is there was carried out is not remembered
 
-	backoff   clock.Backoff
+	trust     *trust
 	actions   *unitactions.Actions
 	consumers *consumers.Consumers
-
-	proofs  chan proof
-	proving bool
-	answers map[pki.Fingerprint]string
-
-	anchored pki.Fingerprint // what the API server is verified with, as a set
-
-	failures int       // passes that failed in a row
-	retries  int       // those of them that set the pause before the next
-	retry    time.Time // zero: nothing failed
-	turned   time.Time // when the last pass began
-	rest     time.Time // until when only what is new is published; zero: see express
-	resync   time.Time
-	alive    time.Time
+	schedule  *schedule
+	followed  *followed
 }
 
 func (a *Agent) loop() *loop {
@@ -85,7 +68,9 @@ func (a *Agent) loop() *loop {
 	memory := state.NewMemory(a.Store)
 	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
 	return &loop{Agent: a, memory: memory, known: newKnown(), failing: make(map[plan.RowID]bool),
-		proofs: make(chan proof, 1), backoff: backoff,
+		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
+		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},
+		followed: &followed{drift: a.Drift, log: a.Log},
 		actions: unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 			Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node,
 			Times: unitactions.Times{Coalesce: a.Times.Coalesce,

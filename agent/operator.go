@@ -150,22 +150,17 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 	if err := l.begin(ctx); err != nil {
 		return report.Status{}, err
 	}
-	for l.busy() {
+	for l.actions.Busy() || l.trust.proving {
 		select {
 		case <-ctx.Done():
 			return l.status(), nil
 		case j := <-l.actions.Jobs():
 			l.actions.Ended(j)
-		case p := <-l.proofs:
-			l.proven(p)
-		case <-l.wake():
+		case p := <-l.trust.proofs:
+			l.trust.take(p)
+		case <-l.schedule.wake(l.timers()):
 		}
 		l.pass(ctx)
 	}
 	return l.status(), nil
-}
-
-// busy tells whether an action is owed or under way.
-func (l *loop) busy() bool {
-	return l.actions.Busy() || l.proving
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
@@ -20,16 +21,15 @@ import (
 // rest of the turn then comes after a rest.
 func (l *loop) pass(ctx context.Context) {
 	l.answerWatchdog()
-	l.turned = l.Clock.Now()
-	if !l.turned.Before(l.resync) {
-		l.answers, l.followed = nil, nil // what was true then may not be now
+	if l.schedule.begin() {
+		l.trust.answers, l.followed.directories = nil, nil
 	}
 	l.want()
 	err := l.express(ctx)
-	if err == nil && l.resting() {
+	if err == nil && l.schedule.resting() {
 		return
 	}
-	l.rest = time.Time{}
+	l.schedule.rest = time.Time{}
 	if err == nil {
 		err = l.try(ctx)
 	} else {
@@ -38,12 +38,17 @@ func (l *loop) pass(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	l.account(err)
-	l.anchor()
+	if news := l.schedule.end(err, l.timers()); news != "" {
+		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: news})
+	}
+	if l.schedule.failures == 0 {
+		l.finish()
+	}
+	l.trust.use(l.known.contents[l.known.at[plan.Key{Row: l.Policy.Trust.Source}]])
 	if l.desired != nil {
 		l.consumers.Probe(ctx, l.inPlace())
 	}
-	l.followFiles()
+	l.followed.set(l.directories())
 	l.publish()
 }
 
@@ -112,7 +117,7 @@ func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
 // input is all that a decision about d depends on.
 func (l *loop) input(d plan.Desired, o plan.Observed) plan.Input {
 	return plan.Input{Desired: d, Observed: o, Memory: l.memory.State().Memory, Policy: l.Policy, Now: l.moment(),
-		Known: l.known.contents, Answers: l.answers, Unsynced: l.unsynced}
+		Known: l.known.contents, Answers: l.trust.answers, Unsynced: l.unsynced}
 }
 
 // moment is the present, as far as it is believed.
@@ -126,32 +131,6 @@ func (l *loop) moment() plan.Moment {
 		}
 	}
 	return plan.Moment{Boot: l.Clock.Boot(), Uptime: l.Clock.Uptime(), Wall: plan.Believe(l.Clock.Now(), l.reading.Time, floor)}
-}
-
-// account turns the outcome of a pass into trouble, its record and the next retry.
-func (l *loop) account(err error) {
-	now := l.Clock.Now()
-	if !now.Before(l.resync) {
-		l.resync = now.Add(l.backoff.Jitter(l.Times.Resync))
-	}
-	if err == nil {
-		err = l.overlooked()
-	}
-	if err == nil {
-		l.failures, l.retries, l.retry, l.trouble = 0, 0, time.Time{}, ""
-		l.finish()
-		return
-	}
-	if text := err.Error(); text != l.trouble {
-		l.trouble = text
-		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: text})
-	}
-	l.failures++
-	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
-	if l.retry.IsZero() || !now.Before(l.retry) {
-		l.retry = now.Add(l.backoff.Jitter(l.backoff.Pause(l.retries)))
-		l.retries++
-	}
 }
 
 // finish remembers what the pass asked for, so that the next can tell what is new.
@@ -169,4 +148,25 @@ func (l *loop) finish() {
 // every pass.
 func news(before, now []plan.Refusal) []plan.Refusal {
 	return slices.DeleteFunc(slices.Clone(now), func(r plan.Refusal) bool { return slices.Contains(before, r) })
+}
+
+// timers are those that are set. As long as nothing is desired, nothing is held, repaired or acted on.
+func (l *loop) timers() []clock.Timer {
+	all := []clock.Timer{{What: "the end of a pause", At: l.resume}}
+	if l.desired != nil {
+		all = append(all, clock.Timer{What: "the end of a hold", At: l.release},
+			clock.Timer{What: "a repair that was put off", At: l.quarrels.next})
+	}
+	all = append(all, l.actions.Timers(l.desired != nil)...)
+	return slices.DeleteFunc(all, func(t clock.Timer) bool { return t.At.IsZero() })
+}
+
+// answerWatchdog tells systemd that the loop turns.
+func (l *loop) answerWatchdog() {
+	if !l.schedule.watchdog() {
+		return
+	}
+	if err := l.Report.Alive(); err != nil {
+		l.Log.Warn("answering the watchdog", zap.Error(err))
+	}
 }

@@ -14,7 +14,7 @@ import (
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
 	s := report.Status{Version: l.Version, Node: l.Node, State: l.reading.State, Reason: l.reading.Reason, Since: l.since.UTC(),
-		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes}
+		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.schedule.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes}
 	if l.desired != nil {
 		s.Object, s.Paused = l.desired.Object, plan.Printable(l.desired.Paused)
 		for _, e := range l.contents() {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+)
+
+// schedule is when the next pass is due that no event announces.
+type schedule struct {
+	clock   clock.Clock
+	backoff clock.Backoff
+	times   Times
+
+	trouble  string    // of the last pass
+	failures int       // passes that failed in a row
+	retries  int       // those of them that set the pause before the next
+	retry    time.Time // zero: nothing failed
+	turned   time.Time // when the last pass began
+	rest     time.Time // until when only what is new is published; zero: see express
+	resync   time.Time
+	alive    time.Time // when systemd is to hear from the loop again
+}
+
+// begin notes that a pass begins, and tells whether the resync is due: what was true before may not be now.
+func (s *schedule) begin() (resync bool) {
+	s.turned = s.clock.Now()
+	return !s.turned.Before(s.resync)
+}
+
+// pause gives consumers time to read what was published. Changes that come one after the other do not prolong it.
+func (s *schedule) pause() {
+	if s.rest.IsZero() {
+		s.rest = s.clock.Now().Add(s.times.Rest)
+	}
+}
+
+// resting tells whether that time is not over.
+func (s *schedule) resting() bool { return s.clock.Now().Before(s.rest) }
+
+// end turns the outcome of a pass, and what is set after it, into the next retry and into trouble, which it gives if
+// it is news.
+func (s *schedule) end(err error, set []clock.Timer) (news string) {
+	now := s.clock.Now()
+	if !now.Before(s.resync) {
+		s.resync = now.Add(s.backoff.Jitter(s.times.Resync))
+	}
+	if err == nil {
+		err = s.overlooked(set)
+	}
+	if err == nil {
+		s.failures, s.retries, s.retry, s.trouble = 0, 0, time.Time{}, ""
+		return ""
+	}
+	if text := err.Error(); text != s.trouble {
+		s.trouble, news = text, text
+	}
+	s.failures++
+	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
+	if s.retry.IsZero() || !now.Before(s.retry) {
+		s.retry = now.Add(s.backoff.Jitter(s.backoff.Pause(s.retries)))
+		s.retries++
+	}
+	return news
+}
+
+// overlooked is an error if something was due when a pass began and still is after it. The next pass would
+// follow at once and for ever, so that such a defect costs a host all of a processor. As an error it is
+// recorded and waits for the retry.
+func (s *schedule) overlooked(set []clock.Timer) error {
+	for _, t := range set {
+		if !t.At.After(s.turned) {
+			return fmt.Errorf("%s was due and is not dealt with, which is a defect of this program", t.What)
+		}
+	}
+	return nil
+}
+
+// wake fires when the next thing is due that no event will announce.
+func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
+	next := s.next(set)
+	if !s.alive.IsZero() && s.alive.Before(next) {
+		next = s.alive
+	}
+	return s.clock.After(max(0, next.Sub(s.clock.Now())))
+}
+
+// due tells whether a pass is, and not only the watchdog.
+func (s *schedule) due(set []clock.Timer) bool { return !s.clock.Now().Before(s.next(set)) }
+
+// next is when the resync, a retry, a unit's action or something that was put off comes up. What a
+// pass that failed could not do waits for the retry.
+func (s *schedule) next(set []clock.Timer) time.Time {
+	if !s.rest.IsZero() {
+		return s.rest
+	}
+	next := s.resync
+	if !s.retry.IsZero() && s.retry.Before(next) {
+		next = s.retry
+	}
+	for _, t := range set {
+		if t.At.Before(next) && (s.retry.IsZero() || t.At.After(s.turned)) {
+			next = t.At
+		}
+	}
+	return next
+}
+
+// watchdog tells whether systemd is to hear now that the loop turns: at twice the pace it asks for.
+func (s *schedule) watchdog() bool {
+	now := s.clock.Now()
+	if s.times.Watchdog <= 0 || now.Before(s.alive) {
+		return false
+	}
+	s.alive = now.Add(s.times.Watchdog / 2)
+	return true
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+)
+
+// still is a clock that stands.
+type still struct{ now time.Time }
+
+func (s *still) Now() time.Time                     { return s.now }
+func (*still) After(time.Duration) <-chan time.Time { return nil }
+func (*still) Uptime() time.Duration                { return time.Minute }
+func (*still) Boot() string                         { return "boot" }
+
+// From outside this cannot be brought about.
+func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	s := &schedule{clock: &still{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
+		times: Times{Resync: time.Hour}, turned: now, resync: now.Add(time.Hour)}
+	due := []clock.Timer{{What: "the end of a pause", At: now}}
+	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.trouble {
+		t.Errorf("what is due after a pass is the news %q, and the trouble %q", news, s.trouble)
+	}
+	if news := s.end(nil, due); news != "" {
+		t.Errorf("the same again is the news %q", news)
+	}
+	if wait := s.next(due).Sub(now); wait < 900*time.Millisecond {
+		t.Errorf("the next pass comes %v later", wait)
+	}
+	if news := s.end(nil, []clock.Timer{{At: now.Add(time.Millisecond)}}); news != "" || s.trouble != "" {
+		t.Errorf("what comes up later gives the trouble %q", s.trouble)
+	}
+}
