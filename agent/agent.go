@@ -22,30 +22,16 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
-// Reading is what the source says: its state and, when the object was read, what it asks for.
-type Reading struct {
-	// State is one word or two for status and records, and Reason the fact behind it. Both are safe
-	// to print.
-	State, Reason string
-	// Desired is nil unless the object was read just now.
-	Desired *plan.Desired
-	// Time is what the API server last said the time was.
-	Time plan.Evidence
-	// ConfigMap is how following the second source stands; nil if nothing takes from it.
-	ConfigMap *report.Source
-	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
-	Identity *report.Identity
-}
-
 // Source follows the object. The channel carries the newest reading; older ones may be dropped.
 type Source interface {
-	Readings() <-chan Reading
+	Readings() <-chan desired.Reading
 }
 
 // Writer is the privileged half.
@@ -57,13 +43,6 @@ type Writer interface {
 	Commit(context.Context, plan.Commit) error
 	// Sweep removes what an interrupted commit left beside managed files.
 	Sweep(context.Context) ([]string, error)
-}
-
-// Operator is what the operator of this host said by hand.
-type Operator interface {
-	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
-	// the reason is the error.
-	Word(last state.Word) (state.Word, error)
 }
 
 // Reporter shows the status and speaks to systemd.
@@ -108,7 +87,7 @@ type Agent struct {
 	Trust Trust
 	Store *state.Store
 	// Operator may be nil.
-	Operator Operator
+	Operator desired.Operator
 	Trail    audit.Recorder
 	Report   Reporter
 	Clock    clock.Clock
@@ -145,9 +124,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.end()
 			return nil
 		case r := <-a.Source.Readings():
-			l.take(r)
+			l.desired.Take(r)
 		case <-a.Drift.Changed():
-			l.listening = true
+			l.desired.Reload()
 		case j := <-l.actions.Jobs():
 			l.actions.Ended(j)
 		case p := <-l.trust.proofs:
@@ -163,7 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			if !l.schedule.due(l.timers()) {
 				continue
 			}
-			l.listening = true
+			l.desired.Reload()
 		}
 		l.pass(ctx)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -173,7 +174,7 @@ func (h *host) ask(d plan.Desired) report.Status {
 	now := h.clock.Now()
 	for {
 		select {
-		case h.source <- agent.Reading{State: "following", Desired: &d, Time: plan.Evidence{Date: now, Seen: now}}:
+		case h.source <- desired.Reading{State: "following", Desired: &d, Time: plan.Evidence{Date: now, Seen: now}}:
 			return h.pass()
 		case s := <-h.report.Statuses: // a pass that a timer brought
 			h.saw(s)
@@ -230,7 +231,7 @@ func (h *host) spin(change func()) {
 
 // tell lets the object ask for these files and waits for nothing.
 func (h *host) tell(entries ...plan.Entry) {
-	h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
+	h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
 }
 
 func noFailure(string, string) error { return nil }
@@ -738,7 +739,7 @@ func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {
 	defer h.kill()
 	refused := plan.Refusal{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Reason: "holds a private key"}
 	for range 2 {
-		h.source <- agent.Reading{State: "following", Desired: &plan.Desired{Verified: true,
+		h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Verified: true,
 			Entries: []plan.Entry{registry("r", caA)}, Refused: []plan.Refusal{refused}}}
 		h.pass()
 	}
@@ -753,7 +754,7 @@ func TestAnObjectThatIsGoneLeavesEverythingInPlace(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.source <- agent.Reading{State: "no object", Reason: "deleted"}
+	h.source <- desired.Reading{State: "no object", Reason: "deleted"}
 	if s := h.pass(); s.State != "no object" || len(s.Files) != 1 {
 		t.Errorf("status is %q with %d files", s.State, len(s.Files))
 	}

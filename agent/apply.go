@@ -21,17 +21,10 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 	l.recordExceptions(p)
 	l.entries = p.Entries
 	l.wait(p)
-	l.memory.Note(func(s *state.State) {
-		if p.Holds != nil {
-			s.Holds = p.Holds
-		}
-		// Also if some of it fails: what was confirmed is noted with its hold, and what is revoked stays on disk
-		// until it is taken away.
-		s.Operator.CarriedOut = s.Operator.CarriedOut || l.desired.Now
-	})
-	if l.object != nil {
-		*l.object = l.object.Bereft(p.Entries)
+	if p.Holds != nil {
+		l.memory.Note(func(s *state.State) { s.Holds = p.Holds })
 	}
+	l.desired.Planned(p.Entries)
 	p = l.calm(p)
 	unclaimed := l.claim(p)
 	if unclaimed != nil {
@@ -61,8 +54,8 @@ func (l *loop) apply(ctx context.Context, p plan.Plan) error {
 
 // keep remembers what the files have now, or shall have where something is in the way.
 func (l *loop) keep(p plan.Plan) error {
-	if l.desired.Verified {
-		if err := l.memory.Keep(l.desired.Object, l.overlay(l.desired.Entries, p.Entries)); err != nil {
+	if l.desired.Current().Verified {
+		if err := l.memory.Keep(l.desired.Current().Object, l.overlay(l.desired.Current().Entries, p.Entries)); err != nil {
 			return err
 		}
 	}
@@ -191,7 +184,7 @@ func (l *loop) look(ctx context.Context) error {
 	if len(l.Policy.Units) == 0 {
 		return nil
 	}
-	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.State().Memory, l.Policy, l.known.at))
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired.Current(), l.memory.State().Memory, l.Policy, l.known.at))
 	if l.blind = err != nil; l.blind {
 		return err // what was written since the last look is in doubt then: see plan.Doubts
 	}

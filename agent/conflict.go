@@ -61,7 +61,7 @@ func (l *loop) foreign(w plan.Write) bool {
 		return false
 	}
 	then, asked := l.done[w.Key]
-	return asked && slices.ContainsFunc(l.desired.Entries, func(e plan.Entry) bool { return e.Key == w.Key && e.Digest == then })
+	return asked && slices.ContainsFunc(l.desired.Current().Entries, func(e plan.Entry) bool { return e.Key == w.Key && e.Digest == then })
 }
 
 // leave notes that p was carried out, and with it every repair that it held.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -153,7 +153,7 @@ func TestNoErrorOfTheAPIServerTakesAFileAway(t *testing.T) {
 	h.publish(kubelet(caA), registry("r:5000", caA))
 	commits := h.disk.Commits
 	for _, reason := range []string{"x509: certificate signed by unknown authority", "401 Unauthorized", "connection refused"} {
-		h.source <- agent.Reading{State: "unreachable", Reason: reason}
+		h.source <- desired.Reading{State: "unreachable", Reason: reason}
 		if s := h.pass(); s.Reason != reason || len(s.Files) != 2 {
 			t.Errorf("the status says %+v", s)
 		}

@@ -74,10 +74,10 @@ func (l *loop) overlay(entries, newer []plan.Entry) []plan.Entry {
 
 // catchUp remembers what was published and not yet accounted for, when the agent is stopped in a rest.
 func (l *loop) catchUp() {
-	if l.schedule.rest.IsZero() || l.desired == nil || !l.desired.Verified {
+	if l.schedule.rest.IsZero() || l.desired.Current() == nil || !l.desired.Current().Verified {
 		return
 	}
-	if err := l.memory.Keep(l.desired.Object, l.overlay(l.desired.Entries, l.entries)); err != nil {
+	if err := l.memory.Keep(l.desired.Current().Object, l.overlay(l.desired.Current().Entries, l.entries)); err != nil {
 		l.Log.Warn("remembering what was published last", zap.Error(err))
 	}
 }
@@ -85,15 +85,15 @@ func (l *loop) catchUp() {
 // fresh is the part of what is desired that neither the last pass that succeeded nor an express since then
 // asked for; there is none if that is nothing or all. No row counts as listed, so nothing seems to be missing.
 func (l *loop) fresh() (plan.Desired, bool) {
-	if l.done == nil || l.desired == nil {
+	if l.done == nil || l.desired.Current() == nil {
 		return plan.Desired{}, false
 	}
-	d := *l.desired
+	d := *l.desired.Current()
 	d.Entries, d.Listed, d.Refused = nil, nil, nil
-	for _, e := range l.desired.Entries {
+	for _, e := range l.desired.Current().Entries {
 		if l.done[e.Key] != e.Digest {
 			d.Entries = append(d.Entries, e)
 		}
 	}
-	return d, len(d.Entries) > 0 && len(d.Entries) < len(l.desired.Entries)
+	return d, len(d.Entries) > 0 && len(d.Entries) < len(l.desired.Current().Entries)
 }

@@ -68,8 +68,8 @@ func (l *loop) directories() map[string]bool {
 			dirs[f.Directory] = true
 		}
 	}
-	if l.desired != nil {
-		for _, e := range l.desired.Entries {
+	if l.desired.Current() != nil {
+		for _, e := range l.desired.Current().Entries {
 			if p, ok := l.Policy.Path(e.Key); ok {
 				dirs[path.Dir(p)] = true
 			}

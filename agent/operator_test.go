@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -76,7 +76,7 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.start()
-	h.source <- agent.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}} // of which no row here takes
+	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}} // of which no row here takes
 	h.pass()
 	h.publish(kubelet(caA), registry("r", caA))
 	h.wantFile(kubeletCA, caB)

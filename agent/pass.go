@@ -24,7 +24,7 @@ func (l *loop) pass(ctx context.Context) {
 	if l.schedule.begin() {
 		l.trust.answers, l.followed.directories = nil, nil
 	}
-	l.want()
+	l.desired.Update()
 	err := l.express(ctx)
 	if err == nil && l.schedule.resting() {
 		return
@@ -45,7 +45,7 @@ func (l *loop) pass(ctx context.Context) {
 		l.finish()
 	}
 	l.trust.use(l.known.contents[l.known.at[plan.Key{Row: l.Policy.Trust.Source}]])
-	if l.desired != nil {
+	if l.desired.Current() != nil {
 		l.consumers.Probe(ctx, l.inPlace())
 	}
 	l.followed.set(l.directories())
@@ -63,7 +63,7 @@ func (l *loop) publish() {
 }
 
 func (l *loop) try(ctx context.Context) error {
-	if l.desired == nil {
+	if l.desired.Current() == nil {
 		l.announce()
 		l.actions.Review(ctx)
 		return nil
@@ -99,47 +99,35 @@ func (l *loop) settle(ctx context.Context) error {
 		l.actions.Unobserved()
 		return nil
 	}
-	doubts := plan.Doubts(l.desired.Entries, l.entries, l.observed, l.unsynced)
-	return l.actions.Reconcile(ctx, unitactions.Host{Desired: *l.desired, Inputs: l.inputs(l.observed, doubts), Seen: l.seen})
+	d := l.desired.Current()
+	doubts := plan.Doubts(d.Entries, l.entries, l.observed, l.unsynced)
+	return l.actions.Reconcile(ctx, unitactions.Host{Desired: *d, Inputs: l.inputs(l.observed, doubts), Seen: l.seen})
 }
 
 // plan looks at the host and decides (steps 1 and 2 of the flow).
 func (l *loop) plan(ctx context.Context) (plan.Plan, error) {
-	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired, l.memory.State().Memory, l.Policy, l.known.at))
+	o, err := observe(ctx, l.Writer, plan.Queries(*l.desired.Current(), l.memory.State().Memory, l.Policy, l.known.at))
 	l.observed, l.blind = o, false
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	l.known.learn(o, *l.desired)
-	return plan.Compute(l.input(*l.desired, o)), nil
+	l.known.learn(o, *l.desired.Current())
+	return plan.Compute(l.input(*l.desired.Current(), o)), nil
 }
 
 // input is all that a decision about d depends on.
 func (l *loop) input(d plan.Desired, o plan.Observed) plan.Input {
-	return plan.Input{Desired: d, Observed: o, Memory: l.memory.State().Memory, Policy: l.Policy, Now: l.moment(),
+	return plan.Input{Desired: d, Observed: o, Memory: l.memory.State().Memory, Policy: l.Policy, Now: l.desired.Moment(),
 		Known: l.known.contents, Answers: l.trust.answers, Unsynced: l.unsynced}
-}
-
-// moment is the present, as far as it is believed.
-func (l *loop) moment() plan.Moment {
-	floor := l.Built
-	for _, e := range l.desired.Entries {
-		for _, c := range e.Certs {
-			if c.NotBefore.After(floor) {
-				floor = c.NotBefore
-			}
-		}
-	}
-	return plan.Moment{Boot: l.Clock.Boot(), Uptime: l.Clock.Uptime(), Wall: plan.Believe(l.Clock.Now(), l.reading.Time, floor)}
 }
 
 // finish remembers what the pass asked for, so that the next can tell what is new.
 func (l *loop) finish() {
-	if l.desired == nil {
+	if l.desired.Current() == nil {
 		return
 	}
-	l.done = make(map[plan.Key]plan.Digest, len(l.desired.Entries))
-	for _, e := range l.desired.Entries {
+	l.done = make(map[plan.Key]plan.Digest, len(l.desired.Current().Entries))
+	for _, e := range l.desired.Current().Entries {
 		l.done[e.Key] = e.Digest
 	}
 }
@@ -152,12 +140,12 @@ func news(before, now []plan.Refusal) []plan.Refusal {
 
 // timers are those that are set. As long as nothing is desired, nothing is held, repaired or acted on.
 func (l *loop) timers() []clock.Timer {
-	all := []clock.Timer{{What: "the end of a pause", At: l.resume}}
-	if l.desired != nil {
+	all := []clock.Timer{l.desired.Timer()}
+	if l.desired.Current() != nil {
 		all = append(all, clock.Timer{What: "the end of a hold", At: l.release},
 			clock.Timer{What: "a repair that was put off", At: l.quarrels.next})
 	}
-	all = append(all, l.actions.Timers(l.desired != nil)...)
+	all = append(all, l.actions.Timers(l.desired.Current() != nil)...)
 	return slices.DeleteFunc(all, func(t clock.Timer) bool { return t.At.IsZero() })
 }
 

@@ -13,19 +13,16 @@ import (
 
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
-	s := report.Status{Version: l.Version, Node: l.Node, State: l.reading.State, Reason: l.reading.Reason, Since: l.since.UTC(),
-		ConfigMap: l.reading.ConfigMap, Identity: l.reading.Identity, Synced: l.synced.UTC(), Trouble: l.schedule.trouble, Refused: l.refused, Kept: l.kept, Writes: l.writes}
-	if l.desired != nil {
-		s.Object, s.Paused = l.desired.Object, plan.Printable(l.desired.Paused)
+	s := l.desired.Status()
+	s.Version, s.Node, s.Trouble = l.Version, l.Node, l.schedule.trouble
+	s.Synced, s.Refused, s.Kept, s.Writes = l.synced.UTC(), l.refused, l.kept, l.writes
+	if l.desired.Current() != nil {
 		for _, e := range l.contents() {
 			s.Files = append(s.Files, l.fileStatus(e))
 		}
 		for _, h := range l.held { // as long as nothing is desired, nobody ends a hold
 			s.Held = append(s.Held, l.heldStatus(h))
 		}
-	}
-	if s.Operator = l.operator; l.wanted.paused != "" {
-		s.Paused = l.wanted.paused // there may be nothing to be paused yet
 	}
 	s.Conflicts = l.conflicts()
 	s.Units, s.Actions = l.actions.Status()
@@ -39,7 +36,7 @@ func (l *loop) contents() []plan.Entry {
 	for _, e := range l.entries {
 		planned[e.Key] = e
 	}
-	out := slices.Clone(l.desired.Entries)
+	out := slices.Clone(l.desired.Current().Entries)
 	for i, e := range out {
 		if p, ok := planned[e.Key]; ok {
 			out[i] = p

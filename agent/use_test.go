@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -262,7 +262,7 @@ func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	c.Await(1)
 	h.asked++ // by the question
 	d := version("2", kubelet(caB), registry("a", caA))
-	h.spin(func() { h.source <- agent.Reading{State: "following", Desired: &d} })
+	h.spin(func() { h.source <- desired.Reading{State: "following", Desired: &d} })
 	h.wantFile(kubeletCA, caB)
 
 	c.Use(server, caA)

@@ -20,8 +20,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -167,10 +167,10 @@ func (c *Clock) Move(d time.Duration) {
 }
 
 // Source hands out the readings that a test gives it.
-type Source chan agent.Reading
+type Source chan desired.Reading
 
 // Readings implements agent.Source.
-func (s Source) Readings() <-chan agent.Reading { return s }
+func (s Source) Readings() <-chan desired.Reading { return s }
 
 // Drift announces what a test says.
 type Drift chan struct{}
@@ -365,7 +365,7 @@ func (o *Operator) Say(w state.Word, err error) {
 	o.word, o.err = w, err
 }
 
-// Word implements agent.Operator.
+// Word implements desired.Operator.
 func (o *Operator) Word(last state.Word) (state.Word, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

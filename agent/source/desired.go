@@ -5,7 +5,7 @@ package source
 import (
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -21,9 +21,9 @@ type part struct {
 
 // update learns what one source says, and gives what is known of both. If the source's object is a new
 // one, it is projected onto the host's rows.
-func (s *Source) update(p *part, r watch.Reading) agent.Reading {
+func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 	p.Reading = r
-	out := agent.Reading{State: string(s.object.State), Reason: s.object.Reason,
+	out := desired.Reading{State: string(s.object.State), Reason: s.object.Reason,
 		Time: plan.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
 	if out.State == "" {
 		out.State = string(watch.Connecting)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -27,7 +27,7 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 	defer parts.Wait()
 	parts.Go(func() { k.Run(ctx) })
 	var w watches
-	last := agent.Reading{State: NoIdentity}
+	last := desired.Reading{State: NoIdentity}
 	for {
 		select {
 		case <-ctx.Done():
@@ -67,7 +67,7 @@ func (s *Source) watchAs(k *identity.Keeper) watches {
 }
 
 // pass offers what is known after r, with the identity of the last reading, and returns it.
-func (s *Source) pass(p *part, r watch.Reading, last agent.Reading) agent.Reading {
+func (s *Source) pass(p *part, r watch.Reading, last desired.Reading) desired.Reading {
 	now := s.update(p, r)
 	now.Identity = last.Identity
 	s.offer(now)

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -27,7 +27,7 @@ func (s *Source) FollowKubeconfig(ctx context.Context, file string, changed <-ch
 		read := digestOf(file)
 		id, err := apiserver.FromKubeconfig(file)
 		if err != nil {
-			s.offer(agent.Reading{State: NoIdentity, Reason: plan.Printable(err.Error())})
+			s.offer(desired.Reading{State: NoIdentity, Reason: plan.Printable(err.Error())})
 			select {
 			case <-ctx.Done():
 			case <-changed:
@@ -79,7 +79,7 @@ func (s *Source) Once(ctx context.Context, id *apiserver.Conn) (plan.Desired, er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.follow(ctx, id, nil, nil)
-	var last agent.Reading
+	var last desired.Reading
 	var wanted *plan.Desired
 	for {
 		select {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 )
 
 // NoIdentity is the state of a host as which nobody can speak to the API server yet.
@@ -25,7 +26,7 @@ const NoIdentity = "no identity"
 type Source struct {
 	settings  config.Settings
 	log       *zap.Logger
-	readings  chan agent.Reading
+	readings  chan desired.Reading
 	trust     trust
 	object    part
 	configMap part
@@ -33,18 +34,18 @@ type Source struct {
 
 // New makes a Source. Of the settings it uses what is watched and how, and the rows.
 func New(s config.Settings, log *zap.Logger) *Source {
-	return &Source{settings: s, log: log, readings: make(chan agent.Reading, 1)}
+	return &Source{settings: s, log: log, readings: make(chan desired.Reading, 1)}
 }
 
 // Readings implements agent.Source.
-func (s *Source) Readings() <-chan agent.Reading { return s.readings }
+func (s *Source) Readings() <-chan desired.Reading { return s.readings }
 
 // Trust is how the API server is verified, whichever identity speaks to it at the time.
 func (s *Source) Trust() agent.Trust { return &s.trust }
 
 // offer puts a reading where the loop looks. One that the loop has not taken yet is replaced, but
 // what it desired is not lost.
-func (s *Source) offer(r agent.Reading) {
+func (s *Source) offer(r desired.Reading) {
 	s.log.Debug("read", zap.String("state", r.State), zap.String("reason", r.Reason),
 		zap.Bool("desired", r.Desired != nil))
 	select {

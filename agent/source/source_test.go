@@ -16,8 +16,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
@@ -77,13 +77,13 @@ func TestANewIdentityReopensBothWatches(t *testing.T) {
 func TestAReadingThatNobodyTookIsReplacedAndWhatItDesiredIsNotLost(t *testing.T) {
 	s := New(both, zap.NewNop())
 	first, second := &plan.Desired{}, &plan.Desired{}
-	s.offer(agent.Reading{State: "following", Desired: first})
-	s.offer(agent.Reading{State: "unreachable"})
+	s.offer(desired.Reading{State: "following", Desired: first})
+	s.offer(desired.Reading{State: "unreachable"})
 	if r := <-s.Readings(); r.State != "unreachable" || r.Desired != first {
 		t.Errorf("it reads %+v", r)
 	}
-	s.offer(agent.Reading{State: "following", Desired: first})
-	s.offer(agent.Reading{State: "following", Desired: second})
+	s.offer(desired.Reading{State: "following", Desired: first})
+	s.offer(desired.Reading{State: "following", Desired: second})
 	if r := <-s.Readings(); r.Desired != second {
 		t.Error("it reads what was desired before")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -165,14 +166,14 @@ func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *s
 // said is an operator who says this and nothing else.
 type said state.Word
 
-// Word implements agent.Operator.
+// Word implements desired.Operator.
 func (s said) Word(state.Word) (state.Word, error) { return state.Word(s), nil }
 
 // idle is a source that has nothing to read.
 type idle struct{}
 
 // Readings implements agent.Source.
-func (idle) Readings() <-chan agent.Reading { return nil }
+func (idle) Readings() <-chan desired.Reading { return nil }
 
 // serviceTick is how often the status of the service is looked at: its file has no event that reaches
 // an unprivileged reader reliably.

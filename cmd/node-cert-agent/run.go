@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
@@ -119,7 +120,7 @@ func (v *service) follow(ctx context.Context, s config.Settings, src *source.Sou
 }
 
 // agent is everything plugged in but what differs between the service and a command.
-func (v *service) agent(s config.Settings, src agent.Source, files drift, o agent.Operator) *agent.Agent {
+func (v *service) agent(s config.Settings, src agent.Source, files drift, o desired.Operator) *agent.Agent {
 	w := v.wiring
 	return &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s),
 		Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
@@ -130,7 +131,7 @@ func (v *service) agent(s config.Settings, src agent.Source, files drift, o agen
 // operator reads what commands leave in the state directory.
 type operator struct{ own *disk.Directory }
 
-// Word implements agent.Operator.
+// Word implements desired.Operator.
 func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadWord(o.own, last) }
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
@@ -260,11 +260,11 @@ func (w *world) read(which int) {
 	all := c.desired()
 	w.say("the agent reads the %s", []string{"object", "ConfigMap"}[which])
 	w.model.delivers(w, &all)
-	w.give(agent.Reading{State: "following", Desired: &all})
+	w.give(desired.Reading{State: "following", Desired: &all})
 }
 
 // give hands a reading over.
-func (w *world) give(r agent.Reading) {
+func (w *world) give(r desired.Reading) {
 	if w.cluster.parts[0].desired != nil {
 		r.Time = plan.Evidence{Date: epoch.Add(w.clock.truth).Truncate(time.Second), Seen: w.clock.now()}
 	}

@@ -109,10 +109,10 @@ func (m byHand) Remove(name string) error {
 	return nil
 }
 
-// operator implements agent.Operator.
+// operator implements desired.Operator.
 type operator struct{ *world }
 
-// Word implements agent.Operator.
+// Word implements desired.Operator.
 func (o operator) Word(last state.Word) (state.Word, error) {
 	if before, _ := o.meet(hearing); before != nil {
 		return last, before

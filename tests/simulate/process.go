@@ -16,6 +16,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -34,7 +35,7 @@ type process struct {
 	cancel context.CancelFunc
 	failed error
 
-	readings chan agent.Reading
+	readings chan desired.Reading
 	drift    chan struct{}
 	timer    chan time.Time
 	due      time.Duration // of the timer, in the clock's mono
@@ -109,7 +110,7 @@ func (w *world) start() {
 	}
 	w.say("the agent starts")
 	p.running, p.life, p.failed, p.status, p.inbox, p.calls, p.crowd = true, p.life+1, nil, report.Status{}, nil, nil, 0
-	p.readings, p.drift = make(chan agent.Reading, 1), make(chan struct{}, 1)
+	p.readings, p.drift = make(chan desired.Reading, 1), make(chan struct{}, 1)
 	w.cluster.connect()
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
@@ -299,7 +300,7 @@ func (w *world) notice() {
 type source struct{ *process }
 
 // Readings implements agent.Source.
-func (s source) Readings() <-chan agent.Reading { return s.readings }
+func (s source) Readings() <-chan desired.Reading { return s.readings }
 
 type drift struct{ *process }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -117,7 +117,7 @@ func (w *world) tick(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		w.notice()
 	} else {
-		w.give(agent.Reading{State: pick(r, "following", "reconnecting")})
+		w.give(desired.Reading{State: pick(r, "following", "reconnecting")})
 	}
 }
 

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package desired puts together what the host shall have now: what the object asks for, or what is remembered of it
+// at the start, and over it what an operator of this host applied or paused.
+//
+// It validates what was applied and what is remembered as everything else is, and takes nothing else on trust. What
+// is remembered repairs and never removes. It decides nothing about files: that is package plan.
+package desired
+
+import (
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// Reading is what the source says: its state and, when the object was read, what it asks for.
+type Reading struct {
+	// State is one word or two for status and records, and Reason the fact behind it. Both are safe
+	// to print.
+	State, Reason string
+	// Desired is nil unless the object was read just now.
+	Desired *plan.Desired
+	// Time is what the API server last said the time was.
+	Time plan.Evidence
+	// ConfigMap is how following the second source stands; nil if nothing takes from it.
+	ConfigMap *report.Source
+	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
+	Identity *report.Identity
+}
+
+// Options are what State needs from outside.
+type Options struct {
+	// Operator may be nil.
+	Operator Operator
+	Memory   *state.Memory
+	Trail    audit.Recorder
+	Clock    clock.Clock
+	Log      *zap.Logger
+	Policy   plan.Policy
+	// Remember turns bytes that were kept back into entries, validating them again.
+	Remember func(plan.Key, []byte) (plan.Entry, error)
+	// Built is a time that has certainly passed; zero if nothing is known.
+	Built time.Time
+}
+
+// State owns what the object and the operator asked for. One goroutine uses it.
+type State struct {
+	Options
+	object   *plan.Desired // what the object asks for
+	current  *plan.Desired // with the operator's word over it
+	made     made
+	reading  Reading
+	since    time.Time // of reading.State
+	override override
+}
+
+// made remembers what the present desire was made of, so that the same makes the same.
+type made struct {
+	object  *plan.Desired
+	applied string // the ID of what the operator applied and is in force
+	now     bool   // it confirms removals
+	paused  string
+}
+
+// New knows nothing yet.
+func New(o Options) *State {
+	return &State{Options: o, reading: Reading{State: "starting"}, since: o.Clock.Now()}
+}
+
+// Start begins with what is remembered. forgot says that it is not remembered whether what the operator applied was
+// carried out.
+func (s *State) Start(forgot bool) {
+	s.object = s.lastGood()
+	s.override.stale, s.override.forgot = true, forgot
+}
+
+// lastGood is what the object last asked for, as remembered. It is not verified: it repairs and
+// never removes.
+func (s *State) lastGood() *plan.Desired {
+	remembered := s.Memory.State()
+	d := &plan.Desired{Object: remembered.Object}
+	for _, r := range remembered.LastGood {
+		data, err := s.Memory.Content(r)
+		if err == nil {
+			var e plan.Entry
+			if e, err = s.Remember(r.Key, data); err == nil {
+				d.Entries = append(d.Entries, e)
+				continue
+			}
+		}
+		s.Log.Warn("a remembered file cannot be used", zap.Stringer("file", r.Key), zap.Error(err))
+	}
+	if len(d.Entries) == 0 {
+		return nil
+	}
+	return d
+}
+
+// Take accepts a reading.
+func (s *State) Take(r Reading) {
+	if r.State != s.reading.State {
+		s.since = s.Clock.Now()
+		s.recordSource("the source", r.State, r.Reason)
+	}
+	if c, before := r.ConfigMap, s.reading.ConfigMap; c != nil && (before == nil || c.State != before.State) {
+		s.recordSource("the ConfigMap", c.State, c.Reason)
+	}
+	d := r.Desired
+	s.reading = r
+	s.reading.Desired = nil
+	if d == nil {
+		return
+	}
+	if !d.Partial {
+		s.Memory.Note(func(m *state.State) { m.Projection = d.Projection() })
+	}
+	object := *d
+	if s.object != nil {
+		object = d.Carry(*s.object, s.Policy)
+	}
+	s.object = &object
+}
+
+func (s *State) recordSource(what, state, reason string) {
+	message := strings.TrimSuffix(what+" is "+state+": "+reason, ": ")
+	s.Trail.Record(audit.Record{Kind: audit.SourceState, Message: message}.
+		With(audit.State, state).With(audit.Reason, reason))
+}
+
+// Current is what the host shall have, as the last Update put it together; nil while nobody has said anything. The
+// caller changes nothing in it.
+func (s *State) Current() *plan.Desired { return s.current }
+
+// Update puts together what the host shall have now: what the object asks for, and over it the
+// operator's word. There is nothing to want before either has spoken.
+func (s *State) Update() {
+	// A new version of the object is no reason to look, and every look is on its way to the disk.
+	if s.override.stale {
+		s.readOverride()
+	}
+	word := s.override.Word
+	now := made{object: s.object, paused: s.pausedBy(word.Pause)}
+	if (s.override.trouble == "" || word.Applied != nil) && s.inForce(word.Applied) {
+		now.applied, now.now = word.Applied.ID, word.Applied.Now && !s.Memory.State().Operator.CarriedOut
+	}
+	s.override.forgot = false
+	if now == s.made {
+		return
+	}
+	s.made = now
+	if s.current = now.object; now.applied != "" {
+		base := plan.Desired{}
+		if now.object != nil {
+			base = *now.object
+		}
+		d := s.applied(*word.Applied).Over(base, s.Policy)
+		d.Now = now.now
+		s.current = &d
+	}
+	if now.paused != "" && s.current != nil {
+		d := *s.current
+		d.Paused = now.paused
+		s.current = &d
+	}
+	if s.current != nil { // at once: the pass that follows may not come to a plan
+		s.Memory.Note(func(m *state.State) { m.Holds = m.Missing(*s.current, s.Policy) })
+	}
+}
+
+// Planned notes that a plan for it is being carried out: what the operator confirmed is confirmed once, also if some of
+// it fails, since it is noted with its hold and what is revoked stays on disk until it is taken away; and what is not
+// among its entries is carried on no more.
+func (s *State) Planned(entries []plan.Entry) {
+	s.Memory.Note(func(m *state.State) { m.Operator.CarriedOut = m.Operator.CarriedOut || s.current.Now })
+	if s.object != nil {
+		*s.object = s.object.Bereft(entries)
+	}
+}
+
+// Moment is the present, as far as it is believed.
+func (s *State) Moment() plan.Moment {
+	floor := s.Built
+	for _, e := range s.current.Entries {
+		for _, c := range e.Certs {
+			if c.NotBefore.After(floor) {
+				floor = c.NotBefore
+			}
+		}
+	}
+	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(), Wall: plan.Believe(s.Clock.Now(), s.reading.Time, floor)}
+}
+
+// Status is its part of what is shown.
+func (s *State) Status() report.Status {
+	r := report.Status{State: s.reading.State, Reason: s.reading.Reason, Since: s.since.UTC(),
+		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Operator: s.override.status(s.made.applied != "")}
+	if s.current != nil {
+		r.Object, r.Paused = s.current.Object, plan.Printable(s.current.Paused)
+	}
+	if s.made.paused != "" {
+		r.Paused = s.made.paused // there may be nothing to be paused yet
+	}
+	return r
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package desired
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// Operator is what the operator of this host said by hand.
+type Operator interface {
+	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
+	// the reason is the error.
+	Word(last state.Word) (state.Word, error)
+}
+
+// override is the operator's word as it was read last.
+type override struct {
+	state.Word
+	trouble string    // why it could not be read
+	stale   bool      // it may have changed: something happened on this host, or time passed
+	forgot  bool      // whether the word that is there was carried out is not remembered
+	resume  time.Time // when a pause ends; zero if there is none
+}
+
+// Reload has the operator's word read again at the next Update.
+func (s *State) Reload() { s.override.stale = true }
+
+// Timer is the end of a pause.
+func (s *State) Timer() clock.Timer {
+	return clock.Timer{What: "the end of a pause", At: s.override.resume}
+}
+
+// readOverride reads the operator's word. While part of it cannot be read, what was heard last of that holds.
+func (s *State) readOverride() {
+	if s.Operator == nil {
+		s.override.stale = false
+		return
+	}
+	o := &s.override
+	w, err := s.Operator.Word(o.Word)
+	o.Word = w
+	if err == nil {
+		o.trouble, o.stale = "", false
+		return
+	}
+	if err.Error() != o.trouble {
+		o.trouble = err.Error()
+		s.Trail.Record(audit.Record{Kind: audit.Trouble, Message: o.trouble})
+	}
+}
+
+// inForce decides whether what the operator applied wins: until the object asks for something else
+// than it did when that was first seen.
+func (s *State) inForce(a *state.Applied) bool {
+	o := s.follow(a)
+	s.Memory.Note(func(m *state.State) { m.Operator = o })
+	return a != nil && !o.Overtaken
+}
+
+// follow is how it stands with what the operator applied, now that the object asks for what it asks for. An object
+// that had never been read when that was first seen is given the chance to be what it is compared with.
+func (s *State) follow(a *state.Applied) state.Operator {
+	o, projection := s.Memory.State().Operator, s.Memory.State().Projection
+	if a == nil {
+		if o.ID != "" {
+			s.Trail.Record(audit.Record{Kind: audit.OperatorReleased,
+				Message: "the operator took back what was applied; the object wins again"})
+		}
+		return state.Operator{}
+	}
+	if o.ID != a.ID {
+		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
+		message := "the operator applied " + plan.Printable(a.Source) + "; it wins until the object asks for something else than now"
+		s.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: message}.
+			With(audit.Operator, plan.Printable(a.ID)))
+	}
+	switch {
+	case o.Overtaken || s.object == nil || !s.object.Verified:
+	case o.Base == plan.Digest{}:
+		o.Base = projection
+	case o.Base != projection:
+		o.Overtaken = true
+		s.Trail.Record(audit.Record{Kind: audit.OperatorReleased,
+			Message: "the object asks for something new, which wins over what the operator applied"}.
+			With(audit.Operator, plan.Printable(a.ID)))
+	}
+	return o
+}
+
+// applied validates what was applied, as everything else is.
+func (s *State) applied(a state.Applied) plan.Desired {
+	d := plan.Desired{Listed: make(map[plan.RowID]bool)}
+	for _, id := range a.Lists {
+		d.Listed[id] = true
+	}
+	for _, f := range a.Files {
+		e, err := s.Remember(f.Key, f.Data)
+		if err != nil {
+			d.Refused = append(d.Refused, plan.Refusal{Key: f.Key, Reason: plan.Printable(err.Error())})
+			continue
+		}
+		d.Entries = append(d.Entries, e)
+	}
+	return d
+}
+
+// pausedBy is the reason of a pause that is not over, or nothing.
+func (s *State) pausedBy(p *state.Pause) string {
+	o := &s.override
+	o.resume = time.Time{}
+	now := s.Clock.Now()
+	if p == nil || p.Over(now, s.Clock.Boot(), s.Clock.Uptime()) {
+		return ""
+	}
+	o.resume = p.Until
+	if left := p.Until.Sub(p.At) - (s.Clock.Uptime() - p.Uptime); p.Boot == s.Clock.Boot() && now.Add(left).Before(o.resume) {
+		o.resume = now.Add(left)
+	}
+	return fmt.Sprintf("%s (until %s)", plan.Printable(p.Reason), p.Until.UTC().Format(time.RFC3339))
+}
+
+// status shows what was applied, if anything was.
+func (o override) status(inForce bool) *report.Operator {
+	if o.Applied == nil {
+		return nil
+	}
+	r := &report.Operator{ID: plan.Printable(o.Applied.ID), Source: plan.Printable(o.Applied.Source),
+		At: o.Applied.At.UTC(), State: "overtaken by the object"}
+	if inForce {
+		r.State = "in force"
+	}
+	return r
+}
