@@ -3,10 +3,11 @@
 // Package agent is the loop: it waits until something happened (the object changed, a managed file
 // drifted, a unit's job ended, a retry or the resync is due), plans, applies the plan and reports.
 //
-// It owns the order of things and the agent's memory, and nothing else: it knows its neighbours
-// through the small interfaces it declares here, and cmd plugs the concrete types in. All decisions
-// are in package plan; all effects are behind the interfaces. One goroutine owns all state, so there
-// are no locks; unit jobs run beside it and report back through a channel.
+// It owns the order of things, and nothing else. What is known has one owner each: package desired what the host shall
+// have, files the managed files, unitactions the units, consumers the servers that use files, state the memory. They
+// know nothing of each other: the loop hands on what one gives and another needs. All decisions
+// are in package plan; all effects are behind interfaces, and cmd plugs the concrete types in. One goroutine does all
+// this, so there are no locks; unit jobs run beside it and report back through a channel.
 //
 // The order that it promises: what is claimed is durable before the commit; the intent is recorded
 // before the first rename; an action is marked unknown, durably if anything can be, before it is
@@ -23,6 +24,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -32,17 +34,6 @@ import (
 // Source follows the object. The channel carries the newest reading; older ones may be dropped.
 type Source interface {
 	Readings() <-chan desired.Reading
-}
-
-// Writer is the privileged half.
-type Writer interface {
-	// Observe tells what is at the files asked for, in the same order.
-	Observe(context.Context, []plan.Query) ([]plan.File, error)
-	// Commit publishes and removes files. After an error the disk has to be observed again, unless it has a
-	// method NothingChanged() bool that answers true.
-	Commit(context.Context, plan.Commit) error
-	// Sweep removes what an interrupted commit left beside managed files.
-	Sweep(context.Context) ([]string, error)
 }
 
 // Reporter shows the status and speaks to systemd.
@@ -79,7 +70,7 @@ type Times struct {
 type Agent struct {
 	Source Source
 	Drift  Drift
-	Writer Writer
+	Writer files.Writer
 	Units  unitactions.Systemd
 	// Prober may be nil; nobody is asked then whether they use a file.
 	Prober consumers.Prober
@@ -144,6 +135,6 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			l.desired.Reload()
 		}
-		l.pass(ctx)
+		l.reconcile(ctx)
 	}
 }

@@ -26,7 +26,7 @@ func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 			l.trust.take(p)
 		case <-l.schedule.wake(l.timers()):
 		}
-		l.pass(ctx)
+		l.reconcile(ctx)
 	}
 	return l.status(), nil
 }

@@ -49,6 +49,7 @@ var house = map[string][]string{
 	"agent/csr":           {},
 	"agent/desired":       {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state"},
 	"agent/disk":          {"agent/plan"},
+	"agent/files":         {"agent/audit", "agent/clock", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"agent/frame":         {},
 	"agent/apiserver":     {"agent/reply"},
 	"agent/bootstrap":     {"agent/plan", "agent/secret"},
@@ -61,11 +62,11 @@ var house = map[string][]string{
 	"agent/state":         {"agent/pki", "agent/plan"},
 	"agent/report":        {"agent/plan", "agent/reply"},
 	"agent/writer":        {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
-	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/desired", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitactions"},
+	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/desired", "agent/files", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitactions"},
 	"agent/source":        {"agent", "agent/apiserver", "agent/config", "agent/desired", "agent/identity", "agent/pki", "agent/plan", "agent/report", "agent/watch"},
-	"agent/agenttest":     {"agent", "agent/audit", "agent/desired", "agent/pki", "agent/plan", "agent/report", "agent/state"},
+	"agent/agenttest":     {"agent/audit", "agent/desired", "agent/pki", "agent/plan", "agent/report", "agent/state"},
 	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/desired", "agent/disk", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/units", "agent/watch", "agent/writer"},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/desired", "agent/disk", "agent/files", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/units", "agent/watch", "agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.

@@ -97,7 +97,7 @@ func (d *Disk) path(k plan.Key) (plan.Row, string, error) {
 	return row, p, err
 }
 
-// Observe implements agent.Writer.
+// Observe implements files.Writer.
 func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ type untouched struct{ error }
 
 func (untouched) NothingChanged() bool { return true }
 
-// Commit implements agent.Writer: all is staged before anything is renamed.
+// Commit implements files.Writer: all is staged before anything is renamed.
 func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +174,7 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	return nil
 }
 
-// Sweep implements agent.Writer. The twin leaves nothing behind.
+// Sweep implements files.Writer. The twin leaves nothing behind.
 func (d *Disk) Sweep(context.Context) ([]string, error) { return nil, d.Fail("sweep", "") }
 
 // Systemd is a service manager. Units come into being with Install and Start.

@@ -194,7 +194,8 @@ func (s *State) Moment() plan.Moment {
 			}
 		}
 	}
-	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(), Wall: plan.Believe(s.Clock.Now(), s.reading.Time, floor)}
+	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(),
+		Wall: plan.Believe(s.Clock.Now(), s.reading.Time, floor)}
 }
 
 // Status is its part of what is shown.

@@ -77,7 +77,8 @@ func (s *State) follow(a *state.Applied) state.Operator {
 	}
 	if o.ID != a.ID {
 		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
-		message := "the operator applied " + plan.Printable(a.Source) + "; it wins until the object asks for something else than now"
+		message := "the operator applied " + plan.Printable(a.Source) +
+			"; it wins until the object asks for something else than now"
 		s.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: message}.
 			With(audit.Operator, plan.Printable(a.ID)))
 	}
@@ -120,8 +121,9 @@ func (s *State) pausedBy(p *state.Pause) string {
 		return ""
 	}
 	o.resume = p.Until
-	if left := p.Until.Sub(p.At) - (s.Clock.Uptime() - p.Uptime); p.Boot == s.Clock.Boot() && now.Add(left).Before(o.resume) {
-		o.resume = now.Add(left)
+	end := now.Add(p.Until.Sub(p.At) - (s.Clock.Uptime() - p.Uptime))
+	if p.Boot == s.Clock.Boot() && end.Before(o.resume) {
+		o.resume = end
 	}
 	return fmt.Sprintf("%s (until %s)", plan.Printable(p.Reason), p.Until.UTC().Format(time.RFC3339))
 }

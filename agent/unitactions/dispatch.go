@@ -64,8 +64,8 @@ func (a *Actions) Ended(j Job) {
 // fail either.
 func (a *Actions) postpone(j Job, s *unit, at time.Time) {
 	s.state, s.reason, s.due = "owed", plan.Printable(j.err.Error()), at
-	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)).
-		With(audit.Reason, s.reason))
+	message := fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)
+	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }
 
 // unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
@@ -76,11 +76,12 @@ func (a *Actions) unpaid(j Job, s *unit) {
 	a.counter.Failed++
 	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
 	s.due = now.Add(a.Backoff.Jitter(a.Backoff.Pause(s.failures + s.lost)))
-	if s.lost++; !unreachable(j.err) {
+	s.lost++
+	if !unreachable(j.err) {
 		s.failures, s.lost = s.failures+1, 0
 	}
-	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)).
-		With(audit.Reason, s.reason))
+	message := fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)
+	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 	if s.failures < maxFailures {
 		return
 	}
@@ -91,8 +92,9 @@ func (a *Actions) unpaid(j Job, s *unit) {
 	}
 	if s.opened.IsZero() {
 		s.opened = now
-		a.Trail.Record(audit.Action(audit.UnitBreaker, j.unit, j.affected, fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, and rarely until then",
-			j.unit.Verb, j.unit.Name, s.failures)).With(audit.Reason, s.reason))
+		message := fmt.Sprintf("%s %s failed %d times in a row; it is tried again when its files change, "+
+			"and rarely until then", j.unit.Verb, j.unit.Name, s.failures)
+		a.Trail.Record(audit.Action(audit.UnitBreaker, j.unit, j.affected, message).With(audit.Reason, s.reason))
 	}
 }
 

@@ -25,13 +25,15 @@ func (a *Actions) Restore() {
 		}
 		s := a.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
-		s.state, s.reason = "owed", fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
+		s.state = "owed"
+		s.reason = fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
 		pause := a.Backoff.Pause(m.Tries - 1)
 		if m.Tries >= maxFailures {
 			a.forgetMade(u)
 			s.state, s.opened, pause = "breaker open", m.Tried, a.Times.Breaker
 		}
-		s.due = now.Add(a.Backoff.Jitter(pause) - now.Sub(m.Tried)) // with a monotonic reading, which what is remembered has not
+		// With a monotonic reading, which what is remembered has not.
+		s.due = now.Add(a.Backoff.Jitter(pause) - now.Sub(m.Tried))
 	}
 }
 

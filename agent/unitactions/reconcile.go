@@ -21,9 +21,9 @@ type Host struct {
 	Seen func(unit string) bool
 }
 
-// Reconcile asks for each unit whether it has loaded what is on disk, and dispatches what is owed and
-// due (step 5 of the flow). A unit that cannot be asked about does not hold up the others, and a file that
-// is in doubt only those units that read it.
+// Reconcile asks for each unit whether it has loaded what is on disk, and dispatches what is owed and due (steps 8 and
+// 9 of ARCHITECTURE.md). A unit that cannot be asked about does not hold up the others, and a file that is in doubt
+// only those units that read it.
 func (a *Actions) Reconcile(ctx context.Context, h Host) error {
 	var first error
 	for _, u := range a.Policy.InOrder() {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -136,7 +136,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 			base.Entries = append(base.Entries, e)
 		}
 	}
-	return agent.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), thisMoment())
+	return files.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), thisMoment())
 }
 
 // carryOut has the service do it if one runs, or does it here.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
 
@@ -77,7 +77,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 	if err != nil {
 		return err
 	}
-	p, err := agent.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), thisMoment())
+	p, err := files.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), thisMoment())
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 		line("Applied", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
 	}
 	line("Agent", s.Version)
-	files(t, s.Files)
+	showFiles(t, s.Files)
 	if len(s.Units) > 0 {
 		fmt.Fprintf(t, "\nUNIT\tVERB\tSTATE\tWHY\n")
 		for _, u := range s.Units {
@@ -159,8 +159,8 @@ func waits(t io.Writer, s report.Status) {
 	}
 }
 
-// files are the managed files, and below them who was asked whether they use them.
-func files(w io.Writer, files []report.File) {
+// showFiles lists the managed files, and below them who was asked whether they use them.
+func showFiles(w io.Writer, files []report.File) {
 	if len(files) > 0 {
 		fmt.Fprintf(w, "\nFILE\tROW\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
@@ -116,7 +117,7 @@ func (w *wiring) close() {
 
 // half is the privileged one, as both loops of the agent see it.
 type half interface {
-	agent.Writer
+	files.Writer
 	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	Consume(context.Context, plan.Digest) (string, error)
 }

@@ -129,7 +129,7 @@ func (w *world) path(k plan.Key) (plan.Row, string, error) {
 	return row, p, err
 }
 
-// Observe implements agent.Writer.
+// Observe implements files.Writer.
 func (d *disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, error) {
 	before, after := d.meet(observing)
 	if before != nil {
@@ -169,7 +169,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 	return o
 }
 
-// Commit implements agent.Writer, as package disk does it: all is staged before the first rename, and after a
+// Commit implements files.Writer, as package disk does it: all is staged before the first rename, and after a
 // failure what was done is synced all the same.
 func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 	d.counts.Commits++
@@ -297,7 +297,7 @@ func (d *disk) write(x plan.CommitWrite) {
 	d.set(p, f, false)
 }
 
-// Sweep implements agent.Writer.
+// Sweep implements files.Writer.
 func (d *disk) Sweep(context.Context) ([]string, error) { return nil, nil }
 
 // matches tells whether a path is one of the row's.

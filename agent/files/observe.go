@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package files
 
 import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
@@ -32,17 +33,17 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 }
 
 // merge adds files to what was observed before. A path has one file, also if another row asked for it then.
-func (l *loop) merge(observed, files plan.Observed) {
+func (f *Files) merge(observed, files plan.Observed) {
 	taken := make(map[string]plan.RowID)
 	for k := range files {
 		if _, is := observed[k]; !is {
-			p, _ := l.Policy.Path(k)
+			p, _ := f.Policy.Path(k)
 			taken[p] = k.Row
 		}
 	}
 	if len(taken) > 0 {
 		maps.DeleteFunc(observed, func(k plan.Key, _ plan.File) bool {
-			p, ok := l.Policy.Path(k)
+			p, ok := f.Policy.Path(k)
 			row, is := taken[p]
 			return ok && is && k.Row != row
 		})
@@ -50,39 +51,48 @@ func (l *loop) merge(observed, files plan.Observed) {
 	maps.Copy(observed, files)
 }
 
-// directories are those of all managed files: those of the table, those that entries and claimed files have for
-// themselves, and those that links lead to.
-func (l *loop) directories() map[string]bool {
-	dirs := make(map[string]bool)
-	for _, d := range l.Follow {
-		dirs[d] = true
-	}
-	for _, r := range l.Policy.Rows {
-		dirs[r.Directory()] = true
-	}
-	for k, f := range l.observed {
-		if p, ok := l.Policy.Path(k); ok && f.Kind == plan.Regular {
-			dirs[path.Dir(p)] = true
-		}
-		if f.Directory != "" {
-			dirs[f.Directory] = true
-		}
-	}
-	if l.desired.Current() != nil {
-		for _, e := range l.desired.Current().Entries {
-			if p, ok := l.Policy.Path(e.Key); ok {
-				dirs[path.Dir(p)] = true
-			}
-		}
-	}
-	return dirs
-}
-
 // Preview is the plan for d on the host as it is, without any effect.
-func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy, now plan.Moment) (plan.Plan, error) {
+func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy,
+	now plan.Moment) (plan.Plan, error) {
 	o, err := observe(ctx, w, plan.Queries(d, m, p, nil))
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	return plan.Compute(plan.Input{Desired: d, Observed: o, Memory: m, Policy: p, Now: now}), nil
+}
+
+// look observes the host again after a commit, because units are judged by what is on disk now.
+// Without units nobody needs to know.
+func (f *Files) look(ctx context.Context, d plan.Desired) error {
+	if len(f.Policy.Units) == 0 {
+		return nil
+	}
+	o, err := observe(ctx, f.Writer, plan.Queries(d, f.Memory.State().Memory, f.Policy, f.cache.at))
+	f.blind = err != nil
+	if err != nil {
+		return err // what was written since the last look is in doubt then: see plan.Doubts
+	}
+	f.cache.see(o)
+	f.see(o)
+	return nil
+}
+
+// see takes in what is on disk after a commit.
+func (f *Files) see(o plan.Observed) {
+	f.Units.Changed(f.inputs(f.observed, nil), f.inputs(o, nil))
+	f.observed = o
+}
+
+// Sweep removes what interrupted commits left beside managed files.
+func (f *Files) Sweep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
+	defer cancel()
+	swept, err := f.Writer.Sweep(ctx)
+	f.unswept = err != nil
+	if err != nil {
+		f.Log.Warn("sweeping after an interrupted commit", zap.Error(err))
+	}
+	for _, path := range swept {
+		f.Log.Info("removed what an interrupted commit left", zap.String("path", path))
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package files
 
 import (
 	"slices"
@@ -11,65 +11,65 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
-// quarrels are the files that somebody else changed after we had left them as they shall be.
-type quarrels struct {
+// conflicts are the files that somebody else changed after we had left them as they shall be.
+type conflicts struct {
 	left  map[plan.Key]plan.Digest // how the last pass left each file
 	files map[plan.Key]plan.Quarrel
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
 
-// calm takes the repairs out of p that come too soon: see plan.Quarrel. What the object asks for anew
+// deferRepairs takes the repairs out of p that come too soon: see plan.Quarrel. What the object asks for anew
 // is never put off.
-func (l *loop) calm(p plan.Plan) plan.Plan {
-	q, now := &l.quarrels, l.Clock.Uptime()
+func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
+	q, now := &f.conflicts, f.Clock.Uptime()
 	q.next = time.Time{}
 	open := make(map[plan.Key]bool)
 	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w plan.Write) bool {
-		if !l.foreign(w) {
+		if !f.changedByOthers(d, w) {
 			return false
 		}
 		open[w.Key] = true
 		before := q.files[w.Key]
-		f := before.Changed(now)
-		q.set(w.Key, f)
-		row, _ := l.Policy.Row(w.Row)
-		wait := f.Answer(row) - now
+		quarrel := before.Changed(now)
+		q.set(w.Key, quarrel)
+		row, _ := f.Policy.Row(w.Row)
+		wait := quarrel.Answer(row) - now
 		if wait <= 0 {
 			return false
 		}
-		if f.Conflict() && !before.Open {
-			l.Trail.Record(audit.Contested(p.Object, w, len(f.Repairs)))
+		if quarrel.Conflict() && !before.Open {
+			f.Trail.Record(audit.Contested(p.Object, w, len(quarrel.Repairs)))
 		}
-		if at := l.Clock.Now().Add(wait); q.next.IsZero() || at.Before(q.next) {
+		if at := f.Clock.Now().Add(wait); q.next.IsZero() || at.Before(q.next) {
 			q.next = at
 		}
 		return true
 	})
-	for k, f := range q.files {
-		if f = f.Settled(now); !open[k] {
-			q.set(k, f)
+	for k, quarrel := range q.files {
+		if !open[k] {
+			q.set(k, quarrel.Settled(now))
 		}
 	}
 	return p
 }
 
-// foreign tells whether w repairs what somebody else did: the object asks for what it asked for when
+// changedByOthers tells whether w repairs what somebody else did: the object asks for what it asked for when
 // we left the file in order, and the file is another now.
-func (l *loop) foreign(w plan.Write) bool {
-	left, ok := l.quarrels.left[w.Key]
+func (f *Files) changedByOthers(d plan.Desired, w plan.Write) bool {
+	left, ok := f.conflicts.left[w.Key]
 	if !ok || (w.Before == left && w.Cause != plan.WrongMode) {
 		return false
 	}
-	then, asked := l.done[w.Key]
-	return asked && slices.ContainsFunc(l.desired.Current().Entries, func(e plan.Entry) bool { return e.Key == w.Key && e.Digest == then })
+	then, asked := f.applied[w.Key]
+	return asked && slices.ContainsFunc(d.Entries, func(e plan.Entry) bool { return e.Key == w.Key && e.Digest == then })
 }
 
 // leave notes that p was carried out, and with it every repair that it held.
-func (l *loop) leave(p plan.Plan) {
-	q := &l.quarrels
+func (f *Files) leave(p plan.Plan) {
+	q := &f.conflicts
 	for _, w := range p.Writes {
-		if f, ok := q.files[w.Key]; ok && f.Open {
-			q.set(w.Key, f.Repaired(l.Clock.Uptime()))
+		if quarrel, ok := q.files[w.Key]; ok && quarrel.Open {
+			q.set(w.Key, quarrel.Repaired(f.Clock.Uptime()))
 		}
 	}
 	if q.left == nil {
@@ -83,7 +83,7 @@ func (l *loop) leave(p plan.Plan) {
 }
 
 // stood notes, after a commit that changed nothing, that a file which it would have written first is as it was.
-func (q *quarrels) stood(p plan.Plan) {
+func (q *conflicts) stood(p plan.Plan) {
 	for _, w := range p.Writes {
 		if _, ok := q.left[w.Key]; !ok && q.left != nil {
 			q.left[w.Key] = w.Before
@@ -92,23 +92,24 @@ func (q *quarrels) stood(p plan.Plan) {
 }
 
 // set remembers a file as long as there is something to remember of it.
-func (q *quarrels) set(k plan.Key, f plan.Quarrel) {
+func (q *conflicts) set(k plan.Key, f plan.Quarrel) {
 	if q.files == nil {
 		q.files = make(map[plan.Key]plan.Quarrel)
 	}
-	if q.files[k] = f; !f.Open && len(f.Repairs) == 0 {
+	q.files[k] = f
+	if !f.Open && len(f.Repairs) == 0 {
 		delete(q.files, k)
 	}
 }
 
-// conflicts are the files over which there is one, by key.
-func (l *loop) conflicts() (out []report.Conflict) {
-	for k, f := range l.quarrels.files {
-		if !f.Conflict() {
+// contested are the files over which there is one, by key.
+func (f *Files) contested() (out []report.Conflict) {
+	for k, quarrel := range f.conflicts.files {
+		if !quarrel.Conflict() {
 			continue
 		}
-		c := report.Conflict{Key: k, Repairs: len(f.Repairs)}
-		if row, ok := l.Policy.Row(k.Row); ok {
+		c := report.Conflict{Key: k, Repairs: len(quarrel.Repairs)}
+		if row, ok := f.Policy.Row(k.Row); ok {
 			c.Path, _ = row.Path(k.Name)
 		}
 		out = append(out, c)

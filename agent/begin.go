@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
+)
+
+// loop is a running agent: the owners of its state. Only the goroutine of Run touches it.
+type loop struct {
+	*Agent
+	memory    *state.Memory
+	desired   *desired.State
+	files     *files.Files
+	actions   *unitactions.Actions
+	consumers *consumers.Consumers
+	trust     *trust
+	schedule  *schedule
+	followed  *followed
+
+	once  bool // this is a command, not the service
+	ready bool // systemd was told
+}
+
+func (a *Agent) loop() *loop {
+	memory := state.NewMemory(a.Store)
+	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
+	actions := unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
+		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node, Times: unitactions.Times{Coalesce: a.Times.Coalesce,
+			Spread: a.Times.Spread, Job: a.Times.Job, Breaker: a.Times.Breaker}})
+	return &loop{Agent: a, memory: memory, actions: actions,
+		desired: desired.New(desired.Options{Operator: a.Operator, Memory: memory, Trail: a.Trail, Clock: a.Clock, Log: a.Log,
+			Policy: a.Policy, Remember: a.Remember, Built: a.Built}),
+		files: files.New(files.Options{Writer: a.Writer, Units: actions, Memory: memory, Trail: a.Trail, Clock: a.Clock,
+			Log: a.Log, Policy: a.Policy}),
+		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy, Trail: a.Trail, Clock: a.Clock,
+			Patience: a.Times.Probe, Again: a.Times.Resync}),
+		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
+		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},
+		followed: &followed{drift: a.Drift, log: a.Log}}
+}
+
+// begin loads the memory and brings the host back to the last good version as far as that takes
+// nothing away. On its way the service becomes ready, with or without a network, and before any unit is asked
+// about.
+func (l *loop) begin(ctx context.Context) error {
+	lost, err := l.memory.Load()
+	if err != nil {
+		return err
+	}
+	l.actions.Restore()
+	message := fmt.Sprintf("started with %s and %s on the allowlist",
+		audit.Count(len(l.Policy.Rows), "row"), audit.Count(len(l.Policy.Units), "unit"))
+	l.Trail.Record(audit.Record{Kind: audit.Started, Message: message}.With(audit.Version, l.Version))
+	switch {
+	case lost == state.NoFile:
+		l.Trail.Record(audit.Record{Kind: audit.NoMemory, Message: "nothing is remembered yet: " + lost})
+	case lost != "":
+		l.Trail.Record(audit.Record{Kind: audit.MemoryLost, Message: "starting without memory: " + lost})
+	}
+	l.files.Sweep(ctx)
+	l.desired.Start(lost != "" && !l.once)
+	l.reconcile(ctx)
+	return nil
+}
+
+// end is an orderly one.
+func (l *loop) end() {
+	if err := l.actions.ResetFailures(); err != nil {
+		l.Log.Warn("forgetting failed actions", zap.Error(err))
+	}
+	if d := l.desired.Current(); d != nil && !l.schedule.rest.IsZero() {
+		if err := l.files.Flush(*d); err != nil {
+			l.Log.Warn("remembering what was published last", zap.Error(err))
+		}
+	}
+}

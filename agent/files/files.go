@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package files keeps the managed files as they are desired: it observes them through the writer, has package plan
+// decide, claims, commits, and remembers what is on disk.
+//
+// The order that it promises: what is claimed is durable before the commit, the intent is recorded before the first
+// rename, and units are told before and after. Of a file whose commit failed it never says that it is in
+// place. It decides nothing but when a repair is too soon.
+package files
+
+import (
+	"context"
+	"path"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
+)
+
+// Writer is the privileged half.
+type Writer interface {
+	// Observe tells what is at the files asked for, in the same order.
+	Observe(context.Context, []plan.Query) ([]plan.File, error)
+	// Commit publishes and removes files. After an error the disk has to be observed again, unless it has a
+	// method NothingChanged() bool that answers true.
+	Commit(context.Context, plan.Commit) error
+	// Sweep removes what an interrupted commit left beside managed files.
+	Sweep(context.Context) ([]string, error)
+}
+
+// Units are those that load managed files. They are told what a commit does to what they read.
+type Units interface {
+	// Disturb comes before: was and will tell what a unit reads before and after, mended are the rows of which the
+	// commit writes over what somebody else left, and removed those of which it removes files.
+	Disturb(ctx context.Context, was, will func(unit string) plan.Inputs, mended, removed []plan.RowID)
+	// Changed comes after, when it is known what units read now.
+	Changed(was, is func(unit string) plan.Inputs)
+}
+
+// Options are what Files need from outside.
+type Options struct {
+	Writer Writer
+	Units  Units
+	Memory *state.Memory
+	Trail  audit.Recorder
+	Clock  clock.Clock
+	Log    *zap.Logger
+	Policy plan.Policy
+}
+
+// Files own what is known of the managed files. One goroutine uses them.
+type Files struct {
+	Options
+	disk
+	notes
+	conflicts conflicts
+	former    map[string]plan.Claim    // claims before those of the present plan
+	entries   []plan.Entry             // what the files have, by the last plan
+	applied   map[plan.Key]plan.Digest // what the last pass that succeeded asked for; without its bytes
+	synced    time.Time
+	writes    uint64
+}
+
+// disk is what was seen of it, and what there is to doubt.
+type disk struct {
+	cache    cache
+	observed plan.Observed       // nil if nobody knows
+	blind    bool                // the last look failed, so that observed may be older than a commit
+	unsynced map[plan.Key]bool   // what a failed commit may have left undurable
+	failing  map[plan.RowID]bool // rows of which the last commit failed
+	unswept  bool                // a commit may have left something behind
+}
+
+// notes are what the last plan does not do.
+type notes struct {
+	refused []plan.Refusal
+	kept    []plan.Refusal
+	held    []plan.Held
+	release time.Time // when the next hold ends; zero if nothing is held for a time
+}
+
+// Written is a file that was published, and what it held before.
+type Written struct {
+	plan.Write
+	Replaced []pki.Cert
+}
+
+// New knows nothing yet.
+func New(o Options) *Files {
+	return &Files{Options: o, disk: disk{cache: newCache(), failing: make(map[plan.RowID]bool)}}
+}
+
+// Timers are the end of a hold and a repair that was put off.
+func (f *Files) Timers() []clock.Timer {
+	return []clock.Timer{{What: "the end of a hold", At: f.release},
+		{What: "a repair that was put off", At: f.conflicts.next}}
+}
+
+// Inputs tells what units read now, and which of it is in doubt; known is false while nobody can say what is on disk.
+func (f *Files) Inputs(d plan.Desired) (inputs func(unit string) plan.Inputs, known bool) {
+	if f.observed == nil {
+		return nil, false
+	}
+	return f.inputs(f.observed, plan.Doubts(d.Entries, f.entries, f.observed, f.unsynced)), true
+}
+
+// Seen tells whether somebody could look at all that the unit reads since the last commit. observed is not nil.
+func (f *Files) Seen(unit string) bool {
+	failed := func(r plan.Row) bool { return f.failing[r.ID] && slices.Contains(r.OnChange, unit) }
+	if f.blind && slices.ContainsFunc(f.Policy.Rows, failed) {
+		return false
+	}
+	return f.inputs(f.observed, plan.Doubts(nil, nil, f.observed, nil))(unit).Doubt == ""
+}
+
+// inputs tells what units read if o is what is on disk.
+func (f *Files) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) plan.Inputs {
+	return func(unit string) plan.Inputs { return plan.InputsOf(unit, f.Policy, o, f.cache.contents, doubts) }
+}
+
+// InPlace are the entries of d that the files have, durably.
+func (f *Files) InPlace(d plan.Desired) []plan.Entry {
+	return slices.DeleteFunc(f.contents(d), func(e plan.Entry) bool { return !f.isInPlace(e) })
+}
+
+func (f *Files) isInPlace(e plan.Entry) bool {
+	return f.cache.at[e.Key] == e.Digest && !f.unsynced[e.Key]
+}
+
+// contents are what the files shall have now: what is held included, as far as that is known, and under the
+// digest of the file.
+func (f *Files) contents(d plan.Desired) []plan.Entry {
+	planned := make(map[plan.Key]plan.Entry, len(f.entries))
+	for _, e := range f.entries {
+		planned[e.Key] = e
+	}
+	out := slices.Clone(d.Entries)
+	for i, e := range out {
+		if p, ok := planned[e.Key]; ok {
+			out[i] = p
+			out[i].Digest = p.OnDisk()
+		}
+	}
+	return out
+}
+
+// Content is what the one file of a row was last seen to hold.
+func (f *Files) Content(id plan.RowID) pki.Content {
+	return f.cache.contents[f.cache.at[plan.Key{Row: id}]]
+}
+
+// Directories are those of all managed files: those of the table, those that entries and claimed files have for
+// themselves, and those that links lead to.
+func (f *Files) Directories(d *plan.Desired) map[string]bool {
+	dirs := make(map[string]bool)
+	for _, r := range f.Policy.Rows {
+		dirs[r.Directory()] = true
+	}
+	for k, file := range f.observed {
+		if p, ok := f.Policy.Path(k); ok && file.Kind == plan.Regular {
+			dirs[path.Dir(p)] = true
+		}
+		if file.Directory != "" {
+			dirs[file.Directory] = true
+		}
+	}
+	if d != nil {
+		for _, e := range d.Entries {
+			if p, ok := f.Policy.Path(e.Key); ok {
+				dirs[path.Dir(p)] = true
+			}
+		}
+	}
+	return dirs
+}

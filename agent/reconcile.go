@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
+)
+
+// reconcile is one turn of the loop: plan, apply, have units and consumers asked, report. Whatever
+// fails is retried from the start, from what is on disk then. What is new is published first, and the
+// rest of the turn then comes after a rest.
+func (l *loop) reconcile(ctx context.Context) {
+	l.answerWatchdog()
+	if l.schedule.begin() { // what was true then may not be now
+		l.trust.answers, l.followed.directories = nil, nil
+	}
+	l.desired.Update()
+	err := l.publishChanged(ctx)
+	if err == nil && l.schedule.resting() {
+		return
+	}
+	l.schedule.rest = time.Time{}
+	if err == nil {
+		err = l.converge(ctx)
+	} else {
+		l.actions.Unobserved()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	l.account(err)
+	l.trust.use(l.files.Content(l.Policy.Trust.Source))
+	if d := l.desired.Current(); d != nil {
+		l.consumers.Probe(ctx, l.files.InPlace(*d))
+	}
+	l.follow()
+	l.publish()
+}
+
+// publishChanged publishes what is new in a version of the object. After a failure it does not, because then row by
+// row matters more than time.
+func (l *loop) publishChanged(ctx context.Context) error {
+	d := l.desired.Current()
+	if d == nil || l.schedule.failures > 0 {
+		return nil
+	}
+	written, err := l.files.Changed(ctx, *d, l.desired.Moment, l.trust.answers)
+	if len(written) > 0 {
+		l.replaced(written)
+		l.schedule.pause()
+	}
+	return err
+}
+
+// converge brings the host to what is desired: plan, write, act. What failed keeps only the units waiting that read it.
+func (l *loop) converge(ctx context.Context) error {
+	d := l.desired.Current()
+	if d == nil {
+		l.announce()
+		l.actions.Review(ctx)
+		return nil
+	}
+	p, err := l.files.Plan(ctx, *d, l.desired.Moment, l.trust.answers)
+	if err == nil {
+		l.trust.ask(p.Question)
+		l.desired.Planned(p.Entries)
+		d = l.desired.Current() // what is revoked is carried on no more
+		var written []files.Written
+		written, err = l.files.Apply(ctx, *d, p, l.schedule.failures)
+		l.replaced(written)
+	}
+	l.announce()
+	inputs, known := l.files.Inputs(*d)
+	if !known {
+		l.actions.Unobserved()
+		return err
+	}
+	unsettled := l.actions.Reconcile(ctx, unitactions.Host{Desired: *d, Inputs: inputs, Seen: l.files.Seen})
+	return cmp.Or(err, unsettled)
+}
+
+// replaced tells the owner of consumers what was written.
+func (l *loop) replaced(written []files.Written) {
+	for _, w := range written {
+		l.consumers.Replaced(w.Write, w.Replaced)
+	}
+}
+
+// announce tells systemd, once, that what can be done about the files is done. What is ordered after the agent
+// waits for that, and not for the reloader to start and for the bus to answer.
+func (l *loop) announce() {
+	if l.ready || l.once {
+		return
+	}
+	l.ready = true
+	if err := l.Report.Ready(); err != nil {
+		l.Log.Warn("telling systemd that we are ready", zap.Error(err))
+	}
+}
+
+// account notes what came of a turn.
+func (l *loop) account(err error) {
+	if news := l.schedule.end(err, l.timers()); news != "" {
+		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: news})
+	}
+	if d := l.desired.Current(); d != nil && l.schedule.failures == 0 {
+		l.files.Applied(*d)
+	}
+}
+
+// follow has the directories of all managed files watched, and those that were named beside them.
+func (l *loop) follow() {
+	directories := l.files.Directories(l.desired.Current())
+	for _, d := range l.Follow {
+		directories[d] = true
+	}
+	l.followed.set(directories)
+}
+
+// publish shows how things stand. Nothing else follows it, so memory may be given back.
+func (l *loop) publish() {
+	if err := l.Report.Publish(l.status()); err != nil {
+		l.Log.Warn("publishing the status", zap.Error(err))
+	}
+	if l.Idle != nil {
+		l.Idle()
+	}
+}
+
+// status is everything that the reporter shows.
+func (l *loop) status() report.Status {
+	s := l.desired.Status()
+	s.Version, s.Node, s.Trouble = l.Version, l.Node, l.schedule.trouble
+	l.files.Status(&s, l.desired.Current())
+	for i, f := range s.Files {
+		if row, ok := l.Policy.Row(f.Row); ok {
+			s.Files[i].Consumers = l.consumers.Status(row, f.Digest)
+		}
+	}
+	s.Units, s.Actions = l.actions.Status()
+	return s
+}
+
+// timers are those that are set. As long as nothing is desired, nothing is held, repaired or acted on.
+func (l *loop) timers() []clock.Timer {
+	all, desired := []clock.Timer{l.desired.Timer()}, l.desired.Current() != nil
+	if desired {
+		all = append(all, l.files.Timers()...)
+	}
+	all = append(all, l.actions.Timers(desired)...)
+	return slices.DeleteFunc(all, func(t clock.Timer) bool { return t.At.IsZero() })
+}
+
+// answerWatchdog tells systemd that the loop turns.
+func (l *loop) answerWatchdog() {
+	if !l.schedule.watchdog() {
+		return
+	}
+	if err := l.Report.Alive(); err != nil {
+		l.Log.Warn("answering the watchdog", zap.Error(err))
+	}
+}
