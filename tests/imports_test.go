@@ -321,13 +321,18 @@ func undocumented(t *testing.T, f file, d *ast.GenDecl) {
 
 // exportedReceiver is true for functions and for methods of exported types.
 func exportedReceiver(d *ast.FuncDecl) bool {
-	if d.Recv == nil {
-		return true
-	}
+	return d.Recv == nil || ast.IsExported(receiver(d))
+}
+
+// receiver names the type of a method, without what it is generic in.
+func receiver(d *ast.FuncDecl) string {
 	t := d.Recv.List[0].Type
 	if p, ok := t.(*ast.StarExpr); ok {
 		t = p.X
 	}
 	name, ok := t.(*ast.Ident)
-	return ok && name.IsExported()
+	if !ok {
+		return ""
+	}
+	return name.Name
 }
