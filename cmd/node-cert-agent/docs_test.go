@@ -169,24 +169,6 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 	}
 }
 
-func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/usage/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range append(pages, "../../README.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)[^)]*\)`).FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s: %v", page, err)
-			}
-		}
-	}
-}
-
 // Any user of a host may send entries with our identifier, MESSAGE_ID and fields. Only the unit is journald's own word.
 func TestDocumentedQueriesShowNoRecordOfSomebodyElse(t *testing.T) {
 	query := regexp.MustCompile(`journalctl .*(?:NODECERT_|MESSAGE_ID|SYSLOG_IDENTIFIER| -t ).*`)

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tests
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// texts are the files of the repository that people read or that name such files, by their path from its top.
+func texts(t *testing.T) map[string]string {
+	t.Helper()
+	kinds := []string{".md", ".go", ".yaml", ".yml", ".service", ".socket", ".conf", ".8", ".bu", ".spec"}
+	out := make(map[string]string)
+	err := filepath.WalkDir("..", func(p string, d fs.DirEntry, err error) error {
+		switch rel, _ := filepath.Rel("..", p); {
+		case err != nil:
+			return err
+		case d.IsDir() && (rel == ".git" || rel == "bin" || rel == "build" || rel == "dist"):
+			return fs.SkipDir
+		case d.Type().IsRegular() && slices.Contains(kinds, filepath.Ext(p)):
+			data, err := os.ReadFile(p)
+			out[filepath.ToSlash(rel)] = string(data)
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(out) < 100 {
+		t.Fatalf("found %d texts: %v", len(out), err)
+	}
+	return out
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s:#]*)(?:#([^)\s]*))?\)`)
+	mention = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.md\b`)
+	heading = regexp.MustCompile("(?m)^#+ (.*)$")
+	code    = regexp.MustCompile("(?ms)^```.*?^```$|`[^`\n]*`")
+)
+
+// anchors are the fragments by which a page's headings can be linked, as GitHub makes them.
+func anchors(page string) (out []string) {
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, h := range heading.FindAllStringSubmatch(page, -1) {
+		out = append(out, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return out
+}
+
+// TestEveryLinkInTheDocumentationLeadsSomewhere looks at the links of every page, and at each page that any file names.
+func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
+	all, links, mentions := texts(t), 0, 0
+	for name, text := range all {
+		for _, m := range mention.FindAllString(text, -1) {
+			if mentions++; all[m] == "" {
+				t.Errorf("%s names %s, which does not exist", name, m)
+			}
+		}
+		if filepath.Ext(name) != ".md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			links++
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
+				t.Errorf("%s links to %s: %v", name, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(all[target]), m[2]) {
+				t.Errorf("%s links to %s#%s: no such heading", name, m[1], m[2])
+			}
+		}
+	}
+	if links < 50 || mentions < 20 {
+		t.Errorf("found %d links and %d mentions", links, mentions)
+	}
+}
