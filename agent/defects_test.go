@@ -15,7 +15,7 @@ import (
 )
 
 // What the writer before us did and this one does not; the table is
-// docs/decisions/20261121-defects-of-the-writer.md.
+// docs/decisions/0012-defects-of-the-writer.md.
 
 func TestANodeThatWasOffDuringAChangeIsBroughtUpToDate(t *testing.T) {
 	h := newHost(t)

@@ -28,7 +28,7 @@ func testNames(t *testing.T) map[string]bool {
 }
 
 func TestEveryDefectOfTheWriterBeforeUsHasItsTest(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "decisions", "20261121-defects-of-the-writer.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "decisions", "0012-defects-of-the-writer.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -295,7 +295,7 @@ func unchanged(before, now os.FileInfo) bool {
 }
 
 // publish renames the staged file over its target. This is what CloseAtomicallyReplace does, less
-// its second fsync: see docs/decisions/20261121-stage-then-rename.md.
+// its second fsync: see docs/decisions/0001-stage-then-rename.md.
 func (s staged) publish() error {
 	if s.read != nil {
 		if now, err := s.dir.root.Lstat(s.base); err != nil || !unchanged(s.read, now) {

@@ -48,7 +48,7 @@ type Bundle struct {
 // Parse validates a PEM bundle. An error means that the bytes must not reach the disk, and is one
 // line fit for the journal: it never repeats what is between the block marks.
 //
-// What is accepted, every program that reads such files reads alike (docs/decisions/20261122-one-reading.md), and
+// What is accepted, every program that reads such files reads alike (docs/decisions/0027-one-reading.md), and
 // its certificates are those of Bundle.Certs. Refused are: anything that looks like a private key, a
 // block of another type than CERTIFICATE, one that does not decode, is cut off, has headers or a blank
 // line, control characters, p11-kit's own format, more than MaxBytes or MaxCerts, and a bundle in which

@@ -9,7 +9,7 @@
 // leaves the outcome alone; others are written by hand. What is too large to be stored is made by
 // Large and LargeTexts. Keys and certificates are the same at every run, so that digests can be stated.
 //
-// It judges nothing: what is right stands in the files, and in docs/decisions/20261121-bad-input.md
+// It judges nothing: what is right stands in the files, and in docs/decisions/0008-bad-input.md
 // with the reasons.
 package objects
 
