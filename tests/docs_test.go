@@ -3,6 +3,7 @@
 package tests
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // texts are the files of the repository that people read or that name such files, by their path from its top.
@@ -79,5 +81,49 @@ func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
 	}
 	if links < 50 || mentions < 20 {
 		t.Errorf("found %d links and %d mentions", links, mentions)
+	}
+}
+
+// TestEveryDecisionIsNumberedAndListed compares the index of decisions with the pages, and the pages with their form.
+func TestEveryDecisionIsNumberedAndListed(t *testing.T) {
+	const dir = "docs/decisions/"
+	all := texts(t)
+	var pages []string
+	for name := range all {
+		if page, ok := strings.CutPrefix(name, dir); ok && page != "README.md" {
+			pages = append(pages, page)
+		}
+	}
+	slices.Sort(pages)
+	status, last := regexp.MustCompile(`\nStatus: [a-z]+, (\d+ [A-Z][a-z]+ \d{4})`), ""
+	for n, page := range pages {
+		text, number := all[dir+page], fmt.Sprintf("%04d", n+1)
+		if !strings.HasPrefix(page, number+"-") {
+			t.Errorf("%s should be number %s", page, number)
+		}
+		parts := "\n"
+		for _, h := range regexp.MustCompile(`(?m)^## .*\n`).FindAllString(text, -1) {
+			parts += h
+		}
+		if !regexp.MustCompile(`^\n## Context\n## Decision\n(## Rejected\n)?(## Consequences\n)?$`).MatchString(parts) {
+			t.Errorf("%s has the parts %q", page, parts)
+		}
+		m := status.FindStringSubmatch(text)
+		if m == nil {
+			t.Errorf("%s has no status with a date", page)
+			continue
+		}
+		day, err := time.Parse("2 January 2006", m[1])
+		date := day.Format(time.DateOnly)
+		if err != nil || date < last {
+			t.Errorf("%s is of %s, after one of %s: %v", page, date, last, err)
+		}
+		last = date
+		if row := fmt.Sprintf("\n| [%s](%s) | %s | ", number, page, date); !strings.Contains(all[dir+"README.md"], row) {
+			t.Errorf("the index has no line that begins with %s", row)
+		}
+	}
+	if listed := strings.Count(all[dir+"README.md"], "\n| [0"); listed != len(pages) {
+		t.Errorf("the index lists %d of %d pages", listed, len(pages))
 	}
 }
