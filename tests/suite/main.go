@@ -22,6 +22,8 @@ type part struct {
 	name string
 	args []string // of `go`
 	env  []string // beside that of this process
+	// check is what the part does in place of running go.
+	check func() error
 	// json is set if the output is that of go test -json.
 	json bool
 }
@@ -34,6 +36,7 @@ const newestGo = "go1.27.4"
 var parts = []part{
 	{name: "vet", args: []string{"vet", "-tags", "real,vm", "./..."}},
 	{name: "lint", args: []string{"tool", "-modfile=tests/lint/go.mod", "golangci-lint", "run"}},
+	{name: "tidy", check: tidy},
 	{name: "unit", args: test("./...")},
 	{name: "newest Go", args: test("./..."), env: []string{"GOTOOLCHAIN=" + newestGo}},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
@@ -107,6 +110,12 @@ func runAll(run []part) bool {
 func (p part) run() (o outcome) {
 	begin := time.Now()
 	defer func() { o.took = time.Since(begin) }()
+	if p.check != nil {
+		if o.err = p.check(); o.err != nil {
+			fmt.Println(o.err)
+		}
+		return o
+	}
 	cmd := exec.Command("go", p.args...)
 	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), p.env...)
 	if !p.json {
