@@ -17,7 +17,7 @@ import (
 // texts are the files of the repository that people read or that name such files, by their path from its top.
 func texts(t *testing.T) map[string]string {
 	t.Helper()
-	kinds := []string{".md", ".go", ".yaml", ".yml", ".service", ".socket", ".conf", ".8", ".bu", ".spec"}
+	kinds := []string{".md", ".go", ".mod", ".yaml", ".yml", ".service", ".socket", ".conf", ".8", ".bu", ".spec"}
 	out := make(map[string]string)
 	err := filepath.WalkDir("..", func(p string, d fs.DirEntry, err error) error {
 		switch rel, _ := filepath.Rel("..", p); {
