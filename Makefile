@@ -66,8 +66,12 @@ demo: build packages
 	go run ./tests/demo $(if $(KEEP),-keep)
 
 ## test: everything; a part that cannot run is a failure
-test: build controlplane host-root
+test:
 	go run ./tests/suite
+
+## test-NAME: one part of it, with what it needs; tests/README.md lists them
+test-%:
+	@go run ./tests/suite -run $*
 
 ## test-selinux, test-powercut: the package in emulated machines, where SELinux enforces, and where the power is cut 20 times
 test-selinux test-powercut: PACKAGES += $(VM_PACKAGES)

@@ -59,3 +59,43 @@ func TestEveryTagIsVetted(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestAPartIsChosenByItsName(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, p := range parts {
+		one, err := choose(p.name)
+		if err != nil || len(one) != 1 || one[0].name != p.name || seen[p.name] || strings.ContainsAny(p.name, " .") {
+			t.Errorf("%q chooses %v: %v", p.name, one, err)
+		}
+		seen[p.name] = true
+	}
+	if every, err := choose(""); err != nil || len(every) != len(parts) {
+		t.Errorf("no name chooses %d parts: %v", len(every), err)
+	}
+	if _, err := choose("end"); err == nil || !strings.Contains(err.Error(), "vet, lint, tidy,") {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+// TestTheGuideNamesEveryPartAndDirectory: a part that nobody can find is not run alone.
+func TestTheGuideNamesEveryPartAndDirectory(t *testing.T) {
+	guide, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		begins, ends := []byte("\n| "+p.name+" | "), []byte("`make test-"+p.name+"` |\n")
+		if !bytes.Contains(guide, begins) || !bytes.Contains(guide, ends) {
+			t.Errorf("tests/README.md has no line about the part %s", p.name)
+		}
+	}
+	entries, err := os.ReadDir("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && !bytes.Contains(guide, []byte("("+e.Name()+")")) {
+			t.Errorf("tests/README.md does not name the directory %s", e.Name())
+		}
+	}
+}
