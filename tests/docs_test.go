@@ -4,6 +4,7 @@ package tests
 
 import (
 	"fmt"
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -125,5 +126,25 @@ func TestEveryDecisionIsNumberedAndListed(t *testing.T) {
 	}
 	if listed := strings.Count(all[dir+"README.md"], "\n| [0"); listed != len(pages) {
 		t.Errorf("the index lists %d of %d pages", listed, len(pages))
+	}
+}
+
+// TestContributingNamesEveryRule: CONTRIBUTING.md lists each rule that a test here enforces, and no other.
+func TestContributingNamesEveryRule(t *testing.T) {
+	page, rules := texts(t)["CONTRIBUTING.md"], 0
+	for _, f := range sources(t) {
+		if f.dir != "tests" {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Test") {
+				if rules++; !strings.Contains(page, "| `"+fn.Name.Name+"` |\n") {
+					t.Errorf("CONTRIBUTING.md does not say what %s enforces", fn.Name.Name)
+				}
+			}
+		}
+	}
+	if listed := strings.Count(page, " | `Test"); listed != rules {
+		t.Errorf("CONTRIBUTING.md lists %d rules, of %d", listed, rules)
 	}
 }
