@@ -85,6 +85,20 @@ func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
 	}
 }
 
+// TestTheIndexNamesEveryPage: a page that no index names is found by nobody. Decisions have an index of their own.
+func TestTheIndexNamesEveryPage(t *testing.T) {
+	all := texts(t)
+	for name := range all {
+		page, ok := strings.CutPrefix(name, "docs/")
+		if !ok || page == "README.md" || strings.HasPrefix(page, "decisions/0") {
+			continue
+		}
+		if !strings.Contains(all["docs/README.md"], "]("+page+"): ") {
+			t.Errorf("docs/README.md has no line about %s", page)
+		}
+	}
+}
+
 // TestEveryDecisionIsNumberedAndListed compares the index of decisions with the pages, and the pages with their form.
 func TestEveryDecisionIsNumberedAndListed(t *testing.T) {
 	const dir = "docs/decisions/"
