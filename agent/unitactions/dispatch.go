@@ -13,8 +13,8 @@ import (
 )
 
 // dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
-// systemd: killed at any point from here on, the agent finds the action owed again, and is no more eager
-// than if it had lived. Where nothing can be written, what was remembered before has to do, since the action is
+// systemd: killed at any point from here on, the agent finds the action owed again, and a crash does
+// not reset the retry count. Where nothing can be written, what was remembered before has to do, since the action is
 // owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
 // ends, so that a slow one is never asked for twice.
 func (a *Actions) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState,

@@ -12,7 +12,7 @@ import (
 )
 
 // Restore goes on where an agent that died stopped counting. What it did not see the end of counts as failed:
-// who dies of an action must not repeat it for ever.
+// an action that crashes the agent must not be retried without limit.
 func (a *Actions) Restore() {
 	now := a.Clock.Now()
 	for _, u := range a.Policy.Units {
