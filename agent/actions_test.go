@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -159,7 +160,7 @@ func (h *host) crash() {
 }
 
 func TestAnAgentThatDiesAgainAndAgainIsNoMoreEagerForIt(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb
 		h.systemd.Start("reader.service")
@@ -267,7 +268,7 @@ func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
 func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"bad.service", "reader.service"}
-	h.policy.Units = append([]plan.Unit{{Name: "bad.service", Verb: plan.Reload}}, h.policy.Units...)
+	h.policy.Units = append([]unitplan.Unit{{Name: "bad.service", Verb: unitplan.Reload}}, h.policy.Units...)
 	h.systemd.Start("reader.service")
 	h.systemd.Start("bad.service")
 	h.systemd.Fail = func(op, unit string) error {
@@ -382,10 +383,10 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 	for i := range contents {
 		contents[i] = string(testpki.NewCA(fmt.Sprint(i)))
 	}
-	for _, verb := range []plan.Verb{plan.TryRestart, plan.Restart} {
+	for _, verb := range []unitplan.Verb{unitplan.TryRestart, unitplan.Restart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb
-		if verb == plan.Restart {
+		if verb == unitplan.Restart {
 			h.systemd.Install("reader.service")
 		} else {
 			h.systemd.Start("reader.service")
@@ -413,7 +414,7 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 
 func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0] = plan.Unit{Name: "reader.service", Verb: plan.TryRestart, AlsoAffects: []string{"kubelet.service"}}
+	h.policy.Units[0] = unitplan.Unit{Name: "reader.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}}
 	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
 	h.systemd.Start("reader.service")
 	h.start()
@@ -432,7 +433,7 @@ func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 
 func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
 	h.systemd.Start("reader.service")
 	if s := h.start(); len(s.Units) != 1 || s.Units[0].State != "refused" {
@@ -469,7 +470,7 @@ func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWor
 func (h *host) oneshotBeforeReader(maker string) {
 	h.t.Helper()
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
 	h.disk.Put(kubeletCA, caA)
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
@@ -494,7 +495,7 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
 	h.systemd.Fail = func(op, _ string) error {
@@ -515,7 +516,7 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 }
 
 func TestAUnitThatIsMissingOwesNothing(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart, plan.Restart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart, unitplan.Restart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb
 		h.start()
@@ -549,7 +550,7 @@ const rootCA = "/etc/kubernetes/ca.crt"
 // rootRow gives the unit another row to read, and returns what asks for caB in it.
 func (h *host) rootRow() plan.Entry {
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: []string{"reader.service"}})
-	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	e := kubelet(caB)
 	e.Key = plan.Key{Row: plan.RootCAData}
 	return e
@@ -557,7 +558,7 @@ func (h *host) rootRow() plan.Entry {
 
 func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	root := h.rootRow()
 	h.disk.Put(kubeletCA, caA)
 	h.disk.Put(rootCA, caB)
@@ -578,7 +579,7 @@ func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testin
 
 func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.policy.Rows[0].OnChange = nil
 	root := h.rootRow()
 	h.disk.Put(rootCA, caB)
@@ -598,7 +599,7 @@ func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing
 func TestTheFirstFileOfAFirstBootIsLoadedHoweverSoonItComes(t *testing.T) {
 	for _, after := range []time.Duration{0, 300 * time.Millisecond, time.Minute} {
 		h := newHost(t)
-		h.policy.Units[0].Verb = plan.TryRestart
+		h.policy.Units[0].Verb = unitplan.TryRestart
 		h.start()
 		h.systemd.Start("reader.service") // it waits for the agent to be ready, and for no file
 		h.clock.Move(after)
@@ -628,7 +629,7 @@ func TestAStartInTheFutureProvesNothing(t *testing.T) {
 }
 
 // acted tells how long after a change the node's unit acts on it.
-func acted(t *testing.T, node string, verb plan.Verb) time.Duration {
+func acted(t *testing.T, node string, verb unitplan.Verb) time.Duration {
 	t.Helper()
 	h := newHost(t)
 	h.node, h.policy.Units[0].Verb, h.times.Spread = node, verb, 10*time.Minute
@@ -644,12 +645,12 @@ func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) 
 	places := map[time.Duration]bool{}
 	for i := range 8 {
 		node := fmt.Sprint("node-", i)
-		at := acted(t, node, plan.TryRestart)
-		if again := acted(t, node, plan.TryRestart); again != at {
+		at := acted(t, node, unitplan.TryRestart)
+		if again := acted(t, node, unitplan.TryRestart); again != at {
 			t.Errorf("%s restarts after %v, and the next time after %v", node, at, again)
 		}
 		places[at] = true
-		if reload := acted(t, node, plan.Reload); reload > 5*time.Second {
+		if reload := acted(t, node, unitplan.Reload); reload > 5*time.Second {
 			t.Errorf("%s reloads after %v", node, reload)
 		}
 	}
@@ -661,7 +662,7 @@ func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) 
 func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"other.service", "reader.service"}
-	h.policy.Units = append([]plan.Unit{{Name: "other.service", Verb: plan.TryRestart}}, h.policy.Units...)
+	h.policy.Units = append([]unitplan.Unit{{Name: "other.service", Verb: unitplan.TryRestart}}, h.policy.Units...)
 	h.systemd.Start("reader.service")
 	h.systemd.Start("other.service")
 	h.start()

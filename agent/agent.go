@@ -29,6 +29,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Source follows the object. The channel carries the newest reading; older ones may be dropped.
@@ -83,7 +84,7 @@ type Agent struct {
 	Report   Reporter
 	Clock    clock.Clock
 	Log      *zap.Logger
-	Policy   plan.Policy
+	Policy   unitplan.Policy
 	Times    Times
 	// Random draws from [0, n), to spread retries; nil means math/rand. A simulation is repeatable only with
 	// its own.

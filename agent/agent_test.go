@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -42,7 +43,7 @@ type host struct {
 	disk    *agenttest.Disk
 	systemd *agenttest.Systemd
 	dir     *agenttest.Dir
-	policy  plan.Policy
+	policy  unitplan.Policy
 	times   agent.Times
 	prober  consumers.Prober
 	trust   *agenttest.Trust
@@ -62,14 +63,14 @@ type host struct {
 func newHost(t *testing.T) *host {
 	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
 	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
-	h.policy = plan.Policy{
-		Rows: []plan.Row{
+	h.policy = unitplan.Policy{
+		Policy: plan.Policy{Rows: []plan.Row{
 			{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
 			{ID: plan.ImageRegistryBundleData, File: certsD + "{name}/ca.crt", Mode: 0o644},
-		},
-		Units: []plan.Unit{{Name: "reader.service", Verb: plan.Reload}},
+		}},
+		Units: []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}},
 	}
-	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	h.systemd = agenttest.NewSystemd(h.clock)
 	return h
 }
@@ -527,7 +528,7 @@ func TestFromAToBAndBackOwesNothingWhenTheUnitSawNeither(t *testing.T) {
 
 func TestWithoutMemoryNothingIsRemovedAndNothingRestarted(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.start()
 	h.publish(kubelet(caA), registry("old", caA), registry("new", caB))
 	h.kill()
@@ -643,7 +644,7 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[1].OnChange = []string{"runtime.service"}
-	h.policy.Units = append(h.policy.Units, plan.Unit{Name: "runtime.service", Verb: plan.Reload})
+	h.policy.Units = append(h.policy.Units, unitplan.Unit{Name: "runtime.service", Verb: unitplan.Reload})
 	h.systemd.Start("reader.service")
 	h.systemd.Start("runtime.service")
 	h.start()

@@ -41,10 +41,10 @@ func (a *Agent) loop() *loop {
 			Spread: a.Times.Spread, Job: a.Times.Job, Breaker: a.Times.Breaker}})
 	return &loop{Agent: a, memory: memory, actions: actions,
 		desired: desired.New(desired.Options{Operator: a.Operator, Memory: memory, Trail: a.Trail, Clock: a.Clock, Log: a.Log,
-			Policy: a.Policy, Remember: a.Remember, Built: a.Built}),
+			Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),
 		files: files.New(files.Options{Writer: a.Writer, Units: actions, Memory: memory, Trail: a.Trail, Clock: a.Clock,
-			Log: a.Log, Policy: a.Policy}),
-		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy, Trail: a.Trail, Clock: a.Clock,
+			Log: a.Log, Policy: a.Policy.Policy, LookAgain: len(a.Policy.Units) > 0}),
+		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy.Policy, Trail: a.Trail, Clock: a.Clock,
 			Patience: a.Times.Probe, Again: a.Times.Resync}),
 		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
 		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},

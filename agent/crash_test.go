@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 var errDead = errors.New("killed")
@@ -45,7 +45,7 @@ func (d *death) ask(operation, _ string) error {
 // every n, the agent is killed at its n-th operation on disk, systemd and memory, and its successor ends
 // with the right files and a unit that has loaded them.
 func TestKilledAtAnyContactWithTheOutsideNothingIsLost(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, late := range []bool{false, true} {
 			n := 1
 			for ; killedAt(t, verb, n, late); n++ {
@@ -58,7 +58,7 @@ func TestKilledAtAnyContactWithTheOutsideNothingIsLost(t *testing.T) {
 }
 
 // killedAt tells the story with a kill, and whether the kill came to pass.
-func killedAt(t *testing.T, verb plan.Verb, n int, late bool) bool {
+func killedAt(t *testing.T, verb unitplan.Verb, n int, late bool) bool {
 	h := newHost(t)
 	h.policy.Units[0].Verb = verb
 	h.disk.Put(certsD+"foreign/ca.crt", "by hand")

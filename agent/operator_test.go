@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -249,8 +250,8 @@ func twoSources(t *testing.T) *host {
 	h := newHost(t)
 	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
 	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig", Mode: 0o600, OnChange: []string{"kubelet.service"}})
-	h.policy.Units = []plan.Unit{{Name: "kubelet.service", Verb: plan.TryRestart}}
-	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.policy.Units = []unitplan.Unit{{Name: "kubelet.service", Verb: unitplan.TryRestart}}
+	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	h.systemd.Start("kubelet.service")
 	h.clock.Move(time.Minute)
 	return h

@@ -14,6 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -116,7 +117,7 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.TryRestart}, {Name: maker, Verb: plan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}, {Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
 	begun, end, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -170,7 +171,7 @@ func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testin
 	for _, by := range []time.Duration{-2 * time.Hour, -time.Second, time.Second, 2 * time.Hour} {
 		for _, seen := range []bool{false, true} { // by the agent, before the clock was set
 			h := newHost(t)
-			h.policy.Units[0].Verb = plan.TryRestart
+			h.policy.Units[0].Verb = unitplan.TryRestart
 			has := ""
 			h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
 			h.systemd.Start("reader.service")
@@ -197,7 +198,7 @@ func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testin
 
 func TestAClockThatIsFastAtEachBootCausesNoRestart(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.disk.Put(kubeletCA, caA)
 	h.clock.Move(time.Hour)
 	for range 3 {
@@ -220,7 +221,7 @@ func TestAClockThatIsFastAtEachBootCausesNoRestart(t *testing.T) {
 func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	for _, drags := range []bool{false, true} {
 		h := newHost(t)
-		h.policy.Units[0].Verb = plan.TryRestart
+		h.policy.Units[0].Verb = unitplan.TryRestart
 		near := "reader.service"
 		h.systemd.Start(near)
 		if drags {
@@ -268,7 +269,7 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 }
 
 func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart, plan.Restart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart, unitplan.Restart} {
 		for _, kind := range []plan.FileKind{plan.Unreadable, plan.Irregular} {
 			h := newHost(t)
 			h.policy.Units[0].Verb = verb
@@ -306,7 +307,7 @@ func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
 }
 
 func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb
 		var loaded []string
@@ -326,7 +327,7 @@ func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
 		}
 		h.elapse(time.Hour)
 		h.wantFile(kubeletCA, caA)
-		if slices.Contains(loaded, "scribble") || verb == plan.TryRestart && len(loaded) > 0 {
+		if slices.Contains(loaded, "scribble") || verb == unitplan.TryRestart && len(loaded) > 0 {
 			t.Errorf("%s: loaded %.20q", verb, loaded)
 		}
 		h.kill()
@@ -355,7 +356,7 @@ func TestAUnitThatReadsWhatCannotBeWrittenSaysSo(t *testing.T) {
 }
 
 func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb
 		has := ""
@@ -526,7 +527,7 @@ func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testin
 
 // reading starts a unit with the verb, which notes what it reads, and a job of it that runs until the returned
 // function is called.
-func (h *host) reading(verb plan.Verb, early bool, others ...plan.Entry) (has *string, end func()) {
+func (h *host) reading(verb unitplan.Verb, early bool, others ...plan.Entry) (has *string, end func()) {
 	h.t.Helper()
 	h.policy.Units[0].Verb = verb
 	has = new(string)
@@ -579,7 +580,7 @@ func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.
 			end()
 		},
 	} {
-		for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+		for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 			for _, early := range []bool{false, true} {
 				h := newHost(t)
 				has, end := h.reading(verb, early)
@@ -609,7 +610,7 @@ func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.
 
 func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
 	h := newHost(t)
-	has, end := h.reading(plan.TryRestart, true)
+	has, end := h.reading(unitplan.TryRestart, true)
 	h.clock.Move(time.Minute)
 	h.clock.AwaitAsked(h.asked)
 	h.step(-time.Hour)
@@ -625,7 +626,7 @@ func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
 }
 
 func TestAJobDuringWhichNothingChangedIsEnough(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		h := newHost(t)
 		_, end := h.reading(verb, false)
 		end()
@@ -674,7 +675,7 @@ func TestAUnitThatSomebodyReloadedBeforeARepairIsReloadedAfterIt(t *testing.T) {
 
 func TestARepairCausesNoRestart(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0].Verb = plan.TryRestart
+	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -725,14 +726,14 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		h := newHost(t)
 		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
 		h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-		h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: plan.Reload}, {Name: maker, Verb: plan.Restart}}
+		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
 		h.systemd.Start("reader.service")
 		h.systemd.Install(maker)
 		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
 		h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
 		if who != maker {
 			go func() {
-				_, err := h.systemd.Act(context.Background(), plan.Unit{Name: "reader.service", Verb: plan.Reload})
+				_, err := h.systemd.Act(context.Background(), unitplan.Unit{Name: "reader.service", Verb: unitplan.Reload})
 				left <- err
 			}()
 			<-begun
@@ -809,7 +810,7 @@ func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
 func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		h := newHost(t)
-		h.policy.Units[0].Verb = plan.TryRestart
+		h.policy.Units[0].Verb = unitplan.TryRestart
 		h.times.Spread = 10 * time.Minute
 		has := ""
 		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
@@ -840,7 +841,7 @@ func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	root := h.rootRow()
 	h.policy.Rows[2].File = "/etc/kubernetes/{sha256}.crt"
-	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	root.Name = root.Digest.String()
 	has := false
 	h.systemd.Load = func(string) { _, has = h.disk.Read("/etc/kubernetes/" + root.Name + ".crt") }
@@ -863,10 +864,10 @@ func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
 }
 
 // makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
-func (h *host) makes(verb plan.Verb) (has *string) {
+func (h *host) makes(verb unitplan.Verb) (has *string) {
 	const maker = "maker.service"
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []plan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: plan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Install(maker)
 	store := ""
 	has = new(string)
@@ -881,7 +882,7 @@ func (h *host) makes(verb plan.Verb) (has *string) {
 }
 
 func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing.T) {
-	for _, verb := range []plan.Verb{plan.Reload, plan.TryRestart} {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, first := range []bool{false, true} { // boot
 			h := newHost(t)
 			has := h.makes(verb)
@@ -923,7 +924,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 
 func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	h := newHost(t)
-	h.makes(plan.TryRestart)
+	h.makes(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
@@ -949,7 +950,7 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		h := newHost(t)
-		has := h.makes(plan.TryRestart)
+		has := h.makes(unitplan.TryRestart)
 		h.disk.Put(kubeletCA, caA)
 		h.clock.Move(time.Minute)
 		h.clock.Reboot()
@@ -983,7 +984,7 @@ func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
 	h := newHost(t)
 	h.times.Coalesce = 0 // it runs so near to the change that its time tells nothing
-	h.makes(plan.TryRestart)
+	h.makes(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -1037,7 +1038,7 @@ const slowMaker = "maker.service"
 // slow installs it; what it reads load takes. end lets it end, and the agent see that.
 func (h *host) slow(row int, load func(string)) (begun <-chan struct{}, end func()) {
 	h.policy.Rows[row].OnChange = []string{slowMaker}
-	h.policy.Units = []plan.Unit{{Name: slowMaker, Verb: plan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: slowMaker, Verb: unitplan.Restart}}
 	h.systemd.Install(slowMaker)
 	running, ending := make(chan struct{}), make(chan struct{})
 	h.systemd.Hold, h.systemd.Early = func(string) { running <- struct{}{}; <-ending }, true
@@ -1129,7 +1130,7 @@ func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
 func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[1].OnChange = []string{"reader.service"}
-	has, end := h.reading(plan.Reload, true, registry("s", caA))
+	has, end := h.reading(unitplan.Reload, true, registry("s", caA))
 	defer h.kill()
 	h.failing("stage")
 	h.publish(kubelet(caB), registry("r", caA), registry("s", caA))

@@ -23,7 +23,7 @@ func sharing(t *testing.T, hold time.Duration) *host {
 	for i := range h.policy.Rows {
 		h.policy.Rows[i].OnChange = []string{"reader.service"}
 	}
-	h.disk = agenttest.NewDisk(h.policy, h.clock)
+	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	return h
 }
 
@@ -114,7 +114,7 @@ func TestAClaimOnAFormerPathHidesNoFile(t *testing.T) {
 		for i := range h.policy.Rows[1:] {
 			h.policy.Rows[1+i].File = "/srv/{name}/ca.crt"
 		}
-		h.disk = agenttest.NewDisk(h.policy, h.clock)
+		h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 		h.disk.Put(sharedFile, caA)
 		h.start()
 		h.publish(registry("r", caA), user("s", caA))

@@ -15,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 const server = "127.0.0.1:10250"
@@ -198,12 +199,12 @@ func TestAHealedFileIsProvenAgain(t *testing.T) {
 
 func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	h, c := provenHost(t)
-	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"}, []plan.Unit{{Name: "reader.service", Verb: plan.TryRestart}}
+	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"}, []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	var works atomic.Bool
 	h.systemd.Fail = func(operation, _ string) error {
-		if operation == string(plan.TryRestart) && !works.Load() {
+		if operation == string(unitplan.TryRestart) && !works.Load() {
 			return errors.New("job failed")
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Disk is the managed part of a host's file system behind a writer.
@@ -202,7 +203,7 @@ type Systemd struct {
 }
 
 type unit struct {
-	plan.UnitState
+	unitplan.State
 	oneshot bool
 	starts  []time.Duration
 }
@@ -219,7 +220,7 @@ func NewSystemd(c *Clock) *Systemd {
 func (s *Systemd) Install(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.units[name] = &unit{oneshot: true, UnitState: plan.UnitState{Exists: true, Boot: s.boot()}}
+	s.units[name] = &unit{oneshot: true, State: unitplan.State{Exists: true, Boot: s.boot()}}
 }
 
 // Reboot ends every run. Nothing is started again by itself.
@@ -228,7 +229,7 @@ func (s *Systemd) Reboot() {
 	defer s.mu.Unlock()
 	s.boots++
 	for _, u := range s.units {
-		u.UnitState = plan.UnitState{Exists: true, Boot: s.boot(), StartBurst: u.StartBurst, StartInterval: u.StartInterval}
+		u.State = unitplan.State{Exists: true, Boot: s.boot(), StartBurst: u.StartBurst, StartInterval: u.StartInterval}
 	}
 }
 
@@ -274,27 +275,27 @@ func (s *Systemd) Done() []string {
 }
 
 // State implements unitactions.Systemd.
-func (s *Systemd) State(_ context.Context, name string) (plan.UnitState, error) {
+func (s *Systemd) State(_ context.Context, name string) (unitplan.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.Fail("state", name); err != nil {
-		return plan.UnitState{}, err
+		return unitplan.State{}, err
 	}
 	if u := s.units[name]; u != nil {
-		return u.UnitState, nil
+		return u.State, nil
 	}
-	return plan.UnitState{}, nil
+	return unitplan.State{}, nil
 }
 
 // Affected implements unitactions.Systemd.
-func (s *Systemd) Affected(_ context.Context, u plan.Unit) ([]string, error) {
+func (s *Systemd) Affected(_ context.Context, u unitplan.Unit) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Propagates[u.Name], nil
 }
 
 // Act implements unitactions.Systemd.
-func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
+func (s *Systemd) Act(_ context.Context, u unitplan.Unit) (unitplan.State, error) {
 	s.busy(u.Name, true)
 	s.begin(u)
 	s.Hold(u.Name)
@@ -306,24 +307,24 @@ func (s *Systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
 		if have != nil && have.oneshot {
 			have.Active, have.Failed = false, true
 		}
-		return plan.UnitState{}, err
+		return unitplan.State{}, err
 	}
 	if have == nil {
-		return plan.UnitState{}, errors.New("unit not loaded")
+		return unitplan.State{}, errors.New("unit not loaded")
 	}
 	if !s.Early {
 		s.work(u, have)
 	}
 	s.Jobs = append(s.Jobs, fmt.Sprintf("%s %s", u.Verb, u.Name))
 	if have.Failed {
-		return plan.UnitState{}, errors.New("the job is done and the unit is failed (start-limit-hit)")
+		return unitplan.State{}, errors.New("the job is done and the unit is failed (start-limit-hit)")
 	}
 	have.Active = have.Active && !have.oneshot
-	return have.UnitState, nil
+	return have.State, nil
 }
 
 // begin is what a job does before it is held: a oneshot runs from then on.
-func (s *Systemd) begin(u plan.Unit) {
+func (s *Systemd) begin(u unitplan.Unit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have := s.units[u.Name]
@@ -340,7 +341,7 @@ func (s *Systemd) begin(u plan.Unit) {
 }
 
 // work is what a job is for.
-func (s *Systemd) work(u plan.Unit, have *unit) {
+func (s *Systemd) work(u unitplan.Unit, have *unit) {
 	s.clock.Move(time.Millisecond)
 	if have.oneshot && have.Active || !have.oneshot && (!u.Verb.Starts() || s.start(u.Name)) {
 		s.Load(u.Name)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Recorder takes audit records.
@@ -75,7 +76,7 @@ func Contested(o plan.Object, w plan.Write, repairs int) Record {
 }
 
 // Action is a record about a unit's action; affected are the other units on which systemd acts along with it.
-func Action(kind Kind, u plan.Unit, affected []string, message string) Record {
+func Action(kind Kind, u unitplan.Unit, affected []string, message string) Record {
 	return Record{Kind: kind, Message: message}.
 		With(Unit, u.Name).With(Verb, string(u.Verb)).With(AlsoAffects, strings.Join(affected, "\n"))
 }

@@ -16,7 +16,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Level says how good a finding is.
@@ -49,7 +49,7 @@ type Facts struct {
 	// Profile, Sources (the files) and Policy are the configuration, which is valid.
 	Profile string
 	Sources []string
-	Policy  plan.Policy
+	Policy  unitplan.Policy
 
 	Node        Name
 	Host        Host

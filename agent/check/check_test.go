@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -26,7 +27,7 @@ const mounts = `1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 // good is a host on which all is well, which every case changes.
 func good() Facts {
 	f := Facts{Root: true, Now: now, Profile: "standalone", Sources: []string{"builtin:standalone.yaml", "/etc/node-cert-agent/config.d/50-site.yaml"}, SELinux: true}
-	f.Policy.Units = []plan.Unit{{Name: "crio.service", Verb: plan.TryRestart, AlsoAffects: []string{"kubelet.service"}}}
+	f.Policy.Units = []unitplan.Unit{{Name: "crio.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}}}
 	f.Policy.Rows = []plan.Row{
 		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", OnChange: []string{"crio.service"}},
 		{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"},
@@ -67,9 +68,9 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 
 func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 	f := good()
-	f.Units = append(f.Units, Unit{Unit: plan.Unit{Name: "b.service", Verb: plan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: plan.Unit{Name: "gone.service", Verb: plan.Reload}},
-		Unit{Unit: plan.Unit{Name: "alias.service", Verb: plan.Reload}, Exists: true, Own: "other.service"},
-		Unit{Unit: plan.Unit{Name: "wide.service", Verb: plan.TryRestart}, Exists: true, Own: "wide.service", Affected: []string{"kubelet.service"}})
+	f.Units = append(f.Units, Unit{Unit: unitplan.Unit{Name: "b.service", Verb: unitplan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: unitplan.Unit{Name: "gone.service", Verb: unitplan.Reload}},
+		Unit{Unit: unitplan.Unit{Name: "alias.service", Verb: unitplan.Reload}, Exists: true, Own: "other.service"},
+		Unit{Unit: unitplan.Unit{Name: "wide.service", Verb: unitplan.TryRestart}, Exists: true, Own: "wide.service", Affected: []string{"kubelet.service"}})
 	for sentence, c := range map[string]struct {
 		units []Unit
 		want  string

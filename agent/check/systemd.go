@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Reloader is the process that acts on units.
@@ -21,7 +22,7 @@ type Reloader struct {
 
 // Unit is one of the allowlist, as systemd has it.
 type Unit struct {
-	plan.Unit
+	unitplan.Unit
 	Exists bool
 	// Own is the name that systemd has the unit under; another one if ours is an alias.
 	Own string

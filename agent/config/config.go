@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Settings is a valid configuration. It is a value: nobody changes it after Load.
@@ -21,7 +22,7 @@ type Settings struct {
 	// ConfigMap is the second source; zero if no enabled row takes from it.
 	ConfigMap ConfigMap
 	// Policy holds the enabled rows, in the order of plan.RowIDs, and the allowlist by name.
-	Policy  plan.Policy
+	Policy  unitplan.Policy
 	Actions Actions
 	Follow  Follow
 	// ProbePatience is how long a consumer may take to be seen with new bytes.

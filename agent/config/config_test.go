@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 const header = "apiVersion: config.node-cert-agent.io/v1alpha1\n"
@@ -181,23 +182,25 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 		Object:   Object{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "other"},
 
 		ConfigMap: ConfigMap{"ns", "other", "ca.pem"},
-		Policy: plan.Policy{
-			Rows: []plan.Row{
-				{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true, Validate: plan.Strict},
-				{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn,
-					Verify: []plan.Consumer{{Kind: plan.APIServer, Address: "[::1]:6443", Mismatch: plan.Unprovable},
-						{Kind: plan.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: plan.Stale}}},
-				{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"}, Validate: plan.Strict},
-				{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644, Validate: plan.Warn},
-				{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644, Validate: plan.Warn},
-				{ID: plan.InternalRegistryPullSecret, File: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
+		Policy: unitplan.Policy{
+			Policy: plan.Policy{
+				Rows: []plan.Row{
+					{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true, Validate: plan.Strict},
+					{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn,
+						Verify: []plan.Consumer{{Kind: plan.APIServer, Address: "[::1]:6443", Mismatch: plan.Unprovable},
+							{Kind: plan.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: plan.Stale}}},
+					{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"}, Validate: plan.Strict},
+					{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644, Validate: plan.Warn},
+					{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644, Validate: plan.Warn},
+					{ID: plan.InternalRegistryPullSecret, File: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
+				},
+				Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
 			},
-			Units: []plan.Unit{
-				{Name: "a.service", Verb: plan.TryRestart, AlsoAffects: []string{"a.socket", "kubelet.service"}},
-				{Name: "b.service", Verb: plan.Reload},
-				{Name: updateCATrust, Verb: plan.Restart},
+			Units: []unitplan.Unit{
+				{Name: "a.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"a.socket", "kubelet.service"}},
+				{Name: "b.service", Verb: unitplan.Reload},
+				{Name: updateCATrust, Verb: unitplan.Restart},
 			},
-			Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
 		},
 		Actions: Actions{Timeout: 90 * time.Second},
 		Follow: Follow{Resync: time.Second, RetrySpread: time.Millisecond, RetryMax: 100 * time.Millisecond,
@@ -298,7 +301,7 @@ func TestAListIsOneValue(t *testing.T) {
 		etcDir + "10.yaml": header + "units: {a.service: {verb: reload, alsoAffects: [b.service, c.service]}}\n",
 		etcDir + "20.yaml": header + "units: {a.service: {alsoAffects: [d.service]}}\n",
 	})
-	want := []plan.Unit{{Name: "a.service", Verb: plan.Reload, AlsoAffects: []string{"d.service"}}}
+	want := []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload, AlsoAffects: []string{"d.service"}}}
 	if !reflect.DeepEqual(s.Policy.Units, want) {
 		t.Errorf("have %+v", s.Policy.Units)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/packaging/profiles"
 )
 
@@ -93,7 +94,7 @@ func (s *Settings) beside(names []string) {
 }
 
 // units is the allowlist, by name.
-func (in inputs) units() (units []plan.Unit, problems []error) {
+func (in inputs) units() (units []unitplan.Unit, problems []error) {
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		name, ok := strings.CutPrefix(key, "units.")
 		if _, names := in[key].value.(mentioned); !ok || !names {
@@ -102,7 +103,7 @@ func (in inputs) units() (units []plan.Unit, problems []error) {
 		if on, ok := in[key+".enabled"]; ok && on.value == false {
 			continue
 		}
-		u := plan.Unit{Name: name, Verb: value[plan.Verb](in, key+".verb"), AlsoAffects: value[[]string](in, key+".alsoAffects")}
+		u := unitplan.Unit{Name: name, Verb: value[unitplan.Verb](in, key+".verb"), AlsoAffects: value[[]string](in, key+".alsoAffects")}
 		if err := checkVerb(name, u.Verb); err != nil {
 			at, ok := in[key+".verb"]
 			if !ok {
@@ -119,7 +120,7 @@ func (in inputs) units() (units []plan.Unit, problems []error) {
 }
 
 // rows is the file table, in the order of plan.RowIDs.
-func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
+func (in inputs) rows(units []unitplan.Unit) (rows []plan.Row, problems []error) {
 	for _, id := range plan.RowIDs() {
 		key := "rows." + string(id)
 		if !value[bool](in, key+".enabled") {
@@ -147,7 +148,7 @@ func (in inputs) rows(units []plan.Unit) (rows []plan.Row, problems []error) {
 			}
 		}
 		for _, name := range row.OnChange {
-			if !slices.ContainsFunc(units, func(u plan.Unit) bool { return u.Name == name }) {
+			if !slices.ContainsFunc(units, func(u unitplan.Unit) bool { return u.Name == name }) {
 				problems = append(problems, in[key+".onChange"].problem(key+".onChange", "%s is not on the allowlist; to allow it add %s", name, toAllow(name)))
 			}
 		}

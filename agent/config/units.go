@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -107,10 +107,10 @@ func verb(n *yaml.Node) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v := plan.Verb(s); v == plan.Reload || v == plan.TryRestart || v == plan.Restart {
+	if v := unitplan.Verb(s); v == unitplan.Reload || v == unitplan.TryRestart || v == unitplan.Restart {
 		return v, nil
 	}
-	want := fmt.Sprintf("want %s or %s", plan.Reload, plan.TryRestart)
+	want := fmt.Sprintf("want %s or %s", unitplan.Reload, unitplan.TryRestart)
 	if why, ok := refusedVerbs[s]; ok {
 		return nil, fmt.Errorf("%s is never granted: %s; %s", s, why, want)
 	}
@@ -118,16 +118,16 @@ func verb(n *yaml.Node) (any, error) {
 }
 
 // checkVerb judges a valid verb for this unit.
-func checkVerb(unit string, v plan.Verb) error {
+func checkVerb(unit string, v unitplan.Verb) error {
 	switch {
-	case unit == updateCATrust && v != plan.Restart:
-		return fmt.Errorf("want %s: it works by running, and runs only for that", plan.Restart)
+	case unit == updateCATrust && v != unitplan.Restart:
+		return fmt.Errorf("want %s: it works by running, and runs only for that", unitplan.Restart)
 	case unit == updateCATrust:
 		return nil
 	case v == "":
-		return fmt.Errorf("missing; want %s or %s", plan.Reload, plan.TryRestart)
-	case v == plan.Restart:
-		return fmt.Errorf("%s is only for %s: it starts what the administrator has stopped; want %s or %s", v, updateCATrust, plan.Reload, plan.TryRestart)
+		return fmt.Errorf("missing; want %s or %s", unitplan.Reload, unitplan.TryRestart)
+	case v == unitplan.Restart:
+		return fmt.Errorf("%s is only for %s: it starts what the administrator has stopped; want %s or %s", v, updateCATrust, unitplan.Reload, unitplan.TryRestart)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func checkVerb(unit string, v plan.Verb) error {
 // toAllow is what to add for a unit that is not on the allowlist.
 func toAllow(unit string) string {
 	if unit == updateCATrust {
-		return fmt.Sprintf("`units: {%s: {verb: %s}}`", unit, plan.Restart)
+		return fmt.Sprintf("`units: {%s: {verb: %s}}`", unit, unitplan.Restart)
 	}
-	return fmt.Sprintf("`units: {%s: {verb: %s}}`, or %s", unit, plan.Reload, plan.TryRestart)
+	return fmt.Sprintf("`units: {%s: {verb: %s}}`, or %s", unit, unitplan.Reload, unitplan.TryRestart)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Writer is the privileged half.
@@ -38,9 +39,9 @@ type Writer interface {
 type Units interface {
 	// Disturb comes before: was and will tell what a unit reads before and after, mended are the rows of which the
 	// commit writes over what somebody else left, and removed those of which it removes files.
-	Disturb(ctx context.Context, was, will func(unit string) plan.Inputs, mended, removed []plan.RowID)
+	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.RowID)
 	// Changed comes after, when it is known what units read now.
-	Changed(was, is func(unit string) plan.Inputs)
+	Changed(was, is func(unit string) unitplan.Inputs)
 }
 
 // Options are what Files need from outside.
@@ -52,6 +53,8 @@ type Options struct {
 	Clock  clock.Clock
 	Log    *zap.Logger
 	Policy plan.Policy
+	// LookAgain is set if there are units, which are judged by what is on disk after a commit.
+	LookAgain bool
 }
 
 // Files own what is known of the managed files. One goroutine uses them.
@@ -103,11 +106,11 @@ func (f *Files) Timers() []clock.Timer {
 }
 
 // Inputs tells what units read now, and which of it is in doubt; known is false while nobody can say what is on disk.
-func (f *Files) Inputs(d plan.Desired) (inputs func(unit string) plan.Inputs, known bool) {
+func (f *Files) Inputs(d plan.Desired) (inputs func(unit string) unitplan.Inputs, known bool) {
 	if f.observed == nil {
 		return nil, false
 	}
-	return f.inputs(f.observed, plan.Doubts(d.Entries, f.entries, f.observed, f.unsynced)), true
+	return f.inputs(f.observed, unitplan.Doubts(d.Entries, f.entries, f.observed, f.unsynced)), true
 }
 
 // Seen tells whether somebody could look at all that the unit reads since the last commit. observed is not nil.
@@ -116,12 +119,14 @@ func (f *Files) Seen(unit string) bool {
 	if f.blind && slices.ContainsFunc(f.Policy.Rows, failed) {
 		return false
 	}
-	return f.inputs(f.observed, plan.Doubts(nil, nil, f.observed, nil))(unit).Doubt == ""
+	return f.inputs(f.observed, unitplan.Doubts(nil, nil, f.observed, nil))(unit).Doubt == ""
 }
 
 // inputs tells what units read if o is what is on disk.
-func (f *Files) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) plan.Inputs {
-	return func(unit string) plan.Inputs { return plan.InputsOf(unit, f.Policy, o, f.cache.contents, doubts) }
+func (f *Files) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) unitplan.Inputs {
+	return func(unit string) unitplan.Inputs {
+		return unitplan.InputsOf(unit, f.Policy, o, f.cache.contents, doubts)
+	}
 }
 
 // InPlace are the entries of d that the files have, durably.

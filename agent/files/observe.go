@@ -61,16 +61,15 @@ func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p pla
 	return plan.Compute(plan.Input{Desired: d, Observed: o, Memory: m, Policy: p, Now: now}), nil
 }
 
-// look observes the host again after a commit, because units are judged by what is on disk now.
-// Without units nobody needs to know.
+// look observes the host again after a commit, if anybody needs to know.
 func (f *Files) look(ctx context.Context, d plan.Desired) error {
-	if len(f.Policy.Units) == 0 {
+	if !f.LookAgain {
 		return nil
 	}
 	o, err := observe(ctx, f.Writer, plan.Queries(d, f.Memory.State().Memory, f.Policy, f.cache.at))
 	f.blind = err != nil
 	if err != nil {
-		return err // what was written since the last look is in doubt then: see plan.Doubts
+		return err // what was written since the last look is in doubt then: see unitplan.Doubts
 	}
 	f.cache.see(o)
 	f.see(o)

@@ -3,11 +3,10 @@
 // Package plan decides what must change on the host. It is pure: it sees what the object asks for
 // (Desired), what the host has (Observed), what the agent remembers (Memory) and what the
 // administrator allows (Policy), and returns a Plan, which is data: it can be printed and compared
-// and has no way to express a command, a path that is not in the administrator's table, or a unit
-// that is not on the allowlist.
+// and has no way to express a command or a path that is not in the administrator's table.
 //
 // The package also owns the vocabulary that the other packages share: rows and keys of the host's
-// file table, digests, observations, commits, unit states. It promises that planning again after
+// file table, digests, observations, commits. It promises that planning again after
 // the plan was carried out yields an empty plan, and that nothing is ever removed that the agent
 // did not durably claim.
 //

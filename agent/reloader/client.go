@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Client speaks to a reloader over its socket. Its methods may be called concurrently; each action has a
@@ -35,10 +35,10 @@ func (c *Client) Close() error { return c.asking.Close() }
 
 // State says whether a unit runs, and since when; the zero state is one that is masked or does not
 // exist. The unit has to be on the allowlist, or be named there as affected.
-func (c *Client) State(ctx context.Context, name string) (plan.UnitState, error) {
+func (c *Client) State(ctx context.Context, name string) (unitplan.State, error) {
 	all, err := c.Look(ctx, name)
 	if err != nil {
-		return plan.UnitState{}, err
+		return unitplan.State{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Client) State(ctx context.Context, name string) (plan.UnitState, error)
 
 // Affected names the other units on which systemd would act along with the unit's verb, sorted. It
 // answers with what was seen by the last State, once, and else asks.
-func (c *Client) Affected(ctx context.Context, u plan.Unit) ([]string, error) {
+func (c *Client) Affected(ctx context.Context, u unitplan.Unit) ([]string, error) {
 	c.mu.Lock()
 	s, ok := c.affected[u.Name]
 	delete(c.affected, u.Name)
@@ -68,7 +68,7 @@ func (c *Client) Affected(ctx context.Context, u plan.Unit) ([]string, error) {
 
 // Act has the unit's verb carried out, waits for the job, and gives the state after it. When ctx ends
 // first, the job goes on in systemd.
-func (c *Client) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
+func (c *Client) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, error) {
 	// A new connection, on which a request is sent once: nobody may know what became of the first.
 	one := frame.Dial(c.socket, requests, replies)
 	defer func() { _ = one.Close() }()
@@ -78,11 +78,11 @@ func (c *Client) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
 		if err.Unit == "" {
 			err.Unit, err.Verb = u.Name, u.Verb
 		}
-		return plan.UnitState{}, err
+		return unitplan.State{}, err
 	case r.Done == nil:
-		return plan.UnitState{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: "an answer to another question"}
+		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: "an answer to another question"}
 	case r.Done.Verb != u.Verb:
-		return plan.UnitState{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: otherVerb(r.Done.Verb)}
+		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: otherVerb(r.Done.Verb)}
 	}
 	return c.here(r.Done.State), nil
 }
@@ -122,14 +122,14 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 }
 
 // here marks a state with this run of the host.
-func (c *Client) here(s plan.UnitState) plan.UnitState {
+func (c *Client) here(s unitplan.State) unitplan.State {
 	if s.Exists {
 		s.Boot = c.boot
 	}
 	return s
 }
 
-func otherVerb(v plan.Verb) string {
+func otherVerb(v unitplan.Verb) string {
 	if v == "" {
 		return "the configuration of the reloader has it not on the allowlist"
 	}

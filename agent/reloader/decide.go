@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 const (
@@ -26,37 +26,37 @@ const (
 // Seen is what systemd says of one unit of the allowlist.
 type Seen struct {
 	// Verb is the configured one.
-	Verb plan.Verb `json:"verb"`
+	Verb unitplan.Verb `json:"verb"`
 	// Name is systemd's own for the unit; another one than was asked for if that is an alias. It is empty
 	// if there is no such unit.
 	Name  string         `json:"name,omitempty"`
-	State plan.UnitState `json:"state"`
+	State unitplan.State `json:"state"`
 	// Affected are the other units that systemd would act on with the verb, sorted.
 	Affected []string `json:"affected,omitempty"`
 	// Program is what a oneshot runs, by its path; empty for any other unit.
 	Program string `json:"program,omitempty"`
 	// Starts are the states of the unit and of the affected ones, for their start limits: Since is the last
 	// start by the monotonic clock, which systemd counts by, given in the time of now.
-	Starts []plan.UnitState `json:"-"`
+	Starts []unitplan.State `json:"-"`
 }
 
 // find is the unit's entry on the allowlist.
-func find(list []plan.Unit, name string) (plan.Unit, bool) {
-	i := slices.IndexFunc(list, func(u plan.Unit) bool { return u.Name == name })
+func find(list []unitplan.Unit, name string) (unitplan.Unit, bool) {
+	i := slices.IndexFunc(list, func(u unitplan.Unit) bool { return u.Name == name })
 	if i < 0 {
-		return plan.Unit{}, false
+		return unitplan.Unit{}, false
 	}
 	return list[i], true
 }
 
 // visible tells whether the state of a unit may be asked for: of those on the allowlist, and of those that
 // the administrator has accepted as affected.
-func visible(list []plan.Unit, name string) bool {
-	return slices.ContainsFunc(list, func(u plan.Unit) bool { return u.Name == name || slices.Contains(u.AlsoAffects, name) })
+func visible(list []unitplan.Unit, name string) bool {
+	return slices.ContainsFunc(list, func(u unitplan.Unit) bool { return u.Name == name || slices.Contains(u.AlsoAffects, name) })
 }
 
 // decide says why the action may not be asked for at this time, or nil. It is pure.
-func decide(u plan.Unit, s Seen, r rate, now time.Time) *Error {
+func decide(u unitplan.Unit, s Seen, r rate, now time.Time) *Error {
 	no := func(reason Reason, format string, args ...any) *Error {
 		return &Error{Unit: u.Name, Verb: u.Verb, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 	}
@@ -91,7 +91,7 @@ func decide(u plan.Unit, s Seen, r rate, now time.Time) *Error {
 
 // nextStart is when the action may start the unit and those that start with it, so that none of them can
 // reach its start limit by us; zero for a verb that starts nothing.
-func nextStart(u plan.Unit, s Seen, now time.Time) (latest time.Time) {
+func nextStart(u unitplan.Unit, s Seen, now time.Time) (latest time.Time) {
 	if !u.Verb.Starts() {
 		return latest
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 var now = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
 
 // running is a unit that nothing speaks against, started a while ago.
 func running(name string, change func(*Seen)) Seen {
-	s := Seen{Name: name, State: plan.UnitState{Exists: true, Active: true}, Starts: []plan.UnitState{limited(time.Hour)}}
+	s := Seen{Name: name, State: unitplan.State{Exists: true, Active: true}, Starts: []unitplan.State{limited(time.Hour)}}
 	if change != nil {
 		change(&s)
 	}
@@ -22,19 +22,19 @@ func running(name string, change func(*Seen)) Seen {
 }
 
 // limited is a unit with systemd's default start limit that started so long ago.
-func limited(ago time.Duration) plan.UnitState {
-	return plan.UnitState{Exists: true, Since: now.Add(-ago), StartBurst: 5, StartInterval: 10 * time.Second}
+func limited(ago time.Duration) unitplan.State {
+	return unitplan.State{Exists: true, Since: now.Add(-ago), StartBurst: 5, StartInterval: 10 * time.Second}
 }
 
-func unlimited(ago time.Duration) plan.UnitState {
-	return plan.UnitState{Exists: true, Since: now.Add(-ago)}
+func unlimited(ago time.Duration) unitplan.State {
+	return unitplan.State{Exists: true, Since: now.Add(-ago)}
 }
 
 func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *testing.T) {
 	const name = "a.service"
-	reload, restart := plan.Unit{Name: name, Verb: plan.Reload}, plan.Unit{Name: name, Verb: plan.TryRestart}
+	reload, restart := unitplan.Unit{Name: name, Verb: unitplan.Reload}, unitplan.Unit{Name: name, Verb: unitplan.TryRestart}
 	tests := map[string]struct {
-		unit   plan.Unit
+		unit   unitplan.Unit
 		seen   Seen
 		reason Reason // empty: allowed
 		again  time.Duration
@@ -45,16 +45,16 @@ func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *tes
 		"a unit that is not there":                     {reload, Seen{}, NoSuchUnit, 0, "masked"},
 		"an alias of another unit":                     {reload, running("b.service", nil), Refused, 0, "alias of b.service"},
 		"units that nobody allowed":                    {restart, running(name, func(s *Seen) { s.Affected = []string{"kubelet.service"} }), Refused, 0, "add `units: {a.service: {alsoAffects: [kubelet.service]}}`"},
-		"units that were allowed": {unit: plan.Unit{Name: name, Verb: plan.TryRestart, AlsoAffects: []string{"kubelet.service"}},
+		"units that were allowed": {unit: unitplan.Unit{Name: name, Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}},
 			seen: running(name, func(s *Seen) { s.Affected = []string{"kubelet.service"} })},
 		"a unit with a job of somebody else":        {reload, running(name, func(s *Seen) { s.State.Busy = true }), Later, busyDelay, "has a job"},
-		"a start near the limit":                    {restart, running(name, func(s *Seen) { s.Starts = []plan.UnitState{limited(2 * time.Second)} }), Later, 3 * time.Second, "start limit"},
-		"a start that is far enough from the last":  {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []plan.UnitState{limited(5 * time.Second)} })},
-		"a reload starts nothing":                   {unit: reload, seen: running(name, func(s *Seen) { s.Starts = []plan.UnitState{limited(0)} })},
+		"a start near the limit":                    {restart, running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(2 * time.Second)} }), Later, 3 * time.Second, "start limit"},
+		"a start that is far enough from the last":  {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(5 * time.Second)} })},
+		"a reload starts nothing":                   {unit: reload, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(0)} })},
 		"an affected unit near its limit":           {restart, running(name, func(s *Seen) { s.Starts = append(s.Starts, limited(time.Second)) }), Later, 4 * time.Second, "start limit"},
-		"a unit without a limit has ours":           {restart, running(name, func(s *Seen) { s.Starts = []plan.UnitState{unlimited(time.Second)} }), Later, 4 * time.Second, "start limit"},
-		"a unit without a limit that was let alone": {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []plan.UnitState{unlimited(5 * time.Second)} })},
-		"a unit that never started":                 {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []plan.UnitState{{Exists: true}} })},
+		"a unit without a limit has ours":           {restart, running(name, func(s *Seen) { s.Starts = []unitplan.State{unlimited(time.Second)} }), Later, 4 * time.Second, "start limit"},
+		"a unit without a limit that was let alone": {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{unlimited(5 * time.Second)} })},
+		"a unit that never started":                 {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{{Exists: true}} })},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *tes
 }
 
 func TestFiveActionsMayFollowOneAnotherAndThenOneASecond(t *testing.T) {
-	u, s := plan.Unit{Name: "a.service", Verb: plan.Reload}, running("a.service", nil)
+	u, s := unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}, running("a.service", nil)
 	var r rate
 	at, done := now, 0
 	for at.Before(now.Add(10 * time.Second)) {
@@ -98,7 +98,7 @@ func TestFiveActionsMayFollowOneAnotherAndThenOneASecond(t *testing.T) {
 
 // The loop collects changes for two seconds, its default, and tries what fails after 1, 2, 4 and 8 seconds, less a tenth.
 func TestTheAgentsOwnPaceNeverMeetsTheBound(t *testing.T) {
-	u, s := plan.Unit{Name: "a.service", Verb: plan.Reload}, running("a.service", nil)
+	u, s := unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}, running("a.service", nil)
 	var r rate
 	at := now
 	for range 50 {
@@ -114,13 +114,13 @@ func TestTheAgentsOwnPaceNeverMeetsTheBound(t *testing.T) {
 
 // Whoever acts as soon as he is let to never has a unit started five times within ten seconds, systemd's default limit.
 func TestStartsNeverReachTheLimit(t *testing.T) {
-	u := plan.Unit{Name: "a.service", Verb: plan.TryRestart}
-	for _, limit := range []plan.UnitState{limited(0), {StartBurst: 1, StartInterval: time.Minute}, {StartBurst: 3, StartInterval: 20 * time.Second}, {}} {
+	u := unitplan.Unit{Name: "a.service", Verb: unitplan.TryRestart}
+	for _, limit := range []unitplan.State{limited(0), {StartBurst: 1, StartInterval: time.Minute}, {StartBurst: 3, StartInterval: 20 * time.Second}, {}} {
 		var r rate
 		var starts []time.Time
 		at := now
 		for at.Before(now.Add(10 * time.Minute)) {
-			s := running(u.Name, func(s *Seen) { s.Starts = []plan.UnitState{limit} })
+			s := running(u.Name, func(s *Seen) { s.Starts = []unitplan.State{limit} })
 			e := decide(u, s, r, at)
 			if e == nil {
 				starts = append(starts, at)
@@ -145,7 +145,7 @@ func TestStartsNeverReachTheLimit(t *testing.T) {
 }
 
 func TestOnlyTheAllowlistAndWhatItNamesIsVisible(t *testing.T) {
-	list := []plan.Unit{{Name: "a.service", Verb: plan.Reload}, {Name: "b.service", Verb: plan.TryRestart, AlsoAffects: []string{"c.service"}}}
+	list := []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload}, {Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
 	for name, want := range map[string]bool{"a.service": true, "b.service": true, "c.service": true, "d.service": false, "": false} {
 		if visible(list, name) != want {
 			t.Errorf("%q is visible: %v", name, !want)

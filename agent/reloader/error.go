@@ -5,7 +5,7 @@ package reloader
 import (
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Reason says why something could not be done or seen, for decisions and records.
@@ -28,9 +28,9 @@ const (
 // Error is the failure of an action, or of looking at a unit (then Verb is empty). Every error of Client
 // and of a Systemd is one.
 type Error struct {
-	Unit   string    `json:"unit,omitempty"`
-	Verb   plan.Verb `json:"verb,omitempty"`
-	Reason Reason    `json:"reason"`
+	Unit   string        `json:"unit,omitempty"`
+	Verb   unitplan.Verb `json:"verb,omitempty"`
+	Reason Reason        `json:"reason"`
 	// Detail is the fact, often in systemd's own words: escape it before it is shown.
 	Detail string `json:"detail,omitempty"`
 	// Again is when to ask again, by the clock of the host; zero unless Reason is Later.

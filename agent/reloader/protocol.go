@@ -4,7 +4,7 @@ package reloader
 
 import (
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Limits of a request: the names of maxUnits units. Of a reply: what systemd says of them, with long lists
@@ -49,6 +49,6 @@ type reply struct {
 // done is an action that succeeded.
 type done struct {
 	// Verb is the configured one, by which it was done.
-	Verb  plan.Verb      `json:"verb"`
-	State plan.UnitState `json:"state"`
+	Verb  unitplan.Verb  `json:"verb"`
+	State unitplan.State `json:"state"`
 }

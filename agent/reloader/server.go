@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 const (
@@ -31,11 +31,11 @@ const (
 type Systemd interface {
 	// Look tells what a decision about the unit needs. It does not fill in Verb. A unit that is masked
 	// or does not exist is the zero Seen.
-	Look(context.Context, plan.Unit) (Seen, error)
+	Look(context.Context, unitplan.Unit) (Seen, error)
 	// Act has the unit's verb carried out without touching any other job, waits for the end of the job, and
 	// gives the state after it. It fails unless the job is done and the unit active, or a oneshot that
 	// finished well. The reason Later is that a job of somebody else is in the way.
-	Act(context.Context, plan.Unit) (plan.UnitState, error)
+	Act(context.Context, unitplan.Unit) (unitplan.State, error)
 	// Version is what systemd says of itself, such as "252.39-1~deb12u1".
 	Version(context.Context) (string, error)
 }
@@ -48,7 +48,7 @@ type Systemd interface {
 // it has succeeded, a failure is recorded and the last good list stays in force. allowed decides by
 // user id who may speak. log takes one line a call, with a priority prefix for the journal; what it does not
 // take within a second is lost.
-func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]plan.Unit, error), allowed func(uid uint32) bool, log io.Writer) error {
+func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]unitplan.Unit, error), allowed func(uid uint32) bool, log io.Writer) error {
 	log = frame.Patient("reloader", log)
 	h := &handler{ctx: ctx, systemd: sd, load: load, log: log, acting: map[string]bool{}, rates: map[string]rate{}}
 	s := frame.Server{Name: "reloader", Requests: requests, Replies: replies, Connections: connections, Allowed: allowed, Handler: h, Log: log, Idle: idle}
@@ -58,11 +58,11 @@ func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([
 type handler struct {
 	ctx     context.Context // of the process
 	systemd Systemd
-	load    func() ([]plan.Unit, error)
+	load    func() ([]unitplan.Unit, error)
 	log     io.Writer
 
 	mu        sync.Mutex
-	list      []plan.Unit // the last good one
+	list      []unitplan.Unit // the last good one
 	loaded    bool
 	complaint string // why it is not the present one
 	acting    map[string]bool
@@ -112,7 +112,7 @@ func (h *handler) answer(ctx context.Context, who frame.Peer, text []byte) (r re
 }
 
 // allowlist is what the host's configuration allows now, or last allowed while it was valid.
-func (h *handler) allowlist() ([]plan.Unit, error) {
+func (h *handler) allowlist() ([]unitplan.Unit, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list, err := h.load()
@@ -137,7 +137,7 @@ func (h *handler) version(ctx context.Context) (string, error) {
 }
 
 // observe looks at units of the allowlist, and at those that are named there as affected.
-func (h *handler) observe(ctx context.Context, list []plan.Unit, names []string) (all []Seen, err error) {
+func (h *handler) observe(ctx context.Context, list []unitplan.Unit, names []string) (all []Seen, err error) {
 	if len(names) > maxUnits {
 		return nil, &Error{Reason: Refused, Detail: fmt.Sprintf("asked about %d units, more than %d", len(names), maxUnits)}
 	}
@@ -149,7 +149,7 @@ func (h *handler) observe(ctx context.Context, list []plan.Unit, names []string)
 		}
 		u, listed := find(list, name)
 		if !listed {
-			u = plan.Unit{Name: name}
+			u = unitplan.Unit{Name: name}
 		}
 		s, err := h.systemd.Look(ctx, u)
 		if err != nil {
@@ -162,7 +162,7 @@ func (h *handler) observe(ctx context.Context, list []plan.Unit, names []string)
 }
 
 // act decides about one action, records it, carries it out, and records what became of it.
-func (h *handler) act(ctx context.Context, who frame.Peer, list []plan.Unit, name string) (*done, error) {
+func (h *handler) act(ctx context.Context, who frame.Peer, list []unitplan.Unit, name string) (*done, error) {
 	u, ok := find(list, name)
 	if !ok {
 		return nil, &Error{Unit: name, Reason: Refused, Detail: "it is not on the allowlist"}
@@ -200,7 +200,7 @@ func (h *handler) act(ctx context.Context, who frame.Peer, list []plan.Unit, nam
 }
 
 // begin keeps two actions on one unit apart.
-func (h *handler) begin(u plan.Unit) error {
+func (h *handler) begin(u unitplan.Unit) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.acting[u.Name] {
@@ -210,20 +210,20 @@ func (h *handler) begin(u plan.Unit) error {
 	return nil
 }
 
-func (h *handler) end(u plan.Unit) {
+func (h *handler) end(u unitplan.Unit) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.acting, u.Name)
 }
 
-func (h *handler) look(ctx context.Context, u plan.Unit) (Seen, error) {
+func (h *handler) look(ctx context.Context, u unitplan.Unit) (Seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return h.systemd.Look(ctx, u)
 }
 
 // admit decides, and counts the action that it lets through.
-func (h *handler) admit(u plan.Unit, s Seen) error {
+func (h *handler) admit(u unitplan.Unit, s Seen) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -235,7 +235,7 @@ func (h *handler) admit(u plan.Unit, s Seen) error {
 }
 
 // record is the line that docs/audit-records.md describes.
-func (h *handler) record(priority, event string, u plan.Unit, s Seen, who frame.Peer, more string) {
+func (h *handler) record(priority, event string, u unitplan.Unit, s Seen, who frame.Peer, more string) {
 	fmt.Fprintf(h.log, "%sreloader %s: unit=%q verb=%s affected=%q uid=%d pid=%d%s\n",
 		priority, event, u.Name, u.Verb, strings.Join(s.Affected, " "), who.UID, who.PID, more)
 }

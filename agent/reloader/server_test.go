@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // patience is more than anything here takes. What does not come in it fails the test; without it a defect would
@@ -54,7 +54,7 @@ type fakeSystemd struct {
 	ending chan error // how a job ends; nil: at once and well
 }
 
-func (f *fakeSystemd) Look(_ context.Context, u plan.Unit) (Seen, error) {
+func (f *fakeSystemd) Look(_ context.Context, u unitplan.Unit) (Seen, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail != nil {
@@ -66,7 +66,7 @@ func (f *fakeSystemd) Look(_ context.Context, u plan.Unit) (Seen, error) {
 	return Seen{}, nil
 }
 
-func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
+func (f *fakeSystemd) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, error) {
 	f.mu.Lock()
 	f.acted = append(f.acted, string(u.Verb)+" "+u.Name)
 	begun, ending := f.begun, f.ending
@@ -78,9 +78,9 @@ func (f *fakeSystemd) Act(ctx context.Context, u plan.Unit) (plan.UnitState, err
 		}
 		select {
 		case err := <-ending:
-			return plan.UnitState{}, err
+			return unitplan.State{}, err
 		case <-ctx.Done():
-			return plan.UnitState{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unfinished, Detail: "the job goes on"}
+			return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unfinished, Detail: "the job goes on"}
 		}
 	}
 	f.mu.Lock()
@@ -138,17 +138,17 @@ func (l *lines) String() string {
 // settings are a configuration that changes under way.
 type settings struct {
 	mu   sync.Mutex
-	list []plan.Unit
+	list []unitplan.Unit
 	err  error
 }
 
-func (s *settings) load() ([]plan.Unit, error) {
+func (s *settings) load() ([]unitplan.Unit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.list, s.err
 }
 
-func (s *settings) set(list []plan.Unit, err error) {
+func (s *settings) set(list []unitplan.Unit, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.list, s.err = list, err
@@ -167,7 +167,7 @@ type served struct {
 	listener net.Listener
 }
 
-var allowed = []plan.Unit{{Name: "a.service", Verb: plan.Reload}, {Name: "b.service", Verb: plan.TryRestart, AlsoAffects: []string{"c.service"}}}
+var allowed = []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload}, {Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
 
 func started(t testing.TB, mayAsk func(uint32) bool) *served {
 	t.Helper()
@@ -178,7 +178,7 @@ func started(t testing.TB, mayAsk func(uint32) bool) *served {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &served{systemd: &fakeSystemd{units: map[string]*Seen{}}, config: &settings{list: allowed}, log: &lines{}, socket: ln.Addr().String(), stop: cancel, done: make(chan error, 1), listener: ln}
 	for _, name := range []string{"a.service", "b.service", "c.service", "secret.service"} {
-		s.systemd.units[name] = &Seen{Name: name, State: plan.UnitState{Exists: true, Active: true, Invocation: name}}
+		s.systemd.units[name] = &Seen{Name: name, State: unitplan.State{Exists: true, Active: true, Invocation: name}}
 	}
 	s.systemd.units["b.service"].Affected = []string{"c.service"}
 	go func() { s.done <- Serve(ctx, ln, s.systemd, s.config.load, mayAsk, s.log) }()
@@ -203,7 +203,7 @@ func reasonOf(err error) Reason {
 func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 	s := started(t, ourselves)
 	state, err := s.Act(soon(t), allowed[1])
-	if want := (plan.UnitState{Exists: true, Active: true, Invocation: "b.service", Boot: "boot"}); err != nil || state != want {
+	if want := (unitplan.State{Exists: true, Active: true, Invocation: "b.service", Boot: "boot"}); err != nil || state != want {
 		t.Errorf("have %+v, %v", state, err)
 	}
 	if acted := s.systemd.log(); !slices.Equal(acted, []string{"try-restart b.service"}) {
@@ -218,7 +218,7 @@ func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
-	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: JobFailed, Detail: "the job's result is failed"}
+	s.systemd.ending <- &Error{Unit: "a.service", Verb: unitplan.Reload, Reason: JobFailed, Detail: "the job's result is failed"}
 	_, err := s.Act(soon(t), allowed[0])
 	if err == nil || err.Error() != "reload a.service: job-failed: the job's result is failed" {
 		t.Errorf("have %v", err)
@@ -231,7 +231,7 @@ func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 func TestAJobOfSomebodyElseInTheWayPutsTheActionOff(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
-	s.systemd.ending <- &Error{Unit: "a.service", Verb: plan.Reload, Reason: Later, Detail: "destructive"}
+	s.systemd.ending <- &Error{Unit: "a.service", Verb: unitplan.Reload, Reason: Later, Detail: "destructive"}
 	_, err := s.Act(soon(t), allowed[0])
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() || e.Unreachable() {
 		t.Errorf("have %+v", err)
@@ -245,11 +245,11 @@ func TestWhatIsRefusedReachesSystemdInNoWayAndIsRecorded(t *testing.T) {
 		record string
 	}{
 		"a unit off the allowlist": {func(c *Client) error {
-			_, err := c.Act(context.Background(), plan.Unit{Name: "secret.service", Verb: plan.Reload})
+			_, err := c.Act(context.Background(), unitplan.Unit{Name: "secret.service", Verb: unitplan.Reload})
 			return err
 		}, Refused, "secret.service: refused: it is not on the allowlist"},
 		"an affected unit by itself": {func(c *Client) error {
-			_, err := c.Act(context.Background(), plan.Unit{Name: "c.service", Verb: plan.TryRestart})
+			_, err := c.Act(context.Background(), unitplan.Unit{Name: "c.service", Verb: unitplan.TryRestart})
 			return err
 		}, Refused, "c.service: refused: it is not on the allowlist"},
 		"the state of a unit off the allowlist": {func(c *Client) error {
@@ -349,7 +349,7 @@ func TestAUnitThatWasTakenOffTheAllowlistAMomentAgoIsRefused(t *testing.T) {
 
 func TestAnotherVerbThanTheCallerExpectsIsNoSuccess(t *testing.T) {
 	s := started(t, ourselves)
-	s.config.set([]plan.Unit{{Name: "a.service", Verb: plan.TryRestart}}, nil)
+	s.config.set([]unitplan.Unit{{Name: "a.service", Verb: unitplan.TryRestart}}, nil)
 	if _, err := s.State(soon(t), "a.service"); err != nil {
 		t.Fatal(err)
 	}
@@ -526,10 +526,10 @@ func TestStateAndAffectedAreOneQuestion(t *testing.T) {
 func TestManyUnitsAreAskedAboutInPieces(t *testing.T) {
 	s := started(t, ourselves)
 	var names []string
-	var list []plan.Unit
+	var list []unitplan.Unit
 	for i := range 3*maxUnits + 1 {
 		names = append(names, fmt.Sprintf("unit%d.service", i))
-		list = append(list, plan.Unit{Name: names[i], Verb: plan.Reload})
+		list = append(list, unitplan.Unit{Name: names[i], Verb: unitplan.Reload})
 		s.systemd.change(func(f *fakeSystemd) { f.units[names[i]] = &Seen{Name: names[i]} })
 	}
 	s.config.set(list, nil)

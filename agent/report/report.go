@@ -21,6 +21,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Names of the files in the runtime directory.
@@ -156,8 +157,8 @@ type Held struct {
 
 // Unit is one entry of the allowlist.
 type Unit struct {
-	Name string    `json:"name"`
-	Verb plan.Verb `json:"verb"`
+	Name string        `json:"name"`
+	Verb unitplan.Verb `json:"verb"`
 	// State is loaded, owed, running, overdue (the job takes too long), failed (and tried again),
 	// "breaker open" (failed too often, and tried rarely), refused (it would act on units that nobody
 	// allowed), unknown or "not running".

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func sample() Status {
 	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"}, Synced: time.Unix(1e9, 0).UTC(),
 		Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1}, State: "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
-		Units: []Unit{{Name: "a.service", Verb: plan.Reload, State: "loaded"}, {Name: "b.service", Verb: plan.Reload, State: "owed"},
-			{Name: "c.service", Verb: plan.TryRestart, State: "breaker open", Reason: "job-failed", BreakerOpened: time.Unix(1e9, 0).UTC()}},
+		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "loaded"}, {Name: "b.service", Verb: unitplan.Reload, State: "owed"},
+			{Name: "c.service", Verb: unitplan.TryRestart, State: "breaker open", Reason: "job-failed", BreakerOpened: time.Unix(1e9, 0).UTC()}},
 		Writes: 3}
 }
 
@@ -90,7 +91,7 @@ func TestSentences(t *testing.T) {
 		"following":                                {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
 		"following; identity suspect: it said 401": {State: "following", Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
 		"no identity: pending: patience":           {State: "no identity", Reason: "pending: patience", Identity: &Identity{State: "pending", Reason: "patience"}},
-		"following; try-restart a.service refused; 2 unit actions owed": {State: "following", Units: []Unit{{Name: "a.service", Verb: plan.TryRestart, State: "refused"},
+		"following; try-restart a.service refused; 2 unit actions owed": {State: "following", Units: []Unit{{Name: "a.service", Verb: unitplan.TryRestart, State: "refused"},
 			{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "loaded"}, {State: "not running"}}},
 		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full", Refused: make([]plan.Refusal, 1)},
 	} {

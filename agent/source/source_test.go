@@ -20,6 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -31,7 +32,7 @@ const patience = 30 * time.Second
 var both = config.Settings{
 	Object:    config.Object{Group: "g", Version: "v1", Resource: "objects", Name: "o"},
 	ConfigMap: config.ConfigMap{Namespace: "n", Name: "c", Key: "k"},
-	Policy:    plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData}}},
+	Policy:    unitplan.Policy{Policy: plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData}}}},
 }
 
 func TestANewIdentityReopensBothWatches(t *testing.T) {

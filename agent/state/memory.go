@@ -2,7 +2,10 @@
 
 package state
 
-import "github.com/node-cert-agent/node-cert-agent/agent/plan"
+import (
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
+)
 
 // Memory is State with its store behind it: the one way in which what is remembered changes. One goroutine uses it.
 type Memory struct {
@@ -17,7 +20,7 @@ func NewMemory(s *Store) *Memory { return &Memory{store: s} }
 func (m *Memory) Load() (lost string, err error) {
 	m.state, lost, err = m.store.Load()
 	if m.state.Units == nil {
-		m.state.Units = make(map[string]plan.Loaded)
+		m.state.Units = make(map[string]unitplan.Loaded)
 	}
 	return lost, err
 }
@@ -44,7 +47,7 @@ func (m *Memory) Update(change func(*State)) error {
 
 // Loaded makes what a unit has loaded durable. If that fails it is remembered for as long as the agent lives, and
 // saved with whatever is saved next.
-func (m *Memory) Loaded(unit string, l plan.Loaded) error {
+func (m *Memory) Loaded(unit string, l unitplan.Loaded) error {
 	m.Note(func(s *State) { s.Units[unit] = l })
 	return m.Save()
 }

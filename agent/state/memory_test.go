@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func TestAnUpdateThatCannotBeSavedIsUndone(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAnUpdateThatCannotBeSavedIsUndone(t *testing.T) {
 	if err := m.Update(claim); err == nil || len(m.State().Owned) != 0 {
 		t.Errorf("%v, and %d claims are remembered", err, len(m.State().Owned))
 	}
-	if err := m.Loaded("a.service", plan.Loaded{Unknown: true}); err == nil || !m.State().Units["a.service"].Unknown {
+	if err := m.Loaded("a.service", unitplan.Loaded{Unknown: true}); err == nil || !m.State().Units["a.service"].Unknown {
 		t.Errorf("%v, and of the unit is remembered %+v", err, m.State().Units["a.service"])
 	}
 	dir.Fail = func(string, string) error { return nil }

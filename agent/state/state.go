@@ -25,6 +25,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Dir is the state directory. Names are relative to it and have at most one element before the last.
@@ -52,6 +53,7 @@ const NoFile = "there is no " + file
 // State is everything that is remembered.
 type State struct {
 	plan.Memory
+	Units map[string]unitplan.Loaded
 	// LastGood is what the object last asked for, without content.
 	LastGood []Remembered
 	Object   plan.Object
@@ -93,11 +95,11 @@ type document struct {
 }
 
 type body struct {
-	Object   plan.Object            `json:"object,omitzero"`
-	LastGood []Remembered           `json:"lastGood,omitempty"`
-	Owned    []owned                `json:"owned,omitempty"`
-	Units    map[string]plan.Loaded `json:"units,omitempty"`
-	Holds    []hold                 `json:"holds,omitempty"`
+	Object   plan.Object                `json:"object,omitzero"`
+	LastGood []Remembered               `json:"lastGood,omitempty"`
+	Owned    []owned                    `json:"owned,omitempty"`
+	Units    map[string]unitplan.Loaded `json:"units,omitempty"`
+	Holds    []hold                     `json:"holds,omitempty"`
 
 	Projection plan.Digest `json:"projection,omitzero"`
 	Operator   Operator    `json:"operator,omitzero"`
@@ -159,7 +161,7 @@ func decode(data []byte) (State, error) {
 	if err := json.Unmarshal(d.Body, &b); err != nil {
 		return State{}, errors.New("body is not what we wrote")
 	}
-	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned)), Units: b.Units}}
+	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned))}, Units: b.Units}
 	for _, o := range b.Owned {
 		st.Owned[o.Path] = o.Claim
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func entry(name, data string) plan.Entry {
@@ -19,10 +20,13 @@ func entry(name, data string) plan.Entry {
 
 func full() state.State {
 	e := entry("r:5000", "x")
-	return state.State{Memory: plan.Memory{
-		Owned: map[string]plan.Claim{"/etc/docker/certs.d/r:5000/ca.crt": {Key: e.Key, Digests: []plan.Digest{e.Digest, {1}}}},
-		Units: map[string]plan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"}, "b.service": {Unknown: true}},
-	}, Object: plan.Object{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}}}
+	return state.State{
+		Memory: plan.Memory{
+			Owned: map[string]plan.Claim{"/etc/docker/certs.d/r:5000/ca.crt": {Key: e.Key, Digests: []plan.Digest{e.Digest, {1}}}},
+		},
+		Units:  map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"}, "b.service": {Unknown: true}},
+		Object: plan.Object{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
+	}
 }
 
 func TestWhatIsSavedIsLoaded(t *testing.T) {

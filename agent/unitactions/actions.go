@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unitactions has the allowlisted units load what is on disk: it asks systemd, lets package plan decide what
+// Package unitactions has the allowlisted units load what is on disk: it asks systemd, lets package unitplan decide what
 // is owed, waits for its time, dispatches, and takes in what became of it.
 //
 // It makes durable that a unit's state is unknown before an action is sent, if anything can be written. It looks at no
@@ -19,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 const (
@@ -30,15 +31,15 @@ const (
 
 // Systemd is asked about units. It is safe for concurrent use.
 type Systemd interface {
-	State(ctx context.Context, unit string) (plan.UnitState, error)
+	State(ctx context.Context, unit string) (unitplan.State, error)
 	// Affected names the other units on which systemd would act along with the unit's verb.
-	Affected(context.Context, plan.Unit) ([]string, error)
+	Affected(context.Context, unitplan.Unit) ([]string, error)
 	// Act carries out the unit's verb, waits for the job and gives the state after it. It fails
 	// unless the job is done and the unit active, or a oneshot that finished well. An error that has
 	// a method Unreachable() bool and answers true says that the bus failed, not the unit; one that
 	// answers true to Denied() bool, that the host's configuration does not allow it. One whose
 	// Postponed() time.Time is not zero says that nothing was tried yet, and when to ask again.
-	Act(context.Context, plan.Unit) (plan.UnitState, error)
+	Act(context.Context, unitplan.Unit) (unitplan.State, error)
 }
 
 // Options are what Actions need from outside.
@@ -49,7 +50,7 @@ type Options struct {
 	Trail   audit.Recorder
 	Clock   clock.Clock
 	Log     *zap.Logger
-	Policy  plan.Policy
+	Policy  unitplan.Policy
 	Backoff clock.Backoff
 	Times   Times
 	// Node seeds what must differ between the hosts of a fleet.
@@ -103,10 +104,10 @@ type failing struct {
 
 // Job is the end of a dispatched action.
 type Job struct {
-	unit     plan.Unit
+	unit     unitplan.Unit
 	affected []string
-	inputs   plan.Inputs
-	after    plan.UnitState
+	inputs   unitplan.Inputs
+	after    unitplan.State
 	err      error
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
@@ -17,9 +18,9 @@ import (
 // not reset the retry count. Where nothing can be written, what was remembered before has to do, since the action is
 // owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
 // ends, so that a slow one is never asked for twice.
-func (a *Actions) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, now plan.UnitState,
+func (a *Actions) dispatch(ctx context.Context, u unitplan.Unit, s *unit, in unitplan.Inputs, now unitplan.State,
 	affected []string, why string) error {
-	err := a.Memory.Loaded(u.Name, plan.Loaded{Inputs: in.Digest, Made: a.Memory.State().Units[u.Name].Made,
+	err := a.Memory.Loaded(u.Name, unitplan.Loaded{Inputs: in.Digest, Made: a.Memory.State().Units[u.Name].Made,
 		Tries: s.failures + 1, Tried: a.Clock.Now().UTC()}.Outdated(now))
 	a.Trail.Record(audit.Action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
@@ -33,7 +34,7 @@ func (a *Actions) dispatch(ctx context.Context, u plan.Unit, s *unit, in plan.In
 }
 
 // watchJob reports, once, a job that takes longer than it should.
-func (a *Actions) watchJob(u plan.Unit, s *unit) {
+func (a *Actions) watchJob(u unitplan.Unit, s *unit) {
 	if s.overdue.IsZero() || a.Clock.Now().Before(s.overdue) {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Disturb notes, before a commit, of which units it can no longer be known what they have loaded: of those that are
@@ -16,14 +17,14 @@ import (
 // time behind by which it could be told later that the run began before it. was and will tell what a unit reads before
 // and after; mended are the rows of which the commit writes over what others left, and removed those of which it
 // removes files.
-func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) plan.Inputs, mended, removed []plan.RowID) {
+func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.RowID) {
 	unknown := false
 	for _, u := range a.Policy.Units {
 		if was(u.Name).Digest == will(u.Name).Digest {
 			continue
 		}
 		m, known := a.Memory.State().Units[u.Name]
-		if known && u.Verb == plan.Reload && a.reads(u, mended) {
+		if known && u.Verb == unitplan.Reload && a.reads(u, mended) {
 			m.Unknown, unknown = true, true
 			a.Memory.Note(func(s *state.State) { s.Units[u.Name] = m })
 		}
@@ -41,7 +42,7 @@ func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) plan.
 }
 
 // reads tells whether a unit reads the files of one of the rows.
-func (a *Actions) reads(u plan.Unit, rows []plan.RowID) bool {
+func (a *Actions) reads(u unitplan.Unit, rows []plan.RowID) bool {
 	return slices.ContainsFunc(rows, func(id plan.RowID) bool {
 		row, _ := a.Policy.Row(id)
 		return slices.Contains(row.OnChange, u.Name)
@@ -51,7 +52,7 @@ func (a *Actions) reads(u plan.Unit, rows []plan.RowID) bool {
 // Changed takes in what is on disk after a commit: what units read before and now. Of a unit with a job under way of
 // which files were written or removed it can no longer be known what it has loaded. A commit that failed may have done
 // that or not.
-func (a *Actions) Changed(was, is func(unit string) plan.Inputs) {
+func (a *Actions) Changed(was, is func(unit string) unitplan.Inputs) {
 	for _, u := range a.Policy.Units {
 		if s := a.units[u.Name]; s != nil && !is(u.Name).Untouched(was(u.Name)) {
 			s.disturbed = a.Clock.Uptime()

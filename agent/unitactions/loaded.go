@@ -12,13 +12,14 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
 // and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more. That the
 // run began before we wrote them is known by a clock that nobody sets. A repair or a write that is still to come says
 // nothing of what was loaded; that nobody could look does.
-func (a *Actions) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inputs, seen bool) error {
+func (a *Actions) confirm(ctx context.Context, u unitplan.Unit, s *unit, in unitplan.Inputs, seen bool) error {
 	j := s.done
 	if j == nil || !seen {
 		return nil
@@ -39,10 +40,10 @@ func (a *Actions) confirm(ctx context.Context, u plan.Unit, s *unit, in plan.Inp
 
 // load remembers that a run of a unit has loaded what is on disk. If it is a oneshot that made something new of it,
 // those that load that have not, and that is remembered at once.
-func (a *Actions) load(ctx context.Context, u plan.Unit, in plan.Inputs, run plan.UnitState) error {
+func (a *Actions) load(ctx context.Context, u unitplan.Unit, in unitplan.Inputs, run unitplan.State) error {
 	before, known := a.Memory.State().Units[u.Name]
-	now := plan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
-	if u.Verb != plan.Restart {
+	now := unitplan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
+	if u.Verb != unitplan.Restart {
 		return a.Memory.Loaded(u.Name, now)
 	}
 	if now.Made = in.Digest; before.MadeOf(known, in, a.booted()) == in.Digest {
@@ -66,7 +67,7 @@ func (a *Actions) load(ctx context.Context, u plan.Unit, in plan.Inputs, run pla
 
 // forgetMade forgets what a oneshot is thought to have made, once nobody waits for it any more: those that load that
 // may start now with whatever its failed runs left.
-func (a *Actions) forgetMade(u plan.Unit) {
+func (a *Actions) forgetMade(u unitplan.Unit) {
 	m := a.Memory.State().Units[u.Name]
 	if m.Made == (plan.Digest{}) {
 		return

@@ -10,13 +10,14 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Host is what units are judged by.
 type Host struct {
 	Desired plan.Desired
 	// Inputs tells what a unit reads, and what of that is in doubt.
-	Inputs func(unit string) plan.Inputs
+	Inputs func(unit string) unitplan.Inputs
 	// Seen tells whether somebody could look at what a unit reads since the last commit.
 	Seen func(unit string) bool
 }
@@ -43,7 +44,7 @@ func (a *Actions) Unobserved() {
 	}
 }
 
-func (a *Actions) reconcileUnit(ctx context.Context, h Host, u plan.Unit) error {
+func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) error {
 	s := a.unit(u.Name)
 	if s.running {
 		a.watchJob(u, s)
@@ -67,20 +68,20 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u plan.Unit) error 
 		return err
 	}
 	run := now.AsOf(a.Clock.Now(), a.Clock.Uptime())
-	owed := plan.Owed(u, run, in, loaded, known)
+	owed := unitplan.Owed(u, run, in, loaded, known)
 	if owed.Outdated {
 		err = cmp.Or(a.outdate(u, run, in), err)
 	}
 	switch owed.Action {
-	case plan.Wait:
+	case unitplan.Wait:
 		s.state, s.reason = "unknown", owed.Why
 		return err
-	case plan.Act:
+	case unitplan.Act:
 		if !a.isDue(h.Desired, u, s, in, owed.Why) || a.putOff(ctx, u, s, now, affected) {
 			return err
 		}
 		return cmp.Or(a.dispatch(ctx, u, s, in, now, affected, owed.Why), err)
-	case plan.Adopt:
+	case unitplan.Adopt:
 		if maker := a.makes(u.Name); maker != "" {
 			s.state, s.reason = "unknown", "waits for "+maker
 			return err
@@ -93,26 +94,26 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u plan.Unit) error 
 		}
 	}
 	*s = unit{state: "loaded", reason: owed.Why, paid: s.paid}
-	if !now.Exists || !now.Active && u.Verb != plan.Restart {
+	if !now.Exists || !now.Active && u.Verb != unitplan.Restart {
 		s.state = "not running"
 	}
 	return err
 }
 
 // outdate remembers that a run of a unit has not loaded what is on disk.
-func (a *Actions) outdate(u plan.Unit, run plan.UnitState, in plan.Inputs) error {
+func (a *Actions) outdate(u unitplan.Unit, run unitplan.State, in unitplan.Inputs) error {
 	loaded, known := a.Memory.State().Units[u.Name]
 	if run.MayYetLoad(in) {
-		run = plan.UnitState{}
+		run = unitplan.State{}
 	}
-	if u.Verb == plan.Restart {
+	if u.Verb == unitplan.Restart {
 		loaded.Made = loaded.MadeOf(known, in, a.booted())
 	}
 	return a.Memory.Loaded(u.Name, loaded.Outdated(run))
 }
 
 // askSystemd is all that systemd has to say before a decision.
-func (a *Actions) askSystemd(ctx context.Context, u plan.Unit) (now plan.UnitState, affected []string, err error) {
+func (a *Actions) askSystemd(ctx context.Context, u unitplan.Unit) (now unitplan.State, affected []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	if now, err = a.Systemd.State(ctx, u.Name); err != nil || !now.Exists {
@@ -139,7 +140,7 @@ func (a *Actions) Review(ctx context.Context) {
 }
 
 // refuseUnit keeps an action from being asked for that would act on units nobody allowed.
-func (a *Actions) refuseUnit(u plan.Unit, s *unit, why string) {
+func (a *Actions) refuseUnit(u unitplan.Unit, s *unit, why string) {
 	if s.reason != why {
 		a.Trail.Record(audit.Action(audit.UnitRefused, u, nil, why))
 	}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // isDue waits until the owed action is due: first for more changes to come, then for this node's place
 // in the fleet's spread; and after failures, for the pause that follows them. Other content may fare
 // better and starts anew; if it goes again before it was tried, all is as before.
-func (a *Actions) isDue(d plan.Desired, u plan.Unit, s *unit, in plan.Inputs, why string) bool {
+func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.Inputs, why string) bool {
 	if s.failures > 0 && s.failed != in.Digest {
 		before := *s
 		*s = unit{paid: s.paid, aside: &before}
@@ -34,7 +35,7 @@ func (a *Actions) isDue(d plan.Desired, u plan.Unit, s *unit, in plan.Inputs, wh
 	now := a.Clock.Now()
 	if s.due.IsZero() {
 		s.due = now.Add(a.Times.Coalesce)
-		if u.Verb == plan.TryRestart {
+		if u.Verb == unitplan.TryRestart {
 			s.due = s.due.Add(clock.Place(a.Node, u.Name, a.Times.Spread))
 		}
 		if d.Now {
@@ -49,7 +50,7 @@ func (a *Actions) isDue(d plan.Desired, u plan.Unit, s *unit, in plan.Inputs, wh
 // it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
 // and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
 // the longer it has waited: the end of our own jobs is announced, and others may never end.
-func (a *Actions) putOff(ctx context.Context, u plan.Unit, s *unit, now plan.UnitState, affected []string) bool {
+func (a *Actions) putOff(ctx context.Context, u unitplan.Unit, s *unit, now unitplan.State, affected []string) bool {
 	later := func(t time.Time, why string) bool {
 		s.again, s.reason = t, why
 		return true

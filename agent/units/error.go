@@ -8,8 +8,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // reasons sort the names of D-Bus errors. Those of systemd are in its bus-common-errors.h.
@@ -38,7 +38,7 @@ var reasons = map[string]reloader.Reason{
 }
 
 // failure turns what went wrong into an Error about the unit.
-func failure(unit string, verb plan.Verb, err error) *reloader.Error {
+func failure(unit string, verb unitplan.Verb, err error) *reloader.Error {
 	f := &reloader.Error{Unit: unit, Verb: verb}
 	var own *reloader.Error
 	var answer dbus.Error

@@ -12,14 +12,14 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Look implements reloader.Systemd. What it says of affected units is as of now: systemd knows a dependency
 // on a unit only while it has loaded the one that depends. Units that do not run are among them. The
 // error is a *reloader.Error.
-func (c *Conn) Look(ctx context.Context, u plan.Unit) (reloader.Seen, error) {
+func (c *Conn) Look(ctx context.Context, u unitplan.Unit) (reloader.Seen, error) {
 	fail := func(name string, err error) (reloader.Seen, error) { return reloader.Seen{}, failure(name, "", err) }
 	bus, err := c.connect(ctx)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *Conn) Look(ctx context.Context, u plan.Unit) (reloader.Seen, error) {
 	if !s.State.Exists {
 		return reloader.Seen{}, nil
 	}
-	if u.Verb == plan.Restart {
+	if u.Verb == unitplan.Restart {
 		if s.Program, err = program(ctx, bus, u.Name); err != nil {
 			return fail(u.Name, err)
 		}
@@ -47,7 +47,7 @@ func (c *Conn) Look(ctx context.Context, u plan.Unit) (reloader.Seen, error) {
 		return reloader.Seen{}, err
 	}
 	s.Affected = slices.Sorted(maps.Keys(affected))
-	s.Starts = []plan.UnitState{started(props)}
+	s.Starts = []unitplan.State{started(props)}
 	for _, props := range affected {
 		s.Starts = append(s.Starts, started(props))
 	}
@@ -93,12 +93,12 @@ func properties(ctx context.Context, bus *dbus.Conn, name string) (map[string]db
 }
 
 // state projects a unit's properties.
-func state(props map[string]dbus.Variant) plan.UnitState {
+func state(props map[string]dbus.Variant) unitplan.State {
 	switch text(props, "LoadState") {
 	case "not-found", "masked":
-		return plan.UnitState{}
+		return unitplan.State{}
 	}
-	s := plan.UnitState{Exists: true}
+	s := unitplan.State{Exists: true}
 	switch text(props, "ActiveState") {
 	case "active", "activating", "reloading", "refreshing":
 		s.Active = true
@@ -137,7 +137,7 @@ const maxUsec = 100 * 365 * 24 * 3600 * 1_000_000
 
 // started is the state with the time of the last start by the clock that systemd counts starts with, which
 // nobody sets.
-func started(props map[string]dbus.Variant) plan.UnitState {
+func started(props map[string]dbus.Variant) unitplan.State {
 	s := state(props)
 	s.Since = time.Time{}
 	if s.SinceUptime > 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func TestTheVersionOfSystemdIsRead(t *testing.T) {
@@ -34,7 +34,7 @@ func TestTheProgramOfAOneshotIsRead(t *testing.T) {
 		"idle.service": {more: map[string]any{"ExecStart": []command{}}}})
 	c := connected(t, b)
 	for service, want := range map[string]string{"once.service": "/bin/w", "idle.service": "", "none.service": ""} {
-		if s, err := c.Look(within(t), plan.Unit{Name: service, Verb: plan.Restart}); s.Program != want || err != nil {
+		if s, err := c.Look(within(t), unitplan.Unit{Name: service, Verb: unitplan.Restart}); s.Program != want || err != nil {
 			t.Errorf("%s runs %q, %v", service, s.Program, err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestStartsAreToldByAClockThatNobodySets(t *testing.T) {
 	}
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": start(2*time.Second, map[string]any{"RequiredBy": []string{"b.service", "c.service"}}),
 		"b.service": start(time.Second, nil), "c.service": {load: "masked"}})
-	s, err := connected(t, b).Look(within(t), plan.Unit{Name: "a.service", Verb: plan.TryRestart})
+	s, err := connected(t, b).Look(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.TryRestart})
 	if err != nil || len(s.Starts) != 3 {
 		t.Fatalf("have %+v, %v", s, err)
 	}

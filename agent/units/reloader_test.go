@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // process is a reloader on this bus, as its own process is put together, and a client of it.
-func process(t *testing.T, b *fakeBus, list ...plan.Unit) *reloader.Client {
+func process(t *testing.T, b *fakeBus, list ...unitplan.Unit) *reloader.Client {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s")})
 	if err != nil {
@@ -24,7 +24,7 @@ func process(t *testing.T, b *fakeBus, list ...plan.Unit) *reloader.Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- reloader.Serve(ctx, ln, connected(t, b), func() ([]plan.Unit, error) { return list, nil }, func(uint32) bool { return true }, io.Discard)
+		done <- reloader.Serve(ctx, ln, connected(t, b), func() ([]unitplan.Unit, error) { return list, nil }, func(uint32) bool { return true }, io.Discard)
 	}()
 	c := reloader.Dial(ln.Addr().String(), "boot-1")
 	t.Cleanup(func() {
@@ -37,13 +37,13 @@ func process(t *testing.T, b *fakeBus, list ...plan.Unit) *reloader.Client {
 }
 
 func TestFromTheClientToTheBus(t *testing.T) {
-	restart := plan.Unit{Name: "b.service", Verb: plan.TryRestart}
+	restart := unitplan.Unit{Name: "b.service", Verb: unitplan.TryRestart}
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", invocation: 7, since: since}, "masked.service": {active: "active", load: "masked"},
 		"alias.service": {active: "active", alias: "secret.service"}, "secret.service": {active: "active"},
 		"b.service": {active: "active", more: map[string]any{"RequiredBy": []string{"kubelet.service"}}}, "kubelet.service": {active: "active"}})
-	masked, alias := plan.Unit{Name: "masked.service", Verb: plan.Reload}, plan.Unit{Name: "alias.service", Verb: plan.Reload}
+	masked, alias := unitplan.Unit{Name: "masked.service", Verb: unitplan.Reload}, unitplan.Unit{Name: "alias.service", Verb: unitplan.Reload}
 	c := process(t, b, a, restart, masked, alias)
-	want := plan.UnitState{Exists: true, Active: true, Boot: "boot-1", Invocation: strings.Repeat("07", 16), Since: since}
+	want := unitplan.State{Exists: true, Active: true, Boot: "boot-1", Invocation: strings.Repeat("07", 16), Since: since}
 	if s, err := c.State(within(t), "a.service"); err != nil || !s.Since.Equal(since) || s.Invocation != want.Invocation || s.Boot != want.Boot {
 		t.Errorf("the state is %+v, %v", s, err)
 	}
@@ -51,7 +51,7 @@ func TestFromTheClientToTheBus(t *testing.T) {
 		t.Errorf("act: %+v, %v", s, err)
 	}
 	for u, want := range map[string]struct {
-		unit   plan.Unit
+		unit   unitplan.Unit
 		reason reloader.Reason
 	}{
 		"masked": {masked, reloader.NoSuchUnit}, "an alias": {alias, reloader.Refused}, "with a unit that nobody allowed": {restart, reloader.Refused},

@@ -13,8 +13,8 @@ import (
 	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // SystemBus is the address of the system bus on every host with systemd. It is given, not looked up
@@ -33,10 +33,10 @@ const (
 const dialTimeout = 5 * time.Second
 
 // methods are all that can be asked of a unit.
-var methods = map[plan.Verb]string{
-	plan.Reload:     managerIface + ".ReloadUnit",
-	plan.TryRestart: managerIface + ".TryRestartUnit",
-	plan.Restart:    managerIface + ".RestartUnit",
+var methods = map[unitplan.Verb]string{
+	unitplan.Reload:     managerIface + ".ReloadUnit",
+	unitplan.TryRestart: managerIface + ".TryRestartUnit",
+	unitplan.Restart:    managerIface + ".RestartUnit",
 }
 
 // jobMode never touches a job of somebody else. With "replace", a restart that pulls in a unit which an
@@ -77,8 +77,8 @@ func (c *Conn) Close() error {
 // Act implements reloader.Systemd. It waits for the end of the job, however long that takes. When ctx ends
 // first, the job goes on in systemd and the reason is Unfinished; if systemd has lost the job without a word
 // it is Unreachable. The error is a *reloader.Error.
-func (c *Conn) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
-	fail := func(err error) (plan.UnitState, error) { return plan.UnitState{}, failure(u.Name, u.Verb, err) }
+func (c *Conn) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, error) {
+	fail := func(err error) (unitplan.State, error) { return unitplan.State{}, failure(u.Name, u.Verb, err) }
 	method, ok := methods[u.Verb]
 	if !ok {
 		return fail(&reloader.Error{Reason: reloader.Refused, Detail: "the verbs are reload, try-restart and restart"})
@@ -87,7 +87,7 @@ func (c *Conn) Act(ctx context.Context, u plan.Unit) (plan.UnitState, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if u.Verb == plan.Restart {
+	if u.Verb == unitplan.Restart {
 		if err := oneshot(ctx, bus, u.Name); err != nil {
 			return fail(err)
 		}
@@ -125,13 +125,13 @@ func oneshot(ctx context.Context, bus *dbus.Conn, name string) error {
 // succeeded looks at a unit after its job is done, which says little: a try-restart of an inactive unit
 // is done without doing anything, and a restart beyond the start limit is done and leaves the unit
 // failed.
-func succeeded(ctx context.Context, bus *dbus.Conn, u plan.Unit, props map[string]dbus.Variant) error {
+func succeeded(ctx context.Context, bus *dbus.Conn, u unitplan.Unit, props map[string]dbus.Variant) error {
 	active := text(props, "ActiveState")
 	switch active {
 	case "active", "reloading", "refreshing":
 		return nil
 	case "inactive":
-		if u.Verb != plan.Restart {
+		if u.Verb != unitplan.Restart {
 			break
 		}
 		result, err := serviceText(ctx, bus, u.Name, "Result")

@@ -13,11 +13,11 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-var a = plan.Unit{Name: "a.service", Verb: plan.Reload}
+var a = unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}
 
 var since = time.UnixMicro(1_790_000_000_123_456)
 
@@ -49,16 +49,16 @@ func reason(t *testing.T, err error) reloader.Reason {
 }
 
 func TestStateSaysWhetherAUnitRuns(t *testing.T) {
-	run := plan.UnitState{Exists: true, Invocation: strings.Repeat("07", 16), Since: since}
-	with := func(change func(*plan.UnitState)) plan.UnitState {
+	run := unitplan.State{Exists: true, Invocation: strings.Repeat("07", 16), Since: since}
+	with := func(change func(*unitplan.State)) unitplan.State {
 		s := run
 		change(&s)
 		return s
 	}
-	running := with(func(s *plan.UnitState) { s.Active = true })
+	running := with(func(s *unitplan.State) { s.Active = true })
 	tests := map[string]struct {
 		unit fakeUnit
-		want plan.UnitState
+		want unitplan.State
 	}{
 		"an active unit runs":                  {fakeUnit{active: "active"}, running},
 		"a starting unit is about to":          {fakeUnit{active: "activating"}, running},
@@ -67,30 +67,30 @@ func TestStateSaysWhetherAUnitRuns(t *testing.T) {
 		"a stopping unit will read its files":  {fakeUnit{active: "deactivating"}, run},
 		"an inactive unit will read its files": {fakeUnit{active: "inactive"}, run},
 		"a failed unit is known to have failed": {fakeUnit{active: "failed"},
-			with(func(s *plan.UnitState) { s.Failed = true })},
-		"a masked unit is none, although it runs":         {fakeUnit{active: "active", load: "masked"}, plan.UnitState{}},
-		"a unit whose file is gone is none":               {fakeUnit{active: "active", load: "not-found"}, plan.UnitState{}},
+			with(func(s *unitplan.State) { s.Failed = true })},
+		"a masked unit is none, although it runs":         {fakeUnit{active: "active", load: "masked"}, unitplan.State{}},
+		"a unit whose file is gone is none":               {fakeUnit{active: "active", load: "not-found"}, unitplan.State{}},
 		"a unit whose new file is wrong is still the one": {fakeUnit{active: "active", load: "bad-setting"}, running},
 		"a unit with a job is busy": {fakeUnit{active: "active", more: map[string]any{"Job": job{7, jobPath(7)}}},
-			with(func(s *plan.UnitState) { s.Active, s.Busy = true, true })},
+			with(func(s *unitplan.State) { s.Active, s.Busy = true, true })},
 		"a unit without a job is not": {fakeUnit{active: "active", more: map[string]any{"Job": job{0, "/"}}}, running},
 		"a start is known by a clock that nobody sets, too": {fakeUnit{active: "active", more: map[string]any{"InactiveExitTimestampMonotonic": uint64(90e6)}},
-			with(func(s *plan.UnitState) { s.Active, s.SinceUptime = true, 90*time.Second })},
+			with(func(s *unitplan.State) { s.Active, s.SinceUptime = true, 90*time.Second })},
 		"a unit has a start limit": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}},
-			with(func(s *plan.UnitState) { s.Active, s.StartBurst, s.StartInterval = true, 5, 10*time.Second })},
+			with(func(s *unitplan.State) { s.Active, s.StartBurst, s.StartInterval = true, 5, 10*time.Second })},
 		"a limit over no time is none":            {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(0)}}, running},
 		"a limit over all time is not understood": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(math.MaxUint64)}}, running},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			tt.unit.invocation, tt.unit.since = 7, since
-			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).Look(within(t), plan.Unit{Name: "a-b.service"})
+			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).Look(within(t), unitplan.Unit{Name: "a-b.service"})
 			if err != nil || have.State != tt.want || tt.want.Exists && have.Name != "a-b.service" {
 				t.Errorf("have %+v, %v", have, err)
 			}
 		})
 	}
-	if have, err := connected(t, newFakeBus(t, nil)).Look(within(t), plan.Unit{Name: "a.service"}); err != nil || have.Name != "" || have.State != (plan.UnitState{}) {
+	if have, err := connected(t, newFakeBus(t, nil)).Look(within(t), unitplan.Unit{Name: "a.service"}); err != nil || have.Name != "" || have.State != (unitplan.State{}) {
 		t.Errorf("a unit that does not exist: have %+v, %v", have, err)
 	}
 }
@@ -109,9 +109,9 @@ func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", kind: "oneshot", invocation: 7, since: since, act: restarted}})
 		b.early = early
-		for verb, method := range map[plan.Verb]string{plan.Reload: "ReloadUnit", plan.TryRestart: "TryRestartUnit", plan.Restart: "RestartUnit"} {
-			have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: verb})
-			want := plan.UnitState{Exists: true, Active: true, Invocation: strings.Repeat("09", 16), Since: since}
+		for verb, method := range map[unitplan.Verb]string{unitplan.Reload: "ReloadUnit", unitplan.TryRestart: "TryRestartUnit", unitplan.Restart: "RestartUnit"} {
+			have, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: verb})
+			want := unitplan.State{Exists: true, Active: true, Invocation: strings.Repeat("09", 16), Since: since}
 			if err != nil || have != want {
 				t.Fatalf("%s: have %+v, %v", verb, have, err)
 			}
@@ -137,47 +137,47 @@ func TestActFails(t *testing.T) {
 	}
 	tests := map[string]struct {
 		unit *fakeUnit
-		verb plan.Verb
+		verb unitplan.Verb
 		want string
 	}{
-		"when the bus says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"}, plan.Reload,
+		"when the bus says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"}, unitplan.Reload,
 			"reload a.service: denied: org.freedesktop.DBus.Error.AccessDenied: Permission denied"},
-		"when a person would have to be asked": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, plan.TryRestart,
+		"when a person would have to be asked": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, unitplan.TryRestart,
 			"try-restart a.service: denied: org.freedesktop.DBus.Error.InteractiveAuthorizationRequired: Permission denied"},
-		"when the unit does not exist": {nil, plan.Reload,
+		"when the unit does not exist": {nil, unitplan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.NoSuchUnit: Unit a.service not found."},
-		"when the unit is masked": {&fakeUnit{load: "masked", deny: "org.freedesktop.systemd1.UnitMasked"}, plan.Reload,
+		"when the unit is masked": {&fakeUnit{load: "masked", deny: "org.freedesktop.systemd1.UnitMasked"}, unitplan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.UnitMasked: Permission denied"},
-		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, plan.Reload,
+		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, unitplan.Reload,
 			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not applicable for unit a.service."},
-		"when a job of somebody else is in the way": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, plan.TryRestart,
+		"when a job of somebody else is in the way": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, unitplan.TryRestart,
 			"try-restart a.service: later: org.freedesktop.systemd1.TransactionIsDestructive: Permission denied"},
-		"when systemd is not on the bus": {&fakeUnit{deny: "org.freedesktop.DBus.Error.ServiceUnknown"}, plan.Reload,
+		"when systemd is not on the bus": {&fakeUnit{deny: "org.freedesktop.DBus.Error.ServiceUnknown"}, unitplan.Reload,
 			"reload a.service: unreachable: org.freedesktop.DBus.Error.ServiceUnknown: Permission denied"},
-		"when the answer is new to us": {&fakeUnit{deny: "org.freedesktop.systemd1.News"}, plan.Reload,
+		"when the answer is new to us": {&fakeUnit{deny: "org.freedesktop.systemd1.News"}, unitplan.Reload,
 			"reload a.service: unexpected: org.freedesktop.systemd1.News: Permission denied"},
-		"when the job fails": {&fakeUnit{active: "active", act: becomes("active", "failed")}, plan.Reload,
+		"when the job fails": {&fakeUnit{active: "active", act: becomes("active", "failed")}, unitplan.Reload,
 			"reload a.service: job-failed: the job's result is failed"},
-		"when the job is cancelled": {&fakeUnit{active: "active", act: becomes("active", "canceled")}, plan.Reload,
+		"when the job is cancelled": {&fakeUnit{active: "active", act: becomes("active", "canceled")}, unitplan.Reload,
 			"reload a.service: job-failed: the job's result is canceled"},
-		"when the unit is down after it": {&fakeUnit{active: "active", act: becomes("failed", "done")}, plan.TryRestart,
+		"when the unit is down after it": {&fakeUnit{active: "active", act: becomes("failed", "done")}, unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is failed (sub)"},
-		"when the unit waits for its next start": {&fakeUnit{active: "active", act: becomes("activating", "done")}, plan.TryRestart,
+		"when the unit waits for its next start": {&fakeUnit{active: "active", act: becomes("activating", "done")}, unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is activating (sub)"},
-		"when the unit was not running": {&fakeUnit{active: "inactive", act: ended("success")}, plan.TryRestart,
+		"when the unit was not running": {&fakeUnit{active: "inactive", act: ended("success")}, unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is inactive (dead)"},
-		"when the run of a oneshot failed": {&fakeUnit{kind: "oneshot", act: ended("exit-code")}, plan.Restart,
+		"when the run of a oneshot failed": {&fakeUnit{kind: "oneshot", act: ended("exit-code")}, unitplan.Restart,
 			"restart a.service: not-active: the job is done and the result of its run is exit-code"},
-		"when a oneshot is beyond its start limit": {&fakeUnit{kind: "oneshot", act: becomes("failed", "done")}, plan.Restart,
+		"when a oneshot is beyond its start limit": {&fakeUnit{kind: "oneshot", act: becomes("failed", "done")}, unitplan.Restart,
 			"restart a.service: not-active: the job is done and the unit is failed (sub)"},
-		"when a service is restarted that is no oneshot": {&fakeUnit{active: "active", kind: "notify"}, plan.Restart,
+		"when a service is restarted that is no oneshot": {&fakeUnit{active: "active", kind: "notify"}, unitplan.Restart,
 			"restart a.service: refused: only a oneshot is restarted, and its type is notify"},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			units := map[string]*fakeUnit{"a.service": tt.unit}
-			state, err := connected(t, newFakeBus(t, units)).Act(within(t), plan.Unit{Name: "a.service", Verb: tt.verb})
-			if err == nil || err.Error() != tt.want || state != (plan.UnitState{}) {
+			state, err := connected(t, newFakeBus(t, units)).Act(within(t), unitplan.Unit{Name: "a.service", Verb: tt.verb})
+			if err == nil || err.Error() != tt.want || state != (unitplan.State{}) {
 				t.Errorf("have %+v, %v\nwant %s", state, err, tt.want)
 			}
 			reason(t, err)
@@ -191,8 +191,8 @@ func TestActFails(t *testing.T) {
 func TestOtherVerbsNeverReachTheBus(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active"}})
 	c := connected(t, b)
-	for _, verb := range []plan.Verb{"", "start", "stop", "Restart", "reload-or-restart", "kill", "Reload"} {
-		if _, err := c.Act(within(t), plan.Unit{Name: "a.service", Verb: verb}); reason(t, err) != reloader.Refused {
+	for _, verb := range []unitplan.Verb{"", "start", "stop", "Restart", "reload-or-restart", "kill", "Reload"} {
+		if _, err := c.Act(within(t), unitplan.Unit{Name: "a.service", Verb: verb}); reason(t, err) != reloader.Refused {
 			t.Errorf("%q: %v", verb, err)
 		}
 	}
@@ -208,8 +208,8 @@ func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
 			return "done"
 		}
 		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {kind: "oneshot", act: run}})
-		have, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Restart})
-		want := plan.UnitState{Exists: true, Active: after == "active", Invocation: strings.Repeat("09", 16), Since: since}
+		have, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.Restart})
+		want := unitplan.State{Exists: true, Active: after == "active", Invocation: strings.Repeat("09", 16), Since: since}
 		if err != nil || have != want {
 			t.Errorf("%s: have %+v, %v", after, have, err)
 		}
@@ -219,7 +219,7 @@ func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
 func TestAnEndThatSystemdDidNotAnnounceIsNotBelieved(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", act: func(*fakeUnit) string { return "failed" }}})
 	b.forge = true
-	if _, err := connected(t, b).Act(within(t), plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != reloader.JobFailed {
+	if _, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t, err) != reloader.JobFailed {
 		t.Errorf("have %v", err)
 	}
 }
@@ -231,11 +231,11 @@ func TestOneJobDoesNotDelayAnother(t *testing.T) {
 	c, ctx := connected(t, b), within(t)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Act(ctx, plan.Unit{Name: "slow.service", Verb: plan.Reload})
+		_, err := c.Act(ctx, unitplan.Unit{Name: "slow.service", Verb: unitplan.Reload})
 		ended <- err
 	}()
 	<-b.started
-	if _, err := c.Act(ctx, plan.Unit{Name: "fast.service", Verb: plan.Reload}); err != nil {
+	if _, err := c.Act(ctx, unitplan.Unit{Name: "fast.service", Verb: unitplan.Reload}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -259,7 +259,7 @@ func TestAJobPastItsTimeIsReportedAndGoesOn(t *testing.T) {
 		cancel()
 	}()
 	c := connected(t, b)
-	if _, err := c.Act(ctx, plan.Unit{Name: "a.service", Verb: plan.Reload}); reason(t, err) != reloader.Unfinished {
+	if _, err := c.Act(ctx, unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t, err) != reloader.Unfinished {
 		t.Errorf("have %v", err)
 	}
 	if s, err := c.Look(within(t), a); err != nil || !s.State.Active {
@@ -282,24 +282,24 @@ func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
 	})
 	c := connected(t, b)
 	for _, tt := range []struct {
-		verb plan.Verb
+		verb unitplan.Verb
 		unit string
 		want []string
 	}{
-		{plan.TryRestart, "crio.service", []string{"b.service", "kubelet.service", "last.target", "part.service"}},
-		{plan.Restart, "part.service", []string{"last.target"}},
-		{plan.Reload, "crio.service", nil},
-		{plan.Reload, "first.service", []string{"missing.service", "second.service"}},
-		{plan.TryRestart, "alone.service", nil},
-		{plan.TryRestart, "missing.service", nil},
+		{unitplan.TryRestart, "crio.service", []string{"b.service", "kubelet.service", "last.target", "part.service"}},
+		{unitplan.Restart, "part.service", []string{"last.target"}},
+		{unitplan.Reload, "crio.service", nil},
+		{unitplan.Reload, "first.service", []string{"missing.service", "second.service"}},
+		{unitplan.TryRestart, "alone.service", nil},
+		{unitplan.TryRestart, "missing.service", nil},
 	} {
-		have, err := c.Look(within(t), plan.Unit{Name: tt.unit, Verb: tt.verb})
+		have, err := c.Look(within(t), unitplan.Unit{Name: tt.unit, Verb: tt.verb})
 		if err != nil || !slices.Equal(have.Affected, tt.want) || have.Name != "" && len(have.Starts) != 1+len(tt.want) {
 			t.Errorf("%s %s: have %+v, %v, want %q", tt.verb, tt.unit, have, err, tt.want)
 		}
 	}
 	b.stop()
-	if _, err := c.Look(within(t), plan.Unit{Name: "crio.service", Verb: plan.Reload}); reason(t, err) != reloader.Unreachable {
+	if _, err := c.Look(within(t), unitplan.Unit{Name: "crio.service", Verb: unitplan.Reload}); reason(t, err) != reloader.Unreachable {
 		t.Errorf("without a bus: %v", err)
 	}
 }
@@ -307,7 +307,7 @@ func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
 func TestALostBusIsReportedAndDialledAgain(t *testing.T) {
 	slow := make(chan struct{})
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", job: slow}})
-	c, u := connected(t, b), plan.Unit{Name: "a.service", Verb: plan.Reload}
+	c, u := connected(t, b), unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}
 	go func() {
 		<-b.started
 		b.stop()

@@ -136,7 +136,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 			base.Entries = append(base.Entries, e)
 		}
 	}
-	return files.Preview(ctx, w.half(s), d.Over(base, s.Policy), st.Memory, w.policy(s), thisMoment())
+	return files.Preview(ctx, w.half(s), d.Over(base, s.Policy.Policy), st.Memory, w.policy(s).Policy, thisMoment())
 }
 
 // carryOut has the service do it if one runs, or does it here.

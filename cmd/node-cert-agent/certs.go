@@ -75,7 +75,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 		return nil, err
 	}
 	defer a.Close()
-	files, err := collect.Files(ctx, a, s.Policy)
+	files, err := collect.Files(ctx, a, s.Policy.Policy)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 	if err != nil {
 		return err
 	}
-	p, err := files.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s), thisMoment())
+	p, err := files.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s).Policy, thisMoment())
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
 )
 
@@ -36,8 +36,8 @@ allows it. It has no network and writes no file. It ends when nobody has asked f
 			defer func() { _ = ln.Close() }()
 			bus := units.New(units.SystemBus)
 			defer func() { _ = bus.Close() }()
-			allowlist := &configCache[[]plan.Unit]{options: f.configOptions(),
-				from: func(s config.Settings) []plan.Unit { return s.Policy.Units }}
+			allowlist := &configCache[[]unitplan.Unit]{options: f.configOptions(),
+				from: func(s config.Settings) []unitplan.Unit { return s.Policy.Units }}
 			return reloader.Serve(c.Context(), ln, bus, allowlist.load, servesOnly(uid), c.ErrOrStderr())
 		},
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
@@ -131,7 +132,7 @@ func (w *wiring) half(s config.Settings) half {
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.
-func (w *wiring) policy(s config.Settings) plan.Policy {
+func (w *wiring) policy(s config.Settings) unitplan.Policy {
 	p := s.Policy
 	if w.plain {
 		p.Units = nil
@@ -190,7 +191,7 @@ func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
 }
 
 // rememberer validates kept bytes again, with the row as it is configured now.
-func rememberer(p plan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
+func rememberer(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	return func(k plan.Key, data []byte) (plan.Entry, error) {
 		row, ok := p.Row(k.Row)
 		if !ok {

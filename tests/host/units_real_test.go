@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -265,8 +265,8 @@ func TestAffectedIsWhatSystemdReallyActsOn(t *testing.T) {
 			names := slices.Sorted(maps.Keys(services))
 			run(t, h, append([]string{"systemctl", "start"}, names...)...)
 			c := bus(t, h)
-			for _, verb := range []plan.Verb{plan.TryRestart, plan.Reload} {
-				u := plan.Unit{Name: "crio.service", Verb: verb}
+			for _, verb := range []unitplan.Verb{unitplan.TryRestart, unitplan.Reload} {
+				u := unitplan.Unit{Name: "crio.service", Verb: verb}
 				seen, err := c.Look(t.Context(), u)
 				if err != nil {
 					t.Fatal(err)
@@ -281,11 +281,11 @@ func TestAffectedIsWhatSystemdReallyActsOn(t *testing.T) {
 				var acted []string
 				for n, id := range invocations(t, h, names) {
 					_, err := h.Run(t.Context(), "test", "-e", "/run/reloaded-"+strings.TrimSuffix(n, ".service"))
-					if n != u.Name && (id != before[n] || verb == plan.Reload && err == nil) {
+					if n != u.Name && (id != before[n] || verb == unitplan.Reload && err == nil) {
 						acted = append(acted, n)
 					}
 				}
-				if release == host.Same && verb == plan.TryRestart && !slices.Contains(acted, "stopped.service") {
+				if release == host.Same && verb == unitplan.TryRestart && !slices.Contains(acted, "stopped.service") {
 					acted = append(acted, "stopped.service") // predicted for the systemd of tomorrow
 				}
 				if slices.Sort(acted); !slices.Equal(acted, predicted) || len(acted) < 2 {
@@ -309,9 +309,9 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			run(t, h, "systemctl", "mask", "masked.service")
 			run(t, h, "mkfifo", "/run/slow")
 			c := bus(t, h)
-			state := func(name string) plan.UnitState {
+			state := func(name string) unitplan.State {
 				t.Helper()
-				s, err := c.Look(t.Context(), plan.Unit{Name: name})
+				s, err := c.Look(t.Context(), unitplan.Unit{Name: name})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -323,18 +323,18 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			run(t, h, "ln", "-s", "a.service", "/etc/systemd/system/alias.service")
 			run(t, h, "systemctl", "daemon-reload")
 			for _, name := range []string{"a.service", "alias.service"} {
-				if s, err := c.Look(t.Context(), plan.Unit{Name: name}); err != nil || s.Name != "a.service" {
+				if s, err := c.Look(t.Context(), unitplan.Unit{Name: name}); err != nil || s.Name != "a.service" {
 					t.Errorf("%s is %q, %v", name, s.Name, err)
 				}
 			}
 			for _, none := range []string{"masked.service", "ghost.service"} {
-				if s := state(none); s != (plan.UnitState{}) {
+				if s := state(none); s != (unitplan.State{}) {
 					t.Errorf("%s is %+v", none, s)
 				}
 			}
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.Act(t.Context(), plan.Unit{Name: "slow.service", Verb: plan.Reload})
+				_, err := c.Act(t.Context(), unitplan.Unit{Name: "slow.service", Verb: unitplan.Reload})
 				ended <- err
 			}()
 			await(t, "the job", func() bool { return state("slow.service").Busy })
@@ -342,18 +342,18 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			if err := <-ended; err != nil || state("slow.service").Busy {
 				t.Errorf("a slow reload: %v, %+v", err, state("slow.service"))
 			}
-			if s, err := c.Act(t.Context(), plan.Unit{Name: "once.service", Verb: plan.Restart}); err != nil || !s.Exists || s.Failed {
+			if s, err := c.Act(t.Context(), unitplan.Unit{Name: "once.service", Verb: unitplan.Restart}); err != nil || !s.Exists || s.Failed {
 				t.Errorf("a oneshot: %+v, %v", s, err)
 			}
-			if _, err := c.Act(t.Context(), plan.Unit{Name: "never.service", Verb: plan.Restart}); err == nil || !state("never.service").Failed {
+			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "never.service", Verb: unitplan.Restart}); err == nil || !state("never.service").Failed {
 				t.Errorf("a oneshot that fails: %v, %+v", err, state("never.service"))
 			}
-			if _, err := c.Act(t.Context(), plan.Unit{Name: "a.service", Verb: plan.Restart}); err == nil || !strings.Contains(err.Error(), "only a oneshot") {
+			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "a.service", Verb: unitplan.Restart}); err == nil || !strings.Contains(err.Error(), "only a oneshot") {
 				t.Errorf("a restart of a service: %v", err)
 			}
 			run(t, h, "systemctl", "restart", "dbus.service")
 			await(t, "the bus", func() bool {
-				s, err := c.Look(t.Context(), plan.Unit{Name: "a.service"})
+				s, err := c.Look(t.Context(), unitplan.Unit{Name: "a.service"})
 				return err == nil && s.State.Active
 			})
 		})
@@ -387,7 +387,7 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 			c := bus(t, h)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			s, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart})
+			s, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart})
 			if err != nil || !s.Active {
 				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
 			}
@@ -399,7 +399,7 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 				t.Errorf("the store is %s", got)
 			}
 			run(t, h, "rm", "/usr/local/share/ca-certificates/x.crt")
-			if again, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err != nil || again.Invocation == s.Invocation {
+			if again, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err != nil || again.Invocation == s.Invocation {
 				t.Errorf("the second run: %+v, %v", again, err)
 			}
 			if bundle := run(t, h, "cat", store); bytes.Contains([]byte(bundle), bytes.TrimSpace(ca)) {
@@ -410,14 +410,14 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 			if err := h.PutFile("/etc/ca-certificates/update.d/try", host.File{Data: []byte(hook), Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err != nil {
+			if _, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err != nil {
 				t.Fatal(err)
 			}
 			if written := run(t, h, "sh", "-c", "ls /etc/ssl/certs/written 2>/dev/null && cat /etc/ssl/certs/written; :"); written != "" {
 				t.Errorf("it could write %s", written)
 			}
 			run(t, h, "sh", "-c", "rm /etc/ca-certificates/update.d/try; chmod -x /usr/sbin/update-ca-certificates")
-			if _, err := c.Act(ctx, plan.Unit{Name: updateCATrust, Verb: plan.Restart}); err == nil {
+			if _, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err == nil {
 				t.Error("a program that cannot be run is a success")
 			}
 		})
@@ -448,7 +448,7 @@ func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
 			run(t, h, "systemctl", "daemon-reload")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			u := plan.Unit{Name: updateCATrust, Verb: plan.Restart}
+			u := unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}
 			if s, err := bus(t, h).Act(ctx, u); err != nil || !s.Active {
 				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
 			}

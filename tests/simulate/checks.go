@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // acting judges an action that reaches systemd.
@@ -35,7 +36,7 @@ func (m *model) acting(w *world, u *unit) {
 
 // needed tells whether a unit has anything new to load.
 func (m *model) needed(w *world, u *unit) bool {
-	if u.loaded == nil || u.verb == plan.Restart && u.made != w.clock.boots {
+	if u.loaded == nil || u.verb == unitplan.Restart && u.made != w.clock.boots {
 		return true
 	}
 	if m.inputs(w, u.name, u.loaded.files) != m.inputs(w, u.name, w.disk.files) {
@@ -154,7 +155,7 @@ func (w *world) atRest() {
 			m.settle(w, u)
 			continue
 		}
-		if u.active || u.verb == plan.Restart {
+		if u.active || u.verb == unitplan.Restart {
 			m.hasLoaded(w, u, s.Reason)
 		}
 		m.right[u.name] = now

@@ -9,6 +9,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // converge ends all that goes wrong, and looks whether everything comes right, and then stays so (liveness).
@@ -97,7 +98,7 @@ func (w *world) settled(when string) {
 	}
 	for _, s := range w.agent.status.Units {
 		u := w.systemd.units[s.Name]
-		if !u.active && u.verb != plan.Restart {
+		if !u.active && u.verb != unitplan.Restart {
 			continue
 		}
 		if s.State != "loaded" && w.cluster.parts[0].desired != nil && w.agent.status.Paused == "" {

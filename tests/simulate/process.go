@@ -20,6 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // process is the agent's process. The loop is a coroutine of the walk: it runs until it asks the clock for its
@@ -55,10 +56,10 @@ type process struct {
 
 // call is one that a goroutine of the agent waits for: an action, or a proof of trust.
 type call struct {
-	unit  plan.Unit
+	unit  unitplan.Unit
 	certs []pki.Cert
 	end   chan struct{}
-	after plan.UnitState
+	after unitplan.State
 	why   string
 	err   error
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Setting is how a host is configured, and what may happen to it.
@@ -96,7 +97,7 @@ const (
 )
 
 // policy is the setting as the agent gets it.
-func (s Setting) policy() plan.Policy {
+func (s Setting) policy() unitplan.Policy {
 	units := func(names ...string) []string {
 		return slices.DeleteFunc(names, func(n string) bool { return !s.Units || s.NoRestarter && n == restarter })
 	}
@@ -119,7 +120,7 @@ func (s Setting) policy() plan.Policy {
 	if s.TwoLists {
 		rows = append(rows, plan.Row{ID: plan.ImageRegistryBundleUserData, File: dirs, Mode: 0o644, OnChange: units(reader)})
 	}
-	p := plan.Policy{Rows: rows, Trust: plan.Trust{Hold: s.Hold, Mirror: s.Beside}}
+	p := unitplan.Policy{Policy: plan.Policy{Rows: rows, Trust: plan.Trust{Hold: s.Hold, Mirror: s.Beside}}}
 	if s.Beside {
 		for i := range p.Rows {
 			p.Rows[i] = p.Rows[i].With([]plan.Writer{plan.MachineConfigDaemon, plan.NodeCA})
@@ -132,7 +133,7 @@ func (s Setting) policy() plan.Policy {
 		p.Trust.Source = plan.KubeAPIServerServingCAData
 	}
 	for _, name := range units(maker, reader, restarter) {
-		p.Units = append(p.Units, plan.Unit{Name: name, Verb: map[string]plan.Verb{reader: plan.Reload, restarter: plan.TryRestart, maker: plan.Restart}[name]})
+		p.Units = append(p.Units, unitplan.Unit{Name: name, Verb: map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart, maker: unitplan.Restart}[name]})
 	}
 	return p
 }

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // The units of the host. The reader is reloaded and the restarter restarted; the maker is a oneshot that makes
@@ -55,7 +55,7 @@ const (
 // unit is one service.
 type unit struct {
 	name             string
-	verb             plan.Verb
+	verb             unitplan.Verb
 	active, failed   bool
 	boot, invocation string
 	since            time.Time
@@ -79,7 +79,7 @@ type reading struct {
 // job is one action under way.
 type job struct {
 	unit  *unit
-	verb  plan.Verb
+	verb  unitplan.Verb
 	call  *call // who waits for it; nil if nobody does
 	fails bool
 	// start, read and end are when a new run begins, files are read and the job is over, in the clock's mono.
@@ -101,7 +101,7 @@ type try struct {
 func newSystemd(w *world) systemd {
 	s := systemd{world: w, units: make(map[string]*unit), pace: quick}
 	for _, name := range unitNames {
-		verb := map[string]plan.Verb{reader: plan.Reload, restarter: plan.TryRestart, maker: plan.Restart}[name]
+		verb := map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart, maker: unitplan.Restart}[name]
 		u := &unit{name: name, verb: verb}
 		if s.units[name] = u; name != maker && w.setting.Units {
 			s.begins(u)
@@ -140,28 +140,28 @@ func (s *systemd) busy(name string) *job {
 	return nil
 }
 
-func (s *systemd) state(u *unit) plan.UnitState {
-	return plan.UnitState{Exists: true, Active: u.active, Failed: u.failed, Busy: s.busy(u.name) != nil, Boot: s.clock.boot(), Invocation: u.invocation,
+func (s *systemd) state(u *unit) unitplan.State {
+	return unitplan.State{Exists: true, Active: u.active, Failed: u.failed, Busy: s.busy(u.name) != nil, Boot: s.clock.boot(), Invocation: u.invocation,
 		Since: u.since, SinceUptime: u.mono, StartBurst: 5, StartInterval: 10 * time.Second}
 }
 
 // State implements unitactions.Systemd.
-func (s *systemd) State(_ context.Context, name string) (plan.UnitState, error) {
+func (s *systemd) State(_ context.Context, name string) (unitplan.State, error) {
 	if before, after := s.meet(asking); before != nil || after != nil {
-		return plan.UnitState{}, errors.Join(before, after)
+		return unitplan.State{}, errors.Join(before, after)
 	}
 	u := s.units[name]
 	if u == nil {
-		return plan.UnitState{}, nil
+		return unitplan.State{}, nil
 	}
 	return s.state(u), nil
 }
 
 // Affected implements unitactions.Systemd.
-func (s *systemd) Affected(context.Context, plan.Unit) ([]string, error) { return nil, nil }
+func (s *systemd) Affected(context.Context, unitplan.Unit) ([]string, error) { return nil, nil }
 
 // Act implements unitactions.Systemd. It waits until the job has ended, and leaves everything else to the walk.
-func (s *systemd) Act(_ context.Context, u plan.Unit) (plan.UnitState, error) {
+func (s *systemd) Act(_ context.Context, u unitplan.Unit) (unitplan.State, error) {
 	c := &call{unit: u}
 	s.agent.await(c)
 	return c.after, c.err
@@ -203,7 +203,7 @@ func (s *systemd) leave(j *job, why string) {
 }
 
 // newJob draws how a job will go.
-func (s *systemd) newJob(u *unit, verb plan.Verb) *job {
+func (s *systemd) newJob(u *unit, verb unitplan.Verb) *job {
 	rng := s.draw("job "+u.name, s.runs*1000+len(u.tries))
 	took := func() time.Duration {
 		switch s.pace {
@@ -215,7 +215,7 @@ func (s *systemd) newJob(u *unit, verb plan.Verb) *job {
 		return []time.Duration{0, 10 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second}[rng.IntN(4)]
 	}
 	j := &job{unit: u, verb: verb, fails: rng.Float64() < s.fails, start: s.clock.mono}
-	if verb == plan.TryRestart {
+	if verb == unitplan.TryRestart {
 		j.start += took()
 	}
 	j.read = j.start + took()
@@ -262,14 +262,14 @@ func (s *systemd) stage(j *job) {
 	u := j.unit
 	switch {
 	case !j.before:
-		if j.before = true; j.verb.Starts() && (u.active || j.verb == plan.Restart) {
+		if j.before = true; j.verb.Starts() && (u.active || j.verb == unitplan.Restart) {
 			s.begins(u)
 		}
 	case !j.after:
 		if j.after = true; u.active {
 			j.got = s.look()
 			s.say("  %s reads its files", u.name)
-			if u.verb != plan.Restart {
+			if u.verb != unitplan.Restart {
 				s.reads(u, j.got)
 			}
 		}
@@ -291,7 +291,7 @@ func (s *systemd) finish(j *job) {
 		}
 	case !u.active:
 		err = errors.New("the job is done and the unit is inactive")
-	case u.verb == plan.Restart:
+	case u.verb == unitplan.Restart:
 		u.active, u.made = false, s.clock.boots
 		if s.foreign {
 			s.model.excuse(s.units[restarter], "nobody could know what the oneshot had made that it loads")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // othersAct has somebody act on a unit.
@@ -28,7 +29,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 		u.behind = w.model.lost && w.systemd.unmade() // without memory, what an earlier boot wrote is taken for made
 		u.tries = nil                                 // this one did not fail
-		if u.verb == plan.Restart {
+		if u.verb == unitplan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 			w.systemd.foreign = true
 		}
@@ -38,13 +39,13 @@ func (w *world) othersAct(r *rand.Rand) {
 	case n == 3:
 		w.say("somebody stops %s", u.name)
 		u.active = false
-	case n == 4 && u.verb == plan.Reload && u.active:
+	case n == 4 && u.verb == unitplan.Reload && u.active:
 		w.say("somebody reloads %s", u.name)
 		if w.model.needed(w, u) {
 			w.model.excuse(u, "somebody reloaded it, which nobody can see")
 		}
 		w.systemd.reads(u, w.systemd.look())
-	case n == 5 && u.verb == plan.Restart:
+	case n == 5 && u.verb == unitplan.Restart:
 		w.say("systemd forgets %s", u.name)
 		u.invocation, u.since, u.mono, u.started = "", time.Time{}, 0, -time.Hour
 		w.model.excuse(u, "systemd forgot it")
@@ -138,7 +139,7 @@ func (w *world) lose(r *rand.Rand) {
 	clear(w.model.gone)
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
-		if n != 2 && (u.verb != plan.TryRestart || w.setting.Clocks || w.model.near(w, u) || w.model.remade(w, u)) {
+		if n != 2 && (u.verb != unitplan.TryRestart || w.setting.Clocks || w.model.near(w, u) || w.model.remade(w, u)) {
 			w.model.excuse(u, "the agent lost its memory")
 		}
 	}

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // world is one host with its agent, the cluster it follows and the people who work on it.
 type world struct {
 	setting Setting
 	seed    uint64
-	policy  plan.Policy
+	policy  unitplan.Policy
 	times   agent.Times
 
 	clock   clock

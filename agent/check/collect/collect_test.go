@@ -14,6 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // journal is a host that notes what is done to it.
@@ -51,7 +52,7 @@ func (w writer) Observe(_ context.Context, queries []plan.Query) ([]plan.File, e
 func (j *journal) options(t *testing.T) collect.Options {
 	rows := []plan.Row{{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt"}}
 	return collect.Options{Config: config.Options{Root: t.TempDir()}, Dial: j.dial, Become: j.become,
-		Settings: config.Settings{Policy: plan.Policy{Rows: rows}}}
+		Settings: config.Settings{Policy: unitplan.Policy{Policy: plan.Policy{Rows: rows}}}}
 }
 
 func TestWhatCountsIsSeenAsTheServiceOverConnectionsOfItsOwn(t *testing.T) {

@@ -61,7 +61,7 @@ func (c *collector) managed(ctx context.Context) {
 	if !c.facts.Plain && !c.facts.Root && !c.isServiceUser() {
 		return // the socket is closed to everybody else
 	}
-	files, err := Files(ctx, c.access, c.facts.Policy)
+	files, err := Files(ctx, c.access, c.facts.Policy.Policy)
 	c.facts.Writer.Asked, c.facts.Writer.Problem = true, problem(err)
 	for _, f := range files {
 		f.Label = label(c.on(f.Path))
@@ -72,7 +72,7 @@ func (c *collector) managed(ctx context.Context) {
 // ask asks once more, as the service would.
 func (c *collector) ask(ctx context.Context) {
 	if c.facts.Writer.Asked && c.facts.Writer.Problem == "" {
-		_, err := Files(ctx, c.access, c.facts.Policy)
+		_, err := Files(ctx, c.access, c.facts.Policy.Policy)
 		c.facts.Writer.Problem = problem(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // Units of ours.
@@ -43,7 +43,7 @@ func (c *collector) systemd(ctx context.Context) {
 	}
 }
 
-func (c *collector) unit(ctx context.Context, u plan.Unit) check.Unit {
+func (c *collector) unit(ctx context.Context, u unitplan.Unit) check.Unit {
 	out := check.Unit{Unit: u}
 	all, err := c.access.Systemd.Look(ctx, u.Name)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	reload := func(unit string) error {
-		_, err := client.Act(ctx, plan.Unit{Name: unit, Verb: plan.Reload})
+		_, err := client.Act(ctx, unitplan.Unit{Name: unit, Verb: unitplan.Reload})
 		return err
 	}
 	if *hand {

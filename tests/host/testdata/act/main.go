@@ -11,15 +11,15 @@ import (
 	"os"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	c := reloader.Dial("/run/node-cert-agent-reloader.sock", "")
-	s, err := c.Act(ctx, plan.Unit{Verb: plan.Verb(os.Args[1]), Name: os.Args[2]})
+	s, err := c.Act(ctx, unitplan.Unit{Verb: unitplan.Verb(os.Args[1]), Name: os.Args[2]})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

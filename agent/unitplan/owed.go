@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package unitplan
 
 import (
 	"crypto/sha256"
@@ -11,31 +11,32 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // Inputs are the files a unit reads, as one value and row by row.
 type Inputs struct {
 	// Digest is over all of them; zero if there are none.
-	Digest Digest
-	// Rows are those that the unit reads and that the host was asked about. One without files is the zero RowInputs.
-	Rows map[RowID]RowInputs
+	Digest plan.Digest
+	// Rows are those that the unit reads and that the host was asked about. One without files is the zero rowInputs.
+	Rows map[plan.RowID]rowInputs
 	// Doubt names one of the files that are not as they shall be, and why; empty if all are.
 	Doubt string
 	// written is over the path of each file and the time of its last change.
-	written Digest
+	written plan.Digest
 }
 
-// RowInputs are one row's share of what a unit reads.
-type RowInputs struct {
+// rowInputs are one row's share of what a unit reads.
+type rowInputs struct {
 	// Digest frames the path and the content digest of each file, so that no two sets collide.
-	Digest Digest
+	Digest plan.Digest
 	// Changed is the latest change among the files.
 	Changed time.Time
 }
 
 // Digests are those of the rows, to be remembered.
-func (in Inputs) Digests() map[RowID]Digest {
-	d := make(map[RowID]Digest, len(in.Rows))
+func (in Inputs) Digests() map[plan.RowID]plan.Digest {
+	d := make(map[plan.RowID]plan.Digest, len(in.Rows))
 	for id, row := range in.Rows {
 		d[id] = row.Digest
 	}
@@ -54,14 +55,14 @@ func (in Inputs) changed() (latest time.Time) {
 
 // beyond is what was not among the rows that were loaded. There is no telling if one of these differs now,
 // or if it is not known which they were.
-func (in Inputs) beyond(loaded map[RowID]Digest) (more Inputs, ok bool) {
+func (in Inputs) beyond(loaded map[plan.RowID]plan.Digest) (more Inputs, ok bool) {
 	for id, d := range loaded {
 		if in.Rows[id].Digest != d {
 			return Inputs{}, false
 		}
 	}
 	more.Rows = maps.Clone(in.Rows)
-	maps.DeleteFunc(more.Rows, func(id RowID, _ RowInputs) bool { _, was := loaded[id]; return was })
+	maps.DeleteFunc(more.Rows, func(id plan.RowID, _ rowInputs) bool { _, was := loaded[id]; return was })
 	return more, loaded != nil
 }
 
@@ -72,11 +73,11 @@ func (in Inputs) Untouched(before Inputs) bool {
 }
 
 // In tells whether s is the run of the unit that l is about.
-func (l Loaded) In(s UnitState) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
+func (l Loaded) In(s State) bool { return l.Boot == s.Boot && l.Invocation == s.Invocation }
 
 // Outdated is l for a run that has not loaded what is there now. Whatever the clocks say later, only an action
 // or another run does. With the zero state it is that of none.
-func (l Loaded) Outdated(s UnitState) Loaded {
+func (l Loaded) Outdated(s State) Loaded {
 	l.Unknown, l.Boot, l.Invocation = true, s.Boot, s.Invocation
 	return l
 }
@@ -84,7 +85,7 @@ func (l Loaded) Outdated(s UnitState) Loaded {
 // MadeOf gives the inputs of which the oneshot has made what is there now. Without memory of it that is in, unless
 // that changed since the host was booted: what was made in an earlier boot is on disk, and who lost the memory
 // of it must not restart a fleet.
-func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) Digest {
+func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) plan.Digest {
 	if !known && !in.changed().After(booted) {
 		return in.Digest
 	}
@@ -125,8 +126,8 @@ const coarse = 10 * time.Millisecond
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
 // loaded the same certificates in another order owes nothing. What is irregular is an input, too, since a unit may
 // read it, of which no more is known than that it is there. doubts are those of Doubts.
-func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, doubts map[Key]string) Inputs {
-	rows, all := make(map[RowID]map[string]File), make(map[string]File)
+func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content, doubts map[plan.Key]string) Inputs {
+	rows, all := make(map[plan.RowID]map[string]plan.File), make(map[string]plan.File)
 	var doubt, reason string
 	for k, f := range o {
 		row, ok := p.Row(k.Row)
@@ -134,17 +135,17 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 			continue
 		}
 		if rows[k.Row] == nil {
-			rows[k.Row] = make(map[string]File)
+			rows[k.Row] = make(map[string]plan.File)
 		}
 		path, err := row.Path(k.Name)
-		if err == nil && (f.Kind == Regular || f.Kind == Irregular) {
+		if err == nil && (f.Kind == plan.Regular || f.Kind == plan.Irregular) {
 			rows[k.Row][path], all[path] = f, f
 		}
 		if why, ok := doubts[k]; ok && (doubt == "" || path < doubt) {
 			doubt, reason = path, path+": "+why
 		}
 	}
-	in := Inputs{Doubt: reason, Rows: make(map[RowID]RowInputs, len(rows)), Digest: inputs(all, known).Digest, written: written(all)}
+	in := Inputs{Doubt: reason, Rows: make(map[plan.RowID]rowInputs, len(rows)), Digest: inputs(all, known).Digest, written: written(all)}
 	for id, files := range rows {
 		in.Rows[id] = inputs(files, known)
 	}
@@ -156,8 +157,8 @@ func InputsOf(unit string, p Policy, o Observed, known map[Digest]pki.Content, d
 // put off. To load one of these is worse than to go on with what is loaded: what is refused may keep a unit from
 // starting. What stands at a path for which nothing is asked is doubtful only if it cannot be read; of what is asked for
 // and is not there to be edited, there is nothing to wait for.
-func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]string {
-	doubts := make(map[Key]string)
+func Doubts(asked, planned []plan.Entry, o plan.Observed, unsynced map[plan.Key]bool) map[plan.Key]string {
+	doubts := make(map[plan.Key]string)
 	for _, e := range planned {
 		switch {
 		case unsynced[e.Key]:
@@ -167,11 +168,11 @@ func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]s
 		}
 	}
 	for k, f := range o {
-		wanted := func(e Entry) bool { return e.Key == k }
+		wanted := func(e plan.Entry) bool { return e.Key == k }
 		switch {
-		case f.Kind == Unreadable || f.Kind == Irregular && slices.ContainsFunc(asked, wanted):
-			doubts[k] = Printable(f.Reason)
-		case f.Kind == Regular && f.Changed.IsZero():
+		case f.Kind == plan.Unreadable || f.Kind == plan.Irregular && slices.ContainsFunc(asked, wanted):
+			doubts[k] = plan.Printable(f.Reason)
+		case f.Kind == plan.Regular && f.Changed.IsZero():
 			doubts[k] = "it has not been looked at since it was written"
 		}
 	}
@@ -179,9 +180,9 @@ func Doubts(asked, planned []Entry, o Observed, unsynced map[Key]bool) map[Key]s
 }
 
 // inputs are some files by path.
-func inputs(files map[string]File, known map[Digest]pki.Content) (r RowInputs) {
+func inputs(files map[string]plan.File, known map[plan.Digest]pki.Content) (r rowInputs) {
 	if len(files) == 0 {
-		return RowInputs{}
+		return rowInputs{}
 	}
 	h := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -202,7 +203,7 @@ func inputs(files map[string]File, known map[Digest]pki.Content) (r RowInputs) {
 }
 
 // written frames the path of each file and the time of its last change, in UTC.
-func written(files map[string]File) (d Digest) {
+func written(files map[string]plan.File) (d plan.Digest) {
 	h := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		frame(h, []byte(path))
@@ -233,7 +234,7 @@ func frame(h hash.Hash, b []byte) {
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
 // older state of what it makes. A run that has not ended, or ended badly, is none.
-func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
+func Owed(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
 		return Decision{Action: Nothing, Why: "not installed, or masked"}
@@ -251,7 +252,7 @@ func Owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) Decision {
 }
 
 // owed is Owed for a unit that may have loaded something, and files that are in order.
-func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string) {
+func owed(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
 	same := whole && known && !l.Unknown && l.In(s)
 	switch {
@@ -280,14 +281,14 @@ func owed(u Unit, s UnitState, in Inputs, l Loaded, known bool) (Action, string)
 	return Act, "no memory of what it loaded"
 }
 
-func startedAfter(s UnitState, in Inputs) bool {
+func startedAfter(s State, in Inputs) bool {
 	return !s.Since.IsZero() && s.Since.After(in.changed().Add(clockSlack))
 }
 
 // MayYetLoad tells whether the run began after the last change of in and has a job under way, so that it cannot be
 // said of it yet whether it loads them.
-func (s UnitState) MayYetLoad(in Inputs) bool { return s.Busy && startedAfter(s, in) }
+func (s State) MayYetLoad(in Inputs) bool { return s.Busy && startedAfter(s, in) }
 
-func changedAfter(s UnitState, in Inputs) bool {
+func changedAfter(s State, in Inputs) bool {
 	return !s.Since.IsZero() && in.changed().Add(coarse).After(s.Since)
 }

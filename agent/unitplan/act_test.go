@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package unitplan
 
 import (
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 func TestRefuseNamesTheLineThatAllows(t *testing.T) {
@@ -43,16 +45,16 @@ func TestNextStartKeepsClearOfTheLimit(t *testing.T) {
 		"without a limit nothing waits":                  {0, 0, 0, 0},
 		"a limit over no time is none":                   {5, 0, 0, 0},
 	} {
-		s := UnitState{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
+		s := State{Since: now.Add(-c.since), StartBurst: c.burst, StartInterval: c.interval}
 		if got := max(0, s.NextStart(now).Sub(now)); got != c.want {
 			t.Errorf("%s: waits %v, want %v", sentence, got, c.want)
 		}
 	}
-	if next := (UnitState{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
+	if next := (State{StartBurst: 5, StartInterval: time.Hour}).NextStart(now); !next.IsZero() {
 		t.Errorf("a unit that never started waits until %v", next)
 	}
 	now = time.Now()
-	s := UnitState{Since: now.Round(0), StartBurst: 5, StartInterval: time.Hour}
+	s := State{Since: now.Round(0), StartBurst: 5, StartInterval: time.Hour}
 	if next := s.NextStart(now); !strings.Contains(next.String(), " m=") {
 		t.Errorf("whoever sets the clock back prolongs the wait until %v", next)
 	}
@@ -71,7 +73,7 @@ func TestTheStartLimitIsKeptWhateverTheClockAndHoweverLongTheHostSlept(t *testin
 		"a start to come is one just now, if that is all": {time.Hour, 0, 5 * time.Second},
 		"long ago": {-time.Hour, time.Hour, 0},
 	} {
-		s := UnitState{Since: now.Add(c.since), StartBurst: 5, StartInterval: 10 * time.Second}
+		s := State{Since: now.Add(c.since), StartBurst: 5, StartInterval: 10 * time.Second}
 		if c.ago > 0 {
 			s.SinceUptime = 2*time.Hour - c.ago
 		}
@@ -94,7 +96,7 @@ func TestAStartIsNoLaterThanItCanHaveBeen(t *testing.T) {
 		"without the uptime the clock has to do":           {-time.Minute, 0, time.Minute},
 		"without the uptime a start to come tells nothing": {time.Minute, 0, -1},
 	} {
-		s := UnitState{Since: now.Add(c.since)}
+		s := State{Since: now.Add(c.since)}
 		if c.ago > 0 {
 			s.SinceUptime = time.Hour - c.ago
 		}
@@ -107,7 +109,8 @@ func TestAStartIsNoLaterThanItCanHaveBeen(t *testing.T) {
 
 func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameRowLoad(t *testing.T) {
 	p := Policy{
-		Rows:  []Row{{ID: RootCAData, OnChange: []string{"a.service", "make.service"}}, {ID: AdditionalTrustBundle, OnChange: []string{"b.service"}}},
+		Policy: plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData, OnChange: []string{"a.service", "make.service"}},
+			{ID: plan.AdditionalTrustBundle, OnChange: []string{"b.service"}}}},
 		Units: []Unit{{Name: "a.service", Verb: Reload}, {Name: "b.service", Verb: TryRestart}, {Name: "make.service", Verb: Restart}},
 	}
 	var order []string

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+package unitplan
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // InOrder is the allowlist as its actions are decided: our oneshots first, because what others load is
@@ -29,7 +31,7 @@ func (p Policy) InOrder() []Unit {
 // done before the unit loads it.
 func (p Policy) Makers(unit string) (makers []string) {
 	for _, u := range p.Units {
-		together := func(r Row) bool { return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name) }
+		together := func(r plan.Row) bool { return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name) }
 		if u.Verb == Restart && u.Name != unit && slices.ContainsFunc(p.Rows, together) {
 			makers = append(makers, u.Name)
 		}
@@ -44,7 +46,7 @@ func (v Verb) Starts() bool { return v == TryRestart || v == Restart }
 // often than its limit allows, and counts all starts: the administrator's and those after a crash too.
 // So we leave it most of them, and space ours by twice the pace that the limit allows. Nothing has to be
 // remembered for that: Since is the last start, whoever asked for it. See ForLimit for a clock that was set.
-func (s UnitState) NextStart(now time.Time) time.Time {
+func (s State) NextStart(now time.Time) time.Time {
 	if s.StartBurst <= 0 || s.StartInterval <= 0 || s.Since.IsZero() {
 		return time.Time{}
 	}
@@ -54,7 +56,7 @@ func (s UnitState) NextStart(now time.Time) time.Time {
 
 // ForLimit is s with the start that counts for its limit: what systemd says by the clock, unless that is yet to
 // come, or earlier than it can have been.
-func (s UnitState) ForLimit(now time.Time, uptime time.Duration) UnitState {
+func (s State) ForLimit(now time.Time, uptime time.Duration) State {
 	if at := s.earliest(now, uptime); s.Since.After(now) || s.Since.Before(at) {
 		s.Since = at
 	}
@@ -65,7 +67,7 @@ func (s UnitState) ForLimit(now time.Time, uptime time.Duration) UnitState {
 // that was set back since would have it in the future, and after changes that came later; one that was set
 // forward has it in the past, where it is left: doubtful means earlier. Nothing follows from a start that is
 // yet to come and of which systemd does not say how long ago it was.
-func (s UnitState) AsOf(now time.Time, uptime time.Duration) UnitState {
+func (s State) AsOf(now time.Time, uptime time.Duration) State {
 	if at := s.earliest(now, uptime); s.SinceUptime > 0 && at.Before(s.Since) {
 		s.Since = at
 	}
@@ -77,7 +79,7 @@ func (s UnitState) AsOf(now time.Time, uptime time.Duration) UnitState {
 
 // earliest is when the run can have begun at the earliest, by the clock as it is set now: the uptime then leaves
 // out what the host slept before. Without it, it is when it is said to have begun, and not yet to come.
-func (s UnitState) earliest(now time.Time, uptime time.Duration) time.Time {
+func (s State) earliest(now time.Time, uptime time.Duration) time.Time {
 	switch {
 	case s.SinceUptime > 0:
 		return now.Add(s.SinceUptime - uptime)
