@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -24,7 +25,7 @@ const server = "127.0.0.1:10250"
 func provenHost(t *testing.T) (*host, *agenttest.Consumers) {
 	h := newHost(t)
 	h.policy.Rows[0].OnChange, h.policy.Units = nil, nil
-	h.policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: server, Mismatch: plan.Stale}}
+	h.policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c
 	return h, c
@@ -32,7 +33,7 @@ func provenHost(t *testing.T) (*host, *agenttest.Consumers) {
 
 // awaitUse waits until the kubelet's file stands so, and checks that nothing else is said before
 // than what may be.
-func (h *host) awaitUse(want plan.Liveness, between ...plan.Liveness) report.Consumer {
+func (h *host) awaitUse(want liveness.State, between ...liveness.State) report.Consumer {
 	h.t.Helper()
 	for {
 		if len(h.last.Files) > 0 && len(h.last.Files[0].Consumers) > 0 {
@@ -67,11 +68,11 @@ func TestAFileIsLiveOnceItsConsumerUsesIt(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.publish(kubelet(caA + caB))
-	h.awaitUse(plan.NotYet)
+	h.awaitUse(liveness.NotYet)
 	c.Use(server, caA+caB)
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 }
@@ -84,7 +85,7 @@ func TestAConsumerThatMissesAChangeIsStaleUntilItIsSeenAgain(t *testing.T) {
 	h.publish(kubelet(caB))
 	c.Await(1)
 	h.clock.Move(time.Minute)
-	if s := h.awaitUse(plan.Stale, plan.NotYet); s.Reason != "uses something else" || s.Since.IsZero() {
+	if s := h.awaitUse(liveness.Stale, liveness.NotYet); s.Reason != "uses something else" || s.Since.IsZero() {
 		t.Errorf("it is %+v", s)
 	}
 	if line := h.last.Sentence(); !strings.HasSuffix(line, "; 1 files not in use") {
@@ -102,10 +103,10 @@ func TestAConsumerThatMissesAChangeIsStaleUntilItIsSeenAgain(t *testing.T) {
 	}
 	h.wantRecords("consumer-stale", 1)
 	c.Use(server, caB)
-	for h.last.Files[0].Use() == plan.Stale {
+	for h.last.Files[0].Use() == liveness.Stale {
 		h.elapse(2 * time.Hour)
 	}
-	h.awaitUse(plan.Live)
+	h.awaitUse(liveness.Live)
 	h.wantRecords("consumer-live", 1)
 	asked = len(c.Asked())
 	for range 500 { // long enough for a question to be seen
@@ -122,28 +123,28 @@ func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.publish(kubelet(caB))
 	h.publish(kubelet(caA + caB)) // nobody waited for the answer about B
 	h.wantFile(kubeletCA, caA+caB)
 	c.Use(server, caB)
 	h.elapse(time.Second)
-	h.awaitUse(plan.NotYet)
+	h.awaitUse(liveness.NotYet)
 	c.Use(server, caA+caB)
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 	asked := c.Asked()
-	both := slices.IndexFunc(asked, func(want plan.Asked) bool { return len(want.Certs) == 2 })
+	both := slices.IndexFunc(asked, func(want liveness.Asked) bool { return len(want.Certs) == 2 })
 	if got := subjects(asked[both].Older); !slices.Equal(got, []string{"CN=a", "CN=b"}) {
 		t.Errorf("the consumer may still use %q, want both versions since it was last live", got)
 	}
 	for range 20 {
 		h.publish(kubelet(caB))
-		h.awaitUse(plan.NotYet)
+		h.awaitUse(liveness.NotYet)
 		h.publish(kubelet(caA))
 		h.elapse(time.Millisecond)
-		h.awaitUse(plan.NotYet)
+		h.awaitUse(liveness.NotYet)
 	}
 }
 
@@ -161,11 +162,11 @@ func TestWhatIsInPlaceAtTheStartIsProvenThen(t *testing.T) {
 	c.Use(server, caA)
 	h.start()
 	h.publish(kubelet(caA))
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.kill()
 	h.start()
 	defer h.kill()
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 }
 
 func TestWhatAWriteReplacedIsKnownAtTheFirstQuestion(t *testing.T) {
@@ -175,7 +176,7 @@ func TestWhatAWriteReplacedIsKnownAtTheFirstQuestion(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caB))
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	if got := subjects(c.Asked()[0].Older); !slices.Equal(got, []string{"CN=a"}) {
 		t.Errorf("the consumer may still use %q, want what was on disk", got)
 	}
@@ -187,14 +188,14 @@ func TestAHealedFileIsProvenAgain(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.disk.Put(kubeletCA, caB)
 	c.Use(server, caB)
 	h.elapse(time.Second)
 	h.wantFile(kubeletCA, caA)
-	h.awaitUse(plan.NotYet)
+	h.awaitUse(liveness.NotYet)
 	c.Use(server, caA)
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 }
 
 func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
@@ -218,11 +219,11 @@ func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	for h.last.Files[0].Consumers[0].Reason != "reader.service has yet to act" {
 		h.pass()
 	}
-	h.awaitUse(plan.NotYet)
+	h.awaitUse(liveness.NotYet)
 	works.Store(true)
 	c.Use(server, caB) // which the unit brings about
 	h.elapse(2 * time.Minute)
-	h.awaitUse(plan.Live, plan.NotYet)
+	h.awaitUse(liveness.Live, liveness.NotYet)
 	h.wantRecords("consumer-stale", 0)
 }
 
@@ -233,7 +234,7 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 	h.publish(kubelet(caA))
 	c.Await(1)
 	h.clock.Move(time.Minute)
-	if s := h.awaitUse(plan.Unprovable, plan.NotYet); s.Reason != "nothing listens there" {
+	if s := h.awaitUse(liveness.Unprovable, liveness.NotYet); s.Reason != "nothing listens there" {
 		t.Errorf("it is %+v", s)
 	}
 	h.wantRecords("consumer-live", 0)
@@ -245,7 +246,7 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	h := newHost(t)
 	h.times.Rest = time.Second
-	h.policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: server, Mismatch: plan.Stale}}
+	h.policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c
 	h.disk.Put(kubeletCA, caA)

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
 // Consumers are servers that use bundles. They follow no file: a test says what each uses.
@@ -19,7 +19,7 @@ type Consumers struct {
 	asking  *sync.Cond
 	uses    map[string][]pki.Cert
 	changed chan struct{} // closed and replaced at each change
-	asked   []plan.Asked
+	asked   []liveness.Asked
 }
 
 // NewConsumers has none that runs.
@@ -41,7 +41,7 @@ func (c *Consumers) Use(address, bundle string) {
 }
 
 // Asked is what was asked about. Questions that are asked at once come in any order.
-func (c *Consumers) Asked() []plan.Asked {
+func (c *Consumers) Asked() []liveness.Asked {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.asked)
@@ -57,7 +57,7 @@ func (c *Consumers) Await(n int) {
 }
 
 // Probe implements consumers.Prober.
-func (c *Consumers) Probe(ctx context.Context, who plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof {
+func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof {
 	late := c.clock.After(patience)
 	c.mu.Lock()
 	c.asked = append(c.asked, want)
@@ -69,18 +69,18 @@ func (c *Consumers) Probe(ctx context.Context, who plan.Consumer, want plan.Aske
 		c.mu.Unlock()
 		switch added, removed := pki.Diff(uses, want.Certs); {
 		case len(uses) > 0 && len(added)+len(removed) == 0:
-			return plan.Proof{State: plan.Live}
+			return liveness.Proof{State: liveness.Live}
 		case last && len(uses) == 0:
-			return plan.Proof{State: plan.Unprovable, Reason: "nothing listens there"}
+			return liveness.Proof{State: liveness.Unprovable, Reason: "nothing listens there"}
 		case last:
-			return plan.Proof{State: who.Mismatch, Reason: "uses something else"}
+			return liveness.Proof{State: who.Mismatch, Reason: "uses something else"}
 		}
 		select {
 		case <-changed:
 		case <-late:
 			last = true
 		case <-ctx.Done():
-			return plan.Proof{}
+			return liveness.Proof{}
 		}
 	}
 }

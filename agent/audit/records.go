@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
@@ -82,7 +83,7 @@ func Action(kind Kind, u unitplan.Unit, affected []string, message string) Recor
 }
 
 // Consumption is the record of whether a consumer uses a row's file, which has the digest after.
-func Consumption(kind Kind, row plan.Row, c plan.Consumer, after plan.Digest, what, reason string) Record {
+func Consumption(kind Kind, row plan.Row, c liveness.Consumer, after plan.Digest, what, reason string) Record {
 	return Record{Kind: kind, Message: fmt.Sprintf("%s: %s at %s %s", row.File, c.Kind, c.Address, what)}.
 		With(Row, string(row.ID)).With(Path, row.File).With(After, after.String()).
 		With(Consumer, fmt.Sprintf("%s %s", c.Kind, c.Address)).With(Reason, reason)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -115,7 +116,7 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 	slices.SortFunc(want.Policy.Rows, func(a, b plan.Row) int {
 		return slices.Index(plan.RowIDs(), a.ID) - slices.Index(plan.RowIDs(), b.ID)
 	})
-	want.Policy.Rows[0].Verify = []plan.Consumer{{Kind: plan.ClientCA, Address: "127.0.0.1:10250", Mismatch: plan.Unprovable}}
+	want.Policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: "127.0.0.1:10250", Mismatch: liveness.Unprovable}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)
 	}
@@ -187,8 +188,8 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 				Rows: []plan.Row{
 					{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true, Validate: plan.Strict},
 					{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn,
-						Verify: []plan.Consumer{{Kind: plan.APIServer, Address: "[::1]:6443", Mismatch: plan.Unprovable},
-							{Kind: plan.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: plan.Stale}}},
+						Verify: []liveness.Consumer{{Kind: liveness.APIServer, Address: "[::1]:6443", Mismatch: liveness.Unprovable},
+							{Kind: liveness.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: liveness.Stale}}},
 					{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"}, Validate: plan.Strict},
 					{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644, Validate: plan.Warn},
 					{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644, Validate: plan.Warn},

@@ -9,16 +9,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"go.yaml.in/yaml/v3"
 )
 
 // consumerKeys is the format of one entry of a row's verify.
 var consumerKeys = map[string]leaf{
-	"kind":     oneOf(plan.ClientCA, plan.Serving, plan.APIServer),
+	"kind":     oneOf(liveness.ClientCA, liveness.Serving, liveness.APIServer),
 	"address":  text(checkAddress),
 	"others":   flag,
-	"mismatch": oneOf(plan.Stale, plan.Unprovable),
+	"mismatch": oneOf(liveness.Stale, liveness.Unprovable),
 }
 
 // consumers is a list of servers to ask; it may be empty.
@@ -26,10 +26,10 @@ func consumers(n *yaml.Node) (any, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, fmt.Errorf(`want a list such as [{kind: clientCA, address: "127.0.0.1:10250"}], have %s`, describe(n))
 	}
-	var all []plan.Consumer
+	var all []liveness.Consumer
 	for i, e := range n.Content {
 		c, err := consumer(e)
-		if err == nil && slices.ContainsFunc(all, func(o plan.Consumer) bool { return o.Kind == c.Kind && o.Address == c.Address }) {
+		if err == nil && slices.ContainsFunc(all, func(o liveness.Consumer) bool { return o.Kind == c.Kind && o.Address == c.Address }) {
 			err = fmt.Errorf("asks %s the same as another", c.Address)
 		}
 		if err != nil {
@@ -40,7 +40,7 @@ func consumers(n *yaml.Node) (any, error) {
 	return all, nil
 }
 
-func consumer(n *yaml.Node) (plan.Consumer, error) {
+func consumer(n *yaml.Node) (liveness.Consumer, error) {
 	// What a fragment is made of is plain, and so is what stands in a list of it.
 	f := &fragment{in: inputs{}}
 	f.pairs("", n, func(key, name string, k, v *yaml.Node) {
@@ -52,20 +52,20 @@ func consumer(n *yaml.Node) (plan.Consumer, error) {
 	})
 	for _, p := range f.problems {
 		if one := (*Error)(nil); errors.As(p, &one) {
-			return plan.Consumer{}, errors.New(strings.TrimPrefix(one.Key+": "+one.Problem, ": "))
+			return liveness.Consumer{}, errors.New(strings.TrimPrefix(one.Key+": "+one.Problem, ": "))
 		}
 	}
-	c := plan.Consumer{Kind: value[plan.ConsumerKind](f.in, "kind"), Address: value[string](f.in, "address"),
-		Others: value[bool](f.in, "others"), Mismatch: value[plan.Liveness](f.in, "mismatch")}
+	c := liveness.Consumer{Kind: value[liveness.Kind](f.in, "kind"), Address: value[string](f.in, "address"),
+		Others: value[bool](f.in, "others"), Mismatch: value[liveness.State](f.in, "mismatch")}
 	switch {
 	case c.Kind == "":
 		return c, errors.New("kind: missing; want clientCA, serving or apiserver")
 	case c.Address == "":
 		return c, errors.New(`address: missing; want an IP address and a port, such as "127.0.0.1:10250"`)
-	case c.Others && c.Kind != plan.ClientCA:
-		return c, fmt.Errorf("others: only a %s server announces CAs", plan.ClientCA)
+	case c.Others && c.Kind != liveness.ClientCA:
+		return c, fmt.Errorf("others: only a %s server announces CAs", liveness.ClientCA)
 	case c.Mismatch == "":
-		c.Mismatch = plan.Stale
+		c.Mismatch = liveness.Stale
 	}
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/packaging/profiles"
@@ -136,7 +137,7 @@ func (in inputs) rows(units []unitplan.Unit) (rows []plan.Row, problems []error)
 			FollowLink: value[bool](in, key+".followLink"),
 			OnChange:   value[[]string](in, key+".onChange"),
 			Validate:   value[plan.Validation](in, key+".validate"),
-			Verify:     value[[]plan.Consumer](in, key+".verify"),
+			Verify:     value[[]liveness.Consumer](in, key+".verify"),
 		}
 		if why := unverifiable(row); why != "" && len(row.Verify) > 0 {
 			problems = append(problems, in[key+".verify"].problem(key+".verify", "%s", why))

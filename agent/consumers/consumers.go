@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
@@ -26,7 +27,7 @@ const maxOlder = 8
 type Prober interface {
 	// Probe asks until the consumer is seen to use the content, or cannot be told, or patience has run
 	// out; without patience once. When ctx ends it returns soon and the answer means nothing.
-	Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof
+	Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof
 }
 
 // Options are what Consumers need from outside.
@@ -54,14 +55,14 @@ type Consumers struct {
 // use is who uses a file.
 type use struct {
 	row      plan.RowID
-	consumer plan.Consumer
+	consumer liveness.Consumer
 }
 
 // usage is what is known of one use, since a write. It is void after the next.
 type usage struct {
-	plan.Proof
+	liveness.Proof
 	digest plan.Digest
-	plan.Asked
+	liveness.Asked
 	write uint64
 	since time.Time // of State
 	// stop ends the asking; nil if nobody is asked.
@@ -80,7 +81,7 @@ type replaced struct {
 type Answer struct {
 	use
 	of *usage
-	plan.Proof
+	liveness.Proof
 }
 
 // New knows nothing yet.
@@ -115,11 +116,11 @@ func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
 	p := c.uses[u]
 	if p == nil || p.digest != e.Digest || p.write != c.replaced[u.row].write {
 		p = c.renew(u, e)
-	} else if p.stop != nil || p.State == plan.Live || c.Clock.Now().Before(p.again) {
+	} else if p.stop != nil || p.State == liveness.Live || c.Clock.Now().Before(p.again) {
 		return
 	}
 	patience := time.Duration(0)
-	if p.State == plan.NotYet {
+	if p.State == liveness.NotYet {
 		patience = c.Patience
 	}
 	ctx, p.stop = context.WithCancel(ctx)
@@ -136,7 +137,7 @@ func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
 // renew begins anew. Whatever is still being asked about the last proof is void.
 func (c *Consumers) renew(u use, e plan.Entry) *usage {
 	last, before := c.uses[u], c.replaced[u.row]
-	p := &usage{Proof: plan.Proof{State: plan.NotYet}, digest: e.Digest, Asked: plan.Asked{Certs: e.Certs},
+	p := &usage{Proof: liveness.Proof{State: liveness.NotYet}, digest: e.Digest, Asked: liveness.Asked{Certs: e.Certs},
 		write: before.write, since: c.Clock.Now()}
 	if last != nil {
 		if last.stop != nil {
@@ -165,10 +166,10 @@ func (c *Consumers) Take(a Answer, waits func(plan.Row) string) {
 	p.stop()
 	p.stop, p.again = nil, c.Clock.Now().Add(c.Again)
 	row, _ := c.Policy.Row(a.row)
-	if a.State == plan.Live {
+	if a.State == liveness.Live {
 		p.Older = nil
 	} else if why := waits(row); why != "" {
-		a.Proof, p.again = plan.Proof{State: plan.NotYet, Reason: why}, time.Time{}
+		a.Proof, p.again = liveness.Proof{State: liveness.NotYet, Reason: why}, time.Time{}
 	}
 	changed := a.State != p.State
 	if p.Proof = a.Proof; !changed {
@@ -176,9 +177,9 @@ func (c *Consumers) Take(a Answer, waits func(plan.Row) string) {
 	}
 	p.since = c.Clock.Now()
 	switch a.State {
-	case plan.Live:
+	case liveness.Live:
 		c.Trail.Record(audit.Consumption(audit.ConsumerLive, row, a.consumer, p.digest, "uses the file", a.Reason))
-	case plan.Stale:
+	case liveness.Stale:
 		c.Trail.Record(audit.Consumption(audit.ConsumerStale, row, a.consumer, p.digest,
 			"does not use the file: "+a.Reason, a.Reason))
 	}
@@ -190,7 +191,7 @@ func (c *Consumers) Status(row plan.Row, desired plan.Digest) (all []report.Cons
 		return nil
 	}
 	for _, consumer := range row.Verify {
-		r := report.Consumer{Kind: consumer.Kind, Address: consumer.Address, State: plan.NotYet}
+		r := report.Consumer{Kind: consumer.Kind, Address: consumer.Address, State: liveness.NotYet}
 		if p := c.uses[use{row.ID, consumer}]; p != nil && p.digest == desired {
 			r.State, r.Reason, r.Since = p.State, p.Reason, p.since.UTC()
 		}

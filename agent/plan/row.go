@@ -10,6 +10,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 )
 
 // RowID names one row of the host's file table. It is the JSON name of the object's field that
@@ -112,7 +114,7 @@ type Row struct {
 	OnChange []string
 	// Verify are the consumers that are asked whether they use the file. A row with a placeholder has
 	// none.
-	Verify   []Consumer
+	Verify   []liveness.Consumer
 	Validate Validation
 	// Beside are the other programs that write the row's files: see Row.With.
 	Beside []Writer

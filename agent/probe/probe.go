@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -34,13 +35,13 @@ type Prober struct{ Clock Clock }
 // Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
 // patience ran out, and gives the last word: Live, Stale or Unprovable. Without patience it asks once.
 // When ctx ends it returns at once, and the answer means nothing.
-func (p Prober) Probe(ctx context.Context, c plan.Consumer, want plan.Asked, patience time.Duration) plan.Proof {
+func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof {
 	deadline := p.Clock.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		s := look(ctx, c.Address)
 		proof := judge(c, want, s, p.Clock.Now())
 		left := deadline.Sub(p.Clock.Now())
-		if proof.State != plan.NotYet && s.fault == "" || left <= 0 {
+		if proof.State != liveness.NotYet && s.fault == "" || left <= 0 {
 			return settle(c, proof)
 		}
 		select {
@@ -52,13 +53,13 @@ func (p Prober) Probe(ctx context.Context, c plan.Consumer, want plan.Asked, pat
 }
 
 // settle says what it means that there is no time left.
-func settle(c plan.Consumer, p plan.Proof) plan.Proof {
-	if p.State != plan.NotYet {
+func settle(c liveness.Consumer, p liveness.Proof) liveness.Proof {
+	if p.State != liveness.NotYet {
 		return p
 	}
-	p.State = plan.Stale
-	if c.Mismatch == plan.Unprovable {
-		p.State = plan.Unprovable
+	p.State = liveness.Stale
+	if c.Mismatch == liveness.Unprovable {
+		p.State = liveness.Unprovable
 		p.Reason += ", which may be what it started with"
 	}
 	return p

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
@@ -101,16 +101,16 @@ func (s *server) accept(authorities ...*testpki.Authority) {
 	s.accepts.Store(pool)
 }
 
-func (s *server) consumer() plan.Consumer {
-	return plan.Consumer{Kind: plan.ClientCA, Address: s.Addr().String(), Mismatch: plan.Stale}
+func (s *server) consumer() liveness.Consumer {
+	return liveness.Consumer{Kind: liveness.ClientCA, Address: s.Addr().String(), Mismatch: liveness.Stale}
 }
 
 // prove runs one proof beside the test.
-func prove(t *testing.T, clock probe.Clock, c plan.Consumer, want plan.Asked, patience time.Duration) <-chan plan.Proof {
+func prove(t *testing.T, clock probe.Clock, c liveness.Consumer, want liveness.Asked, patience time.Duration) <-chan liveness.Proof {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	out := make(chan plan.Proof, 1)
+	out := make(chan liveness.Proof, 1)
 	go func() { out <- probe.Prober{Clock: clock}.Probe(ctx, c, want, patience) }()
 	return out
 }
@@ -120,8 +120,8 @@ func TestAConsumerThatTookTheBytesIsLive(t *testing.T) {
 		for _, demand := range []tls.ClientAuthType{tls.RequestClientCert, tls.RequireAndVerifyClientCert} {
 			s := serve(t, &tls.Config{ClientAuth: demand, MaxVersion: version})
 			s.accept(one, two)
-			got := <-prove(t, agenttest.NewClock(), s.consumer(), plan.Asked{Certs: certs(t, one, two)}, time.Minute)
-			if got != (plan.Proof{State: plan.Live}) {
+			got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
+			if got != (liveness.Proof{State: liveness.Live}) {
 				t.Errorf("%s, demand %v: got %+v", tls.VersionName(version), demand, got)
 			}
 		}
@@ -131,7 +131,7 @@ func TestAConsumerThatTookTheBytesIsLive(t *testing.T) {
 func TestAProbeSendsNoCertificateAndNoRequest(t *testing.T) {
 	s := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert})
 	s.accept(one)
-	<-prove(t, agenttest.NewClock(), s.consumer(), plan.Asked{Certs: certs(t, one)}, 0)
+	<-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, 0)
 	if heard := <-s.heard; heard != "" {
 		t.Errorf("the server heard %q", heard)
 	}
@@ -140,32 +140,32 @@ func TestAProbeSendsNoCertificateAndNoRequest(t *testing.T) {
 func TestAConsumerIsAskedUntilItIsLive(t *testing.T) {
 	s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
 	s.accept(one)
-	answer := prove(t, clock, s.consumer(), plan.Asked{Certs: certs(t, one, two)}, time.Minute)
+	answer := prove(t, clock, s.consumer(), liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
 	for range 3 {
 		<-s.seen
 		clock.AwaitTimers(1)
 		clock.Move(time.Second)
 	}
 	s.accept(one, two)
-	if got := <-answer; got != (plan.Proof{State: plan.Live}) {
+	if got := <-answer; got != (liveness.Proof{State: liveness.Live}) {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		mismatch plan.Liveness
-		want     plan.Proof
+		mismatch liveness.State
+		want     liveness.Proof
 	}{
-		"where what it shows is what it uses": {plan.Stale, plan.Proof{State: plan.Stale, Reason: "announces 1 of the file's 2 CAs"}},
-		"and unprovable where it may be old": {plan.Unprovable, plan.Proof{State: plan.Unprovable,
+		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale, Reason: "announces 1 of the file's 2 CAs"}},
+		"and unprovable where it may be old": {liveness.Unprovable, liveness.Proof{State: liveness.Unprovable,
 			Reason: "announces 1 of the file's 2 CAs, which may be what it started with"}},
 	} {
 		s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
 		s.accept(one)
 		consumer := s.consumer()
 		consumer.Mismatch = c.mismatch
-		answer := prove(t, clock, consumer, plan.Asked{Certs: certs(t, one, two)}, time.Minute)
+		answer := prove(t, clock, consumer, liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
 		<-s.seen
 		clock.AwaitTimers(1) // it will ask again
 		clock.Move(time.Minute)
@@ -177,8 +177,8 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 
 func TestWhatCannotBeToldIsNotAskedTwice(t *testing.T) {
 	s := serve(t, &tls.Config{ClientAuth: tls.NoClientCert})
-	got := <-prove(t, agenttest.NewClock(), s.consumer(), plan.Asked{Certs: certs(t, one)}, time.Minute)
-	if got != (plan.Proof{State: plan.Unprovable, Reason: "does not ask for client certificates"}) {
+	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Minute)
+	if got != (liveness.Proof{State: liveness.Unprovable, Reason: "does not ask for client certificates"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -186,8 +186,8 @@ func TestWhatCannotBeToldIsNotAskedTwice(t *testing.T) {
 func TestAConsumerThatDoesNotRunHasNothingToProve(t *testing.T) {
 	s := serve(t, &tls.Config{})
 	_ = s.Close()
-	got := <-prove(t, agenttest.NewClock(), s.consumer(), plan.Asked{Certs: certs(t, one)}, 0)
-	if got != (plan.Proof{State: plan.Unprovable, Reason: "nothing listens there"}) {
+	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, 0)
+	if got != (liveness.Proof{State: liveness.Unprovable, Reason: "nothing listens there"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -204,9 +204,9 @@ func TestWhoDoesNotSpeakTLSCannotBeAsked(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	c := plan.Consumer{Kind: plan.ClientCA, Address: l.Addr().String(), Mismatch: plan.Stale}
-	got := <-prove(t, agenttest.NewClock(), c, plan.Asked{Certs: certs(t, one)}, 0)
-	if got.State != plan.Unprovable || !strings.HasPrefix(got.Reason, "no TLS handshake: ") || strings.Contains(got.Reason, "\x1b") {
+	c := liveness.Consumer{Kind: liveness.ClientCA, Address: l.Addr().String(), Mismatch: liveness.Stale}
+	got := <-prove(t, agenttest.NewClock(), c, liveness.Asked{Certs: certs(t, one)}, 0)
+	if got.State != liveness.Unprovable || !strings.HasPrefix(got.Reason, "no TLS handshake: ") || strings.Contains(got.Reason, "\x1b") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -226,7 +226,7 @@ func TestAServerDoesNotNoticeThatNobodyWaitsForItsAnswerAnyMore(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		probe.Prober{Clock: agenttest.NewClock()}.Probe(ctx, s.consumer(), plan.Asked{Certs: certs(t, one)}, time.Hour)
+		probe.Prober{Clock: agenttest.NewClock()}.Probe(ctx, s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Hour)
 	}()
 	<-begun
 	cancel()
@@ -244,7 +244,7 @@ func TestAProbeEndsWithItsContext(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		probe.Prober{Clock: clock}.Probe(ctx, s.consumer(), plan.Asked{Certs: certs(t, one)}, time.Hour)
+		probe.Prober{Clock: clock}.Probe(ctx, s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Hour)
 	}()
 	clock.AwaitTimers(1)
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
@@ -26,59 +27,59 @@ type sighting struct {
 
 // judge compares what was seen with what the file holds. It never says Stale: a consumer that does
 // not show the bytes has not done so yet, and how long that may take is not the question here.
-func judge(c plan.Consumer, want plan.Asked, s sighting, now time.Time) plan.Proof {
+func judge(c liveness.Consumer, want liveness.Asked, s sighting, now time.Time) liveness.Proof {
 	if s.fault != "" {
-		return plan.Proof{State: plan.Unprovable, Reason: s.fault}
+		return liveness.Proof{State: liveness.Unprovable, Reason: s.fault}
 	}
 	switch c.Kind {
-	case plan.ClientCA:
+	case liveness.ClientCA:
 		return judgeNames(c, want, s)
-	case plan.Serving:
+	case liveness.Serving:
 		if len(want.Certs) > 0 && bytes.Equal(s.chain[0], want.Certs[0].DER()) {
-			return plan.Proof{State: plan.Live}
+			return liveness.Proof{State: liveness.Live}
 		}
-		return plan.Proof{State: plan.NotYet, Reason: "serves another certificate than the file's"}
-	case plan.APIServer:
+		return liveness.Proof{State: liveness.NotYet, Reason: "serves another certificate than the file's"}
+	case liveness.APIServer:
 		return judgeChain(want.Certs, s.chain, now)
 	}
-	return plan.Proof{State: plan.Unprovable, Reason: "nobody knows how to ask"}
+	return liveness.Proof{State: liveness.Unprovable, Reason: "nobody knows how to ask"}
 }
 
 // judgeNames compares names as a multiset: a bundle with two CAs of one name shows as that name twice,
 // while one such CA in another's place shows as nothing at all.
-func judgeNames(c plan.Consumer, want plan.Asked, s sighting) plan.Proof {
+func judgeNames(c liveness.Consumer, want liveness.Asked, s sighting) liveness.Proof {
 	switch {
 	case !s.asked:
-		return plan.Proof{State: plan.Unprovable, Reason: "does not ask for client certificates"}
+		return liveness.Proof{State: liveness.Unprovable, Reason: "does not ask for client certificates"}
 	case len(s.names) == 0:
-		return plan.Proof{State: plan.Unprovable, Reason: "does not say which CAs it accepts"}
+		return liveness.Proof{State: liveness.Unprovable, Reason: "does not say which CAs it accepts"}
 	}
 	names := subjects(want.Certs)
 	rest, missing := subtract(s.names, names)
 	if missing > 0 {
-		return plan.Proof{State: plan.NotYet, Reason: fmt.Sprintf("announces %d of the file's %d CAs", len(names)-missing, len(names))}
+		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d of the file's %d CAs", len(names)-missing, len(names))}
 	}
 	if !c.Others && len(rest) > 0 {
-		return plan.Proof{State: plan.NotYet, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest), len(names))}
+		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest), len(names))}
 	}
 	for _, older := range want.Older {
 		gone, added := subtract(subjects(older), names)
 		if len(gone) == 0 && added == 0 && differ(older, want.Certs) {
-			return plan.Proof{State: plan.Unprovable, Reason: "the file's CAs have the names of those before"}
+			return liveness.Proof{State: liveness.Unprovable, Reason: "the file's CAs have the names of those before"}
 		}
 		if _, absent := subtract(rest, gone); absent < len(gone) {
-			return plan.Proof{State: plan.NotYet, Reason: "announces CAs that the file no longer holds"}
+			return liveness.Proof{State: liveness.NotYet, Reason: "announces CAs that the file no longer holds"}
 		}
 	}
-	return plan.Proof{State: plan.Live}
+	return liveness.Proof{State: liveness.Live}
 }
 
 // judgeChain verifies as a client does that knows the server's name: which name that is depends on the
 // client, and is none of the file's business.
-func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) plan.Proof {
+func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.Proof {
 	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
-		return plan.Proof{State: plan.Unprovable, Reason: "serves a certificate that does not parse"}
+		return liveness.Proof{State: liveness.Unprovable, Reason: "serves a certificate that does not parse"}
 	}
 	opt := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now}
 	for _, c := range certs {
@@ -92,9 +93,9 @@ func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) plan.Proof {
 		}
 	}
 	if _, err := leaf.Verify(opt); err != nil {
-		return plan.Proof{State: plan.NotYet, Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
+		return liveness.Proof{State: liveness.NotYet, Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
 	}
-	return plan.Proof{State: plan.Live}
+	return liveness.Proof{State: liveness.Live}
 }
 
 // subjects are the names as they stand in the certificates, bit by bit.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
@@ -49,36 +49,36 @@ type (
 )
 
 func TestAServerIsJudgedByTheNamesItAnnounces(t *testing.T) {
-	one, others := plan.Consumer{Kind: plan.ClientCA}, plan.Consumer{Kind: plan.ClientCA, Others: true}
+	one, others := liveness.Consumer{Kind: liveness.ClientCA}, liveness.Consumer{Kind: liveness.ClientCA, Others: true}
 	for sentence, c := range map[string]struct {
-		consumer plan.Consumer
+		consumer liveness.Consumer
 		want     cas
 		older    past
 		seen     sighting
-		state    plan.Liveness
+		state    liveness.State
 		reason   string
 	}{
-		"the names of the file are live":                           {one, cas{a, b}, nil, announces(a, b), plan.Live, ""},
-		"their order does not matter":                              {one, cas{a, b}, nil, announces(b, a), plan.Live, ""},
-		"a name that is missing is not there yet":                  {one, cas{a, b}, past{bundle(a)}, announces(a), plan.NotYet, "announces 1 of the file's 2 CAs"},
-		"a name too many is not gone yet":                          {one, cas{a}, past{bundle(a, b)}, announces(a, b), plan.NotYet, "announces 1 CAs beside the file's 1"},
-		"a second CA of a name counts":                             {one, cas{a, a2}, past{bundle(a)}, announces(a), plan.NotYet, "announces 1 of the file's 2 CAs"},
-		"and is seen when it is there":                             {one, cas{a, a2}, past{bundle(a)}, announces(a, a2), plan.Live, ""},
-		"another CA of the same name cannot be told from it":       {one, cas{a2}, past{bundle(a)}, announces(a), plan.Unprovable, "the file's CAs have the names of those before"},
-		"it can be told by what came with it":                      {one, cas{a2, b}, past{bundle(a)}, announces(a, b), plan.Live, ""},
-		"the same CA again is no change that could be missed":      {one, cas{a}, past{bundle(a)}, announces(a), plan.Live, ""},
-		"a change since the last proof may have been missed too":   {one, cas{a2}, past{bundle(a), bundle(b)}, announces(a), plan.Unprovable, "the file's CAs have the names of those before"},
-		"the names of other files may stand beside":                {others, cas{a, b}, past{bundle(a)}, announces(a, fp, b), plan.Live, ""},
-		"but not in the place of the file's":                       {others, cas{a, b}, past{bundle(a)}, announces(a, fp), plan.NotYet, "announces 1 of the file's 2 CAs"},
-		"nor may names that the file held":                         {others, cas{a}, past{bundle(a, b)}, announces(a, fp, b), plan.NotYet, "announces CAs that the file no longer holds"},
-		"not even from before the last change":                     {others, cas{a}, past{bundle(a, b), bundle(a)}, announces(a, fp, b), plan.NotYet, "announces CAs that the file no longer holds"},
-		"who does not ask for certificates cannot be judged":       {one, cas{a}, nil, sighting{chain: [][]byte{nil}}, plan.Unprovable, "does not ask for client certificates"},
-		"who names no CAs cannot be judged":                        {one, cas{a}, nil, announces(), plan.Unprovable, "does not say which CAs it accepts"},
-		"who is not there cannot be judged":                        {one, cas{a}, nil, sighting{fault: "nothing listens there"}, plan.Unprovable, "nothing listens there"},
-		"a question that this version does not know has no answer": {plan.Consumer{Kind: "what"}, cas{a}, nil, announces(a), plan.Unprovable, "nobody knows how to ask"},
+		"the names of the file are live":                           {one, cas{a, b}, nil, announces(a, b), liveness.Live, ""},
+		"their order does not matter":                              {one, cas{a, b}, nil, announces(b, a), liveness.Live, ""},
+		"a name that is missing is not there yet":                  {one, cas{a, b}, past{bundle(a)}, announces(a), liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"a name too many is not gone yet":                          {one, cas{a}, past{bundle(a, b)}, announces(a, b), liveness.NotYet, "announces 1 CAs beside the file's 1"},
+		"a second CA of a name counts":                             {one, cas{a, a2}, past{bundle(a)}, announces(a), liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"and is seen when it is there":                             {one, cas{a, a2}, past{bundle(a)}, announces(a, a2), liveness.Live, ""},
+		"another CA of the same name cannot be told from it":       {one, cas{a2}, past{bundle(a)}, announces(a), liveness.Unprovable, "the file's CAs have the names of those before"},
+		"it can be told by what came with it":                      {one, cas{a2, b}, past{bundle(a)}, announces(a, b), liveness.Live, ""},
+		"the same CA again is no change that could be missed":      {one, cas{a}, past{bundle(a)}, announces(a), liveness.Live, ""},
+		"a change since the last proof may have been missed too":   {one, cas{a2}, past{bundle(a), bundle(b)}, announces(a), liveness.Unprovable, "the file's CAs have the names of those before"},
+		"the names of other files may stand beside":                {others, cas{a, b}, past{bundle(a)}, announces(a, fp, b), liveness.Live, ""},
+		"but not in the place of the file's":                       {others, cas{a, b}, past{bundle(a)}, announces(a, fp), liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"nor may names that the file held":                         {others, cas{a}, past{bundle(a, b)}, announces(a, fp, b), liveness.NotYet, "announces CAs that the file no longer holds"},
+		"not even from before the last change":                     {others, cas{a}, past{bundle(a, b), bundle(a)}, announces(a, fp, b), liveness.NotYet, "announces CAs that the file no longer holds"},
+		"who does not ask for certificates cannot be judged":       {one, cas{a}, nil, sighting{chain: [][]byte{nil}}, liveness.Unprovable, "does not ask for client certificates"},
+		"who names no CAs cannot be judged":                        {one, cas{a}, nil, announces(), liveness.Unprovable, "does not say which CAs it accepts"},
+		"who is not there cannot be judged":                        {one, cas{a}, nil, sighting{fault: "nothing listens there"}, liveness.Unprovable, "nothing listens there"},
+		"a question that this version does not know has no answer": {liveness.Consumer{Kind: "what"}, cas{a}, nil, announces(a), liveness.Unprovable, "nobody knows how to ask"},
 	} {
-		got := judge(c.consumer, plan.Asked{Certs: bundle(c.want...), Older: c.older}, c.seen, time.Now())
-		if got != (plan.Proof{State: c.state, Reason: c.reason}) {
+		got := judge(c.consumer, liveness.Asked{Certs: bundle(c.want...), Older: c.older}, c.seen, time.Now())
+		if got != (liveness.Proof{State: c.state, Reason: c.reason}) {
 			t.Errorf("%s: got %+v, want %s %q", sentence, got, c.state, c.reason)
 		}
 	}
@@ -100,36 +100,36 @@ func TestAServedChainHasToVerifyWithTheFile(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		want  cas
 		seen  sighting
-		state plan.Liveness
+		state liveness.State
 	}{
-		"issued by a root of the file":        {cas{a, b}, serving(a), plan.Live},
-		"issued by another":                   {cas{b}, serving(a), plan.NotYet},
-		"issued by another of the same name":  {cas{a2}, serving(a), plan.NotYet},
-		"a served root is no root":            {cas{b}, serving(a, a), plan.NotYet},
-		"issued by one that has expired":      {cas{expired}, serving(expired), plan.NotYet},
-		"what does not parse proves nothing":  {cas{a}, sighting{chain: [][]byte{{1}}}, plan.Unprovable},
-		"what comes along need not parse too": {cas{a}, sighting{chain: append(serving(a).chain, []byte{1})}, plan.Live},
+		"issued by a root of the file":        {cas{a, b}, serving(a), liveness.Live},
+		"issued by another":                   {cas{b}, serving(a), liveness.NotYet},
+		"issued by another of the same name":  {cas{a2}, serving(a), liveness.NotYet},
+		"a served root is no root":            {cas{b}, serving(a, a), liveness.NotYet},
+		"issued by one that has expired":      {cas{expired}, serving(expired), liveness.NotYet},
+		"what does not parse proves nothing":  {cas{a}, sighting{chain: [][]byte{{1}}}, liveness.Unprovable},
+		"what comes along need not parse too": {cas{a}, sighting{chain: append(serving(a).chain, []byte{1})}, liveness.Live},
 	} {
-		got := judge(plan.Consumer{Kind: plan.APIServer}, plan.Asked{Certs: bundle(c.want...)}, c.seen, time.Now())
-		if got.State != c.state || (got.Reason == "") != (c.state == plan.Live) || strings.ContainsAny(got.Reason, "\n\x00") {
+		got := judge(liveness.Consumer{Kind: liveness.APIServer}, liveness.Asked{Certs: bundle(c.want...)}, c.seen, time.Now())
+		if got.State != c.state || (got.Reason == "") != (c.state == liveness.Live) || strings.ContainsAny(got.Reason, "\n\x00") {
 			t.Errorf("%s: got %+v, want %s", sentence, got, c.state)
 		}
 	}
 }
 
 func TestAServedCertificateHasToBeTheFirstOfTheFile(t *testing.T) {
-	c := plan.Consumer{Kind: plan.Serving}
+	c := liveness.Consumer{Kind: liveness.Serving}
 	seen := sighting{chain: [][]byte{a.Cert.Raw, b.Cert.Raw}}
 	for sentence, w := range map[string]struct {
 		want  cas
-		state plan.Liveness
+		state liveness.State
 	}{
-		"the first":           {cas{a, b}, plan.Live},
-		"the second":          {cas{b, a}, plan.NotYet},
-		"another of its name": {cas{a2}, plan.NotYet},
-		"none":                {nil, plan.NotYet},
+		"the first":           {cas{a, b}, liveness.Live},
+		"the second":          {cas{b, a}, liveness.NotYet},
+		"another of its name": {cas{a2}, liveness.NotYet},
+		"none":                {nil, liveness.NotYet},
 	} {
-		if got := judge(c, plan.Asked{Certs: bundle(w.want...)}, seen, time.Now()); got.State != w.state {
+		if got := judge(c, liveness.Asked{Certs: bundle(w.want...)}, seen, time.Now()); got.State != w.state {
 			t.Errorf("%s: got %+v, want %s", sentence, got, w.state)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 )
 
 // exposition is a text in the format of Prometheus: families of samples, each below its HELP and TYPE.
@@ -92,7 +92,7 @@ func (s Status) fileMetrics(e *exposition) {
 	e.gauge("file_warnings", "what is questionable about the bundle")
 	each(func(f File) uint64 { return uint64(len(f.Warnings)) })
 
-	used := func(state plan.Liveness) {
+	used := func(state liveness.State) {
 		for f := range s.bundles() {
 			for _, c := range f.Consumers {
 				e.add(truth(c.State == state), "row", string(f.Row), "kind", string(c.Kind), "address", c.Address)
@@ -100,9 +100,9 @@ func (s Status) fileMetrics(e *exposition) {
 		}
 	}
 	e.gauge("consumer_live", "1 if the consumer was seen to use the file")
-	used(plan.Live)
+	used(liveness.Live)
 	e.gauge("consumer_stale", "1 if it still does not")
-	used(plan.Stale)
+	used(liveness.Stale)
 }
 
 // bundles are the files with certificates: not a pull secret, whose expiry of 0 would look like one long past.

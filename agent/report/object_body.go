@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
@@ -65,7 +66,7 @@ type stateFile struct {
 	Certificates   []string    `json:"certificates,omitempty"`
 	EarliestExpiry time.Time   `json:"earliestExpiry,omitzero"`
 	// Use is left out while it may still change by itself.
-	Use plan.Liveness `json:"use,omitempty"`
+	Use liveness.State `json:"use,omitempty"`
 }
 
 type stateHeld struct {
@@ -105,7 +106,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
 		file := stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints, EarliestExpiry: f.Expires}
-		if use := f.Use(); use != plan.NotYet {
+		if use := f.Use(); use != liveness.NotYet {
 			file.Use = use
 		}
 		o.Spec.Files = append(o.Spec.Files, file)

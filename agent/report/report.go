@@ -20,6 +20,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -110,8 +111,8 @@ type File struct {
 
 // Use is how the consumers of the file stand with it, by the one that stands worst; empty if there
 // are none.
-func (f File) Use() plan.Liveness {
-	for _, state := range []plan.Liveness{plan.Stale, plan.NotYet, plan.Unprovable, plan.Live} {
+func (f File) Use() liveness.State {
+	for _, state := range []liveness.State{liveness.Stale, liveness.NotYet, liveness.Unprovable, liveness.Live} {
 		if slices.ContainsFunc(f.Consumers, func(c Consumer) bool { return c.State == state }) {
 			return state
 		}
@@ -121,12 +122,12 @@ func (f File) Use() plan.Liveness {
 
 // Consumer is one who uses a file, and whether it was seen to.
 type Consumer struct {
-	Kind    plan.ConsumerKind `json:"kind"`
-	Address string            `json:"address"`
+	Kind    liveness.Kind `json:"kind"`
+	Address string        `json:"address"`
 	// State is live, "not yet", stale or unprovable.
-	State  plan.Liveness `json:"state"`
-	Reason string        `json:"reason,omitempty"`
-	Since  time.Time     `json:"since,omitzero"`
+	State  liveness.State `json:"state"`
+	Reason string         `json:"reason,omitempty"`
+	Since  time.Time      `json:"since,omitzero"`
 }
 
 // Operator is content that was applied by hand.
@@ -251,7 +252,7 @@ func (s Status) Sentence() string {
 	}
 	stale := 0
 	for _, f := range s.Files {
-		if f.Use() == plan.Stale {
+		if f.Use() == liveness.Stale {
 			stale++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -121,7 +122,7 @@ func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
 func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 	r, files, notes := capture()
 	s := Status{State: "following", Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Consumers: []Consumer{
-		{Kind: plan.ClientCA, Address: "127.0.0.1:1", State: plan.Live}, {Kind: plan.Serving, Address: "127.0.0.1:2", State: plan.Stale}}}}}
+		{Kind: liveness.ClientCA, Address: "127.0.0.1:1", State: liveness.Live}, {Kind: liveness.Serving, Address: "127.0.0.1:2", State: liveness.Stale}}}}}
 	_ = r.Publish(s)
 	for _, line := range []string{
 		`node_cert_agent_consumer_live{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 1`,
@@ -136,9 +137,9 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 	if want := []string{"STATUS=following; 1 files not in use"}; !reflect.DeepEqual(*notes, want) {
 		t.Errorf("notified %q, want %q", *notes, want)
 	}
-	for want, states := range map[plan.Liveness][]plan.Liveness{
-		"": {}, plan.Live: {plan.Live, plan.Live}, plan.Unprovable: {plan.Live, plan.Unprovable},
-		plan.NotYet: {plan.NotYet, plan.Unprovable}, plan.Stale: {plan.NotYet, plan.Stale},
+	for want, states := range map[liveness.State][]liveness.State{
+		"": {}, liveness.Live: {liveness.Live, liveness.Live}, liveness.Unprovable: {liveness.Live, liveness.Unprovable},
+		liveness.NotYet: {liveness.NotYet, liveness.Unprovable}, liveness.Stale: {liveness.NotYet, liveness.Stale},
 	} {
 		var f File
 		for _, state := range states {
@@ -148,7 +149,7 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 			t.Errorf("of %q got %q, want %q", states, got, want)
 		}
 		use := ""
-		if want != "" && want != plan.NotYet { // which would change by itself
+		if want != "" && want != liveness.NotYet { // which would change by itself
 			use = `,"use":"` + string(want) + `"`
 		}
 		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b, `"files":[{"row":"","name":""`+use+"}]") {

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/packaging/profiles"
@@ -153,7 +154,7 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 		}
 		return nil
 	}, false)
-	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"}, Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: plan.Live}}}}, Units: []report.Unit{{Name: "x.service"}}}
+	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"}, Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: liveness.Live}}}}, Units: []report.Unit{{Name: "x.service"}}}
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
@@ -319,8 +320,8 @@ func TestWithoutAnIdentityDiffExitsWith4(t *testing.T) {
 func TestStatusTellsWhoUsesAFile(t *testing.T) {
 	var out strings.Builder
 	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/x", State: "in place", Consumers: []report.Consumer{
-		{Kind: plan.ClientCA, Address: "127.0.0.1:9637", State: plan.Stale, Reason: "announces 1 of the file's 2 CAs"},
-		{Kind: plan.ClientCA, Address: "127.0.0.1:10250", State: plan.Live}}}}}
+		{Kind: liveness.ClientCA, Address: "127.0.0.1:9637", State: liveness.Stale, Reason: "announces 1 of the file's 2 CAs"},
+		{Kind: liveness.ClientCA, Address: "127.0.0.1:10250", State: liveness.Live}}}}}
 	if err := printStatus(&out, s, time.Now()); err != nil {
 		t.Fatal(err)
 	}

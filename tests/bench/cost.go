@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	agentplan "github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 )
@@ -137,7 +137,7 @@ func size(_ context.Context, b *bed, _ plan, t *table) error {
 // that does not run is asked for as long as one may take that does.
 func (b *bed) probed(ctx context.Context) error {
 	asks := func() bool {
-		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == agentplan.NotYet })
+		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == liveness.NotYet })
 	}
 	for range 4 { // the agent's patience is three times that of eventually
 		if err := eventually(ctx, "the end of the probes", func() bool { return !asks() }); err == nil || ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
@@ -82,16 +83,16 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	n.awaitFile(cluster.KubeletCA, bundle(a))
 	n.run("systemctl", "start", "kube-apiserver.service")
 	n.awaitAnswer(apiServerAddress, "/readyz", a, http.StatusOK)
-	n.awaitUse(apiServerAddress, plan.Live)
-	n.awaitUse(etcdAddress, plan.Live)
-	n.awaitRowUse(plan.RootCAData, plan.Live)
+	n.awaitUse(apiServerAddress, liveness.Live)
+	n.awaitUse(etcdAddress, liveness.Live)
+	n.awaitRowUse(plan.RootCAData, liveness.Live)
 	apiServer, etcd := n.pid("kube-apiserver.service"), n.pid("etcd.service")
 
 	n.patch(kubeletCA(bundle(b)))
 	n.awaitAnswer(apiServerAddress, "/readyz", b, http.StatusOK)
 	n.awaitAnswer(apiServerAddress, "/readyz", a, http.StatusUnauthorized)
-	n.awaitUse(apiServerAddress, plan.Live)
-	if c := n.awaitUse(etcdAddress, plan.Stale); c.Reason != "announces 0 of the file's 1 CAs" {
+	n.awaitUse(apiServerAddress, liveness.Live)
+	if c := n.awaitUse(etcdAddress, liveness.Stale); c.Reason != "announces 0 of the file's 1 CAs" {
 		t.Errorf("etcd is %+v", c)
 	}
 	e := n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=clientCA "+etcdAddress)
@@ -107,21 +108,21 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	}
 
 	n.run("systemctl", "restart", "--no-block", "etcd.service") // as the administrator does
-	n.awaitUse(etcdAddress, plan.Live)
+	n.awaitUse(etcdAddress, liveness.Live)
 	if got := n.records(audit.ConsumerStale); got != 1 {
 		t.Errorf("%d records say that somebody is stale, want 1", got)
 	}
 
 	other := testpki.New("other", testpki.ECDSA) // which did not issue what the API server serves
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other)})
-	n.awaitRowUse(plan.RootCAData, plan.Stale)
+	n.awaitRowUse(plan.RootCAData, liveness.Stale)
 	n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=apiserver "+apiServerAddress)
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other, root)})
-	n.awaitRowUse(plan.RootCAData, plan.Live)
+	n.awaitRowUse(plan.RootCAData, liveness.Live)
 }
 
 // awaitRowUse waits until all who are asked about a row's file stand so with it.
-func (n *node) awaitRowUse(row plan.RowID, want plan.Liveness) {
+func (n *node) awaitRowUse(row plan.RowID, want liveness.State) {
 	n.t.Helper()
 	n.await(string(row)+" "+string(want), func() bool {
 		for _, f := range n.status().Files {

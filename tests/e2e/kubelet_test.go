@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
@@ -47,7 +48,7 @@ func (n *node) consumer(address string) (c report.Consumer) {
 	return c
 }
 
-func (n *node) awaitUse(address string, want plan.Liveness) (c report.Consumer) {
+func (n *node) awaitUse(address string, want liveness.State) (c report.Consumer) {
 	n.t.Helper()
 	n.await(address+" "+string(want), func() bool { c = n.consumer(address); return c.State == want })
 	return c
@@ -82,7 +83,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	n.run("systemctl", "start", cluster.Kubelet)
 	n.awaitKubelet(a, http.StatusOK)
 	n.awaitKubelet(b, http.StatusUnauthorized)
-	n.awaitUse(cluster.KubeletAddress, plan.Live)
+	n.awaitUse(cluster.KubeletAddress, liveness.Live)
 	pid := n.pid(cluster.Kubelet)
 
 	quickest := patience
@@ -111,7 +112,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	}
 	// It accepts a client at once, and announces the new list when it next looks, once a minute.
 	n.awaitRecord(audit.ConsumerLive, "NODECERT_AFTER="+plan.DigestOf(bundle(b)).String())
-	n.awaitUse(cluster.KubeletAddress, plan.Live)
+	n.awaitUse(cluster.KubeletAddress, liveness.Live)
 	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, live") || !strings.Contains(out, "clientCA 127.0.0.1:10250") {
 		t.Errorf("status prints\n%s", out)
 	}
@@ -120,7 +121,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	b2 := testpki.New("b", testpki.ECDSA)
 	n.patch(kubeletCA(bundle(b2)))
 	n.awaitKubelet(b2, http.StatusOK)
-	if c := n.awaitUse(cluster.KubeletAddress, plan.Unprovable); c.Reason != "the file's CAs have the names of those before" {
+	if c := n.awaitUse(cluster.KubeletAddress, liveness.Unprovable); c.Reason != "the file's CAs have the names of those before" {
 		t.Errorf("the kubelet is %+v", c)
 	}
 	if n.records(audit.ConsumerStale) != 0 {
@@ -159,5 +160,5 @@ func TestABrokenBundleNeverStopsTheNextStartOfTheKubelet(t *testing.T) {
 	n.wantFile(cluster.KubeletCA, bundle(a))
 	n.run("systemctl", "start", cluster.Kubelet)
 	n.awaitKubelet(a, http.StatusOK)
-	n.awaitUse(cluster.KubeletAddress, plan.Live)
+	n.awaitUse(cluster.KubeletAddress, liveness.Live)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
@@ -57,7 +58,7 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 		}
 		return c
 	}
-	awaitUse := func(what string, want plan.Liveness) {
+	awaitUse := func(what string, want liveness.State) {
 		t.Helper()
 		n.await(what+" "+string(want), func() bool { return use().State == want })
 	}
@@ -65,14 +66,14 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: root.PEM(), RootCAData: append(one.Cert, root.PEM()...)})
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile("/etc/kubernetes/serving.crt", append(one.Cert, root.PEM()...))
-	awaitUse("a kubelet that does not run", plan.Unprovable)
+	awaitUse("a kubelet that does not run", liveness.Unprovable)
 
 	n.serve(config, "false") // as kubelets before 1.31
 	key(one)
 	n.run("systemctl", "start", cluster.Kubelet)
-	awaitUse("the first pair", plan.Live)
+	awaitUse("the first pair", liveness.Live)
 	rotate(two)
-	awaitUse("another certificate", plan.Stale)
+	awaitUse("another certificate", liveness.Stale)
 	e := n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=serving "+cluster.KubeletAddress)
 	if e["PRIORITY"] != "4" || use().Reason != "serves another certificate than the file's" {
 		t.Errorf("the record is %v, and the kubelet %+v", e, use())
@@ -80,18 +81,18 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	key(two)
 	v := n.patch(kubeletCA(testpki.NewCA("b"))) // a pass goes by, and it is asked again
 	n.awaitVersion(v)
-	if u := use(); u.State != plan.Stale {
+	if u := use(); u.State != liveness.Stale {
 		t.Errorf("a complete pair that nobody loaded is %+v", u)
 	}
 
 	n.serve(config, "true")
 	n.run("systemctl", "restart", cluster.Kubelet)
-	awaitUse("the second pair, loaded by a restart", plan.Live)
+	awaitUse("the second pair, loaded by a restart", liveness.Live)
 	pid := n.pid(cluster.Kubelet)
 	rotate(three)
-	awaitUse("a certificate without its key", plan.Stale)
+	awaitUse("a certificate without its key", liveness.Stale)
 	key(three)
-	awaitUse("the third pair, loaded by itself", plan.Live)
+	awaitUse("the third pair, loaded by itself", liveness.Live)
 	if n.pid(cluster.Kubelet) != pid {
 		t.Error("the kubelet was restarted")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/approver"
@@ -37,7 +38,7 @@ func agentsMetrics(t *testing.T, s report.Status) (text string) {
 
 func full() report.Status {
 	file := report.File{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(),
-		Consumers: []report.Consumer{{Kind: plan.ClientCA, Address: "[::1]:10250", State: plan.Live}}}
+		Consumers: []report.Consumer{{Kind: liveness.ClientCA, Address: "[::1]:10250", State: liveness.Live}}}
 	other := report.File{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: odd}, Certificates: 1}
 	return report.Status{State: "following", ConfigMap: &report.Source{}, Identity: &report.Identity{State: "active"},
 		Files: []report.File{file, other}, Units: []report.Unit{{Name: "a.service"}, {Name: `b\x2dc.service`}}}

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+// Package liveness has the words for whether a server of this host uses what is on disk: who is asked and how
+// (Consumer), what about (Asked), and what came of it (Proof).
+//
+// It asks nobody and decides nothing: package probe asks, and package consumers knows when. It does not touch the world.
+package liveness
 
 import "github.com/node-cert-agent/node-cert-agent/agent/pki"
 
-// ConsumerKind is what a consumer can be asked over TLS, without credentials, to learn whether it uses
+// Kind is what a consumer can be asked over TLS, without credentials, to learn whether it uses
 // the bytes of a file.
-type ConsumerKind string
+type Kind string
 
 // The kinds that exist.
 const (
 	// ClientCA asks for the names of the CAs whose client certificates the server accepts: they have
 	// to be the subjects of the file's bundle, each as often as there.
-	ClientCA ConsumerKind = "clientCA"
+	ClientCA Kind = "clientCA"
 	// Serving asks for the certificate that is served: it has to be the first one of the file.
-	Serving ConsumerKind = "serving"
+	Serving Kind = "serving"
 	// APIServer asks for the served chain: it has to verify with the file's bundle.
-	APIServer ConsumerKind = "apiserver"
+	APIServer Kind = "apiserver"
 )
 
 // Consumer is one who uses a row's file, and how it is asked. It comes from root-owned configuration
 // only.
 type Consumer struct {
-	Kind ConsumerKind
+	Kind Kind
 	// Address is an IP address of this host and a port.
 	Address string
 	// Others is set if a ClientCA server announces the CAs of other files too, as a kube-apiserver
@@ -30,7 +34,7 @@ type Consumer struct {
 	Others bool
 	// Mismatch is what it means that the consumer does not show the file's bytes for good: Stale, or
 	// Unprovable where what it shows may be older than what it uses.
-	Mismatch Liveness
+	Mismatch State
 }
 
 // Asked is what a consumer is asked about: what a file holds, and held.
@@ -41,20 +45,20 @@ type Asked struct {
 	Older [][]pki.Cert
 }
 
-// Liveness says whether a consumer uses what is on disk.
-type Liveness string
+// State says whether a consumer uses what is on disk.
+type State string
 
 // A consumer was seen to use the bytes; does not show them, and there is time left; still does not;
 // or could not be asked in a way that proves either.
 const (
-	Live       Liveness = "live"
-	NotYet     Liveness = "not yet"
-	Stale      Liveness = "stale"
-	Unprovable Liveness = "unprovable"
+	Live       State = "live"
+	NotYet     State = "not yet"
+	Stale      State = "stale"
+	Unprovable State = "unprovable"
 )
 
 // Proof is the answer, and Reason the fact behind it: one line, safe to print.
 type Proof struct {
-	State  Liveness
+	State  State
 	Reason string
 }
