@@ -175,7 +175,7 @@ func (h *host) ask(d plan.Desired) report.Status {
 	now := h.clock.Now()
 	for {
 		select {
-		case h.source <- desired.Reading{State: "following", Desired: &d, Time: plan.Evidence{Date: now, Seen: now}}:
+		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.Evidence{Date: now, Seen: now}}:
 			return h.pass()
 		case s := <-h.report.Statuses: // a pass that a timer brought
 			h.saw(s)

@@ -100,7 +100,7 @@ func rowRules() branch {
 		switch {
 		case id.Edits():
 			row["mode"], row["owner"] = kept, kept
-		case id.Content() == plan.PullSecret:
+		case id.Secret():
 			row["mode"] = leaf(secretMode)
 		}
 		rows[string(id)] = row
@@ -128,7 +128,7 @@ func (a absent) apply(f *fragment, key string, n *yaml.Node) {
 // trustSource accepts the rows with one bundle of CAs.
 func trustSource(s string) error {
 	id := plan.RowID(s)
-	if !slices.Contains(plan.RowIDs(), id) || id.List() || id.Content() == plan.PullSecret {
+	if !slices.Contains(plan.RowIDs(), id) || id.List() || id.Secret() {
 		return fmt.Errorf("%.64q is no row with one bundle of CAs", s)
 	}
 	return nil

@@ -168,7 +168,7 @@ func unverifiable(r plan.Row) string {
 	switch {
 	case r.Many():
 		return "the row has a file for each entry, and no server shows which of them it uses"
-	case r.ID.Content() == plan.PullSecret:
+	case r.ID.Secret():
 		return "the row's file holds no certificates"
 	}
 	return ""

@@ -28,7 +28,7 @@ type Reading struct {
 	// Desired is nil unless the object was read just now.
 	Desired *plan.Desired
 	// Time is what the API server last said the time was.
-	Time plan.Evidence
+	Time Evidence
 	// ConfigMap is how following the second source stands; nil if nothing takes from it.
 	ConfigMap *report.Source
 	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
@@ -195,7 +195,7 @@ func (s *State) Moment() plan.Moment {
 		}
 	}
 	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(),
-		Wall: plan.Believe(s.Clock.Now(), s.reading.Time, floor)}
+		Wall: s.reading.Time.believe(s.Clock.Now(), floor)}
 }
 
 // Status is its part of what is shown.

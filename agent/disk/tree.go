@@ -46,7 +46,7 @@ type Target struct {
 	// file and removed, when empty, after it.
 	OwnDirectory bool
 	// Bundle says that the file holds certificates: if the private key of one may lie beside it
-	// (plan.PrivateKeys), it is irregular.
+	// (privateKeys), it is irregular.
 	Bundle bool
 	// Part says that only part of the file is ours. Then Mode and owner do not count: the file keeps
 	// those it has, is not made if it is missing, and is not removed.
@@ -76,7 +76,7 @@ func TargetOf(row plan.Row, name string) (Target, error) {
 		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the entry's", row.ID, row.File)
 	}
 	return Target{Path: p, Mode: row.Mode, UID: row.UID, GID: row.GID,
-		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: row.ID.Content() != plan.PullSecret && !row.ID.Edits()}, nil
+		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: !row.ID.Secret() && !row.ID.Edits()}, nil
 }
 
 // Tree is a host's file system, or the part of one below a directory. Its methods may be called
@@ -267,9 +267,17 @@ func (v *visit) find(target Target) (s spot, err error) {
 	return s, nil
 }
 
+// privateKeys names the files that would hold the private key of a bundle called base, in the ways of
+// kubeadm (ca.crt, ca.key) and cfssl (ca.pem, ca-key.pem). The tree never writes beside one: what lies
+// there is no bundle but a CA's own certificate, with which somebody signs.
+func privateKeys(base string) []string {
+	stem := strings.TrimSuffix(base, path.Ext(base))
+	return []string{stem + ".key", stem + "-key.pem"}
+}
+
 // keyless fails if a private key may lie beside the file.
 func (s spot) keyless() error {
-	for _, name := range plan.PrivateKeys(s.base) {
+	for _, name := range privateKeys(s.base) {
 		if _, err := s.dir.root.Lstat(name); err == nil {
 			return irregular("beside a private key, " + name)
 		} else if !errors.Is(err, fs.ErrNotExist) {

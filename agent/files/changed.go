@@ -21,7 +21,7 @@ func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Mom
 	if !ok {
 		return nil, nil
 	}
-	o, err := observe(ctx, f.Writer, plan.EntryQueries(d.Entries, f.Policy, f.cache.at))
+	o, err := observe(ctx, f.Writer, f.Policy.Queries(d.Entries, f.cache.at))
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 // we left the file in order, and the file is another now.
 func (f *Files) changedByOthers(d plan.Desired, w plan.Write) bool {
 	left, ok := f.conflicts.left[w.Key]
-	if !ok || (w.Before == left && w.Cause != plan.WrongMode) {
+	if !ok || (w.Before == left && !w.OnlyMode()) {
 		return false
 	}
 	then, asked := f.applied[w.Key]
@@ -114,6 +114,6 @@ func (f *Files) contested() (out []report.Conflict) {
 		}
 		out = append(out, c)
 	}
-	slices.SortFunc(out, func(a, b report.Conflict) int { return plan.CompareKeys(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b report.Conflict) int { return a.Key.Compare(b.Key) })
 	return out
 }

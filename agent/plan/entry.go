@@ -24,7 +24,7 @@ func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
 		data = append(slices.Clip(data), '\n')
 	}
 	e := Entry{Key: Key{Row: r.ID, Name: name}, Data: data}
-	if r.ID.Content() == PullSecret {
+	if r.ID.Secret() {
 		if err := checkPullSecret(data); err != nil {
 			return Entry{}, err
 		}

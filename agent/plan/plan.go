@@ -5,7 +5,6 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
@@ -50,11 +49,14 @@ type Cause string
 // A file is missing, has other bytes than the object asks for, has the right bytes and another mode
 // or owner, or may not be durable.
 const (
-	Missing   Cause = "missing"
-	Different Cause = "different"
-	WrongMode Cause = "mode"
-	Undurable Cause = "undurable"
+	missing   Cause = "missing"
+	different Cause = "different"
+	wrongMode Cause = "mode"
+	undurable Cause = "undurable"
 )
+
+// OnlyMode reports whether the bytes are right and stay.
+func (w Write) OnlyMode() bool { return w.Cause == wrongMode }
 
 // Removal takes a file away that we own and that nobody asks for.
 type Removal struct {
@@ -191,8 +193,8 @@ func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
 	return queries(append(keys, keysOf(d.Entries)...), p, known)
 }
 
-// EntryQueries is Queries for some entries alone.
-func EntryQueries(entries []Entry, p Policy, known map[Key]Digest) []Query {
+// Queries is Queries for some entries alone.
+func (p Policy) Queries(entries []Entry, known map[Key]Digest) []Query {
 	return queries(keysOf(entries), p, known)
 }
 
@@ -213,18 +215,10 @@ func queries(keys []Key, p Policy, known map[Key]Digest) []Query {
 		}
 	}
 	out := make([]Query, 0, len(at))
-	for _, k := range slices.SortedFunc(maps.Values(at), CompareKeys) {
+	for _, k := range slices.SortedFunc(maps.Values(at), Key.Compare) {
 		out = append(out, Query{Key: k, Known: known[k]})
 	}
 	return out
-}
-
-// CompareKeys orders keys by row and then by name.
-func CompareKeys(a, b Key) int {
-	if a.Row != b.Row {
-		return strings.Compare(string(a.Row), string(b.Row))
-	}
-	return strings.Compare(a.Name, b.Name)
 }
 
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
@@ -280,7 +274,7 @@ func (c *computation) entry(e Entry) {
 		return
 	}
 	disk, seen := c.content(f)
-	switch secret := row.ID.Content() == PullSecret; {
+	switch secret := row.ID.Secret(); {
 	case seen || f.Digest == e.Digest:
 	case !secret:
 		c.refuse(e.Key, "what is there has not been read yet")
@@ -304,13 +298,13 @@ func (c *computation) entry(e Entry) {
 	}
 	switch {
 	case f.Kind == Absent:
-		w.Cause = Missing
+		w.Cause = missing
 	case f.Digest != e.OnDisk():
-		w.Cause = Different
+		w.Cause = different
 	case !row.accepts(f):
-		w.Cause = WrongMode
+		w.Cause = wrongMode
 	case c.in.Unsynced[e.Key] || c.pending(path, f):
-		w.Cause = Undurable
+		w.Cause = undurable
 	default:
 		c.plan.Entries = append(c.plan.Entries, e)
 		return

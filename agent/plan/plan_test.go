@@ -230,7 +230,7 @@ func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) 
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)
 	}
-	if q = EntryQueries([]Entry{b}, policy, nil); !reflect.DeepEqual(q, []Query{{Key: b.Key}}) {
+	if q = policy.Queries([]Entry{b}, nil); !reflect.DeepEqual(q, []Query{{Key: b.Key}}) {
 		t.Errorf("asked %v for one entry", q)
 	}
 }

@@ -121,10 +121,10 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 		writes   Cause
 		kept     int
 	}{
-		"another, and the object was read":     {another, true, Different, 0},
+		"another, and the object was read":     {another, true, different, 0},
 		"another, and it was not":              {another, false, "", 1},
-		"none, and the object was not read":    {File{}, false, Missing, 0},
-		"the same, which everybody could read": {wide, false, WrongMode, 0},
+		"none, and the object was not read":    {File{}, false, missing, 0},
+		"the same, which everybody could read": {wide, false, wrongMode, 0},
 	} {
 		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Rows: []Row{row}}, Observed: Observed{e.Key: tt.file}})
 		if len(p.Refused) > 0 || len(p.Kept) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {

@@ -40,43 +40,45 @@ func RowIDs() []RowID {
 		AdditionalTrustBundle, ImageRegistryBundleData, ImageRegistryBundleUserData, InternalRegistryPullSecret}
 }
 
-// Content is what a row's files hold, and so how bytes for it are judged.
-type Content string
+// content is what a row's files hold, and so how bytes for it are judged.
+type content string
 
-// Bundle is a set of CA certificates. RegistryBundle is one of a list of {file, data}, which may also
-// be a registry's own certificate. PullSecret is a docker config in JSON, and secret as a whole.
-// KubeconfigCA is a bundle that replaces one value inside a kubeconfig; the file around it is never
+// holdsBundle is a set of CA certificates. holdsRegistry is one of a list of {file, data}, which may also
+// be a registry's own certificate. holdsPullSecret is a docker config in JSON, and secret as a whole.
+// holdsKubeconfig is a bundle that replaces one value inside a kubeconfig; the file around it is never
 // seen outside the privileged half.
 const (
-	Bundle         Content = "bundle"
-	RegistryBundle Content = "registry bundle"
-	PullSecret     Content = "pull secret"
-	KubeconfigCA   Content = "kubeconfig CA"
+	holdsBundle     content = "bundle"
+	holdsRegistry   content = "registry bundle"
+	holdsPullSecret content = "pull secret"
+	holdsKubeconfig content = "kubeconfig CA"
 )
 
-// Content of the row.
-func (id RowID) Content() Content {
+func (id RowID) content() content {
 	switch id {
 	case ImageRegistryBundleData, ImageRegistryBundleUserData:
-		return RegistryBundle
+		return holdsRegistry
 	case InternalRegistryPullSecret:
-		return PullSecret
+		return holdsPullSecret
 	case KubeconfigCAData, KubeletKubeconfigCAData:
-		return KubeconfigCA
+		return holdsKubeconfig
 	}
-	return Bundle
+	return holdsBundle
 }
 
+// Secret tells the row whose file is secret as a whole.
+func (id RowID) Secret() bool { return id.content() == holdsPullSecret }
+
 // List tells the fields that are lists of {file, data} from those that are one value.
-func (id RowID) List() bool { return id.Content() == RegistryBundle }
+func (id RowID) List() bool { return id.content() == holdsRegistry }
 
 // Edits reports whether the row changes one value inside a file that somebody else makes. Such a file
 // keeps its mode and owner, and is not made if it is missing.
-func (id RowID) Edits() bool { return id.Content() == KubeconfigCA }
+func (id RowID) Edits() bool { return id.content() == holdsKubeconfig }
 
 // FromConfigMap reports whether the row takes from the ConfigMap, the second source, and not from the
 // controllerconfig.
-func (id RowID) FromConfigMap() bool { return id.Content() == KubeconfigCA }
+func (id RowID) FromConfigMap() bool { return id.content() == holdsKubeconfig }
 
 // Placeholders of Row.File. A row has at most one, and with one it manages many files.
 const (
@@ -135,6 +137,14 @@ func (k Key) String() string {
 	return string(k.Row) + "/" + k.Name
 }
 
+// Compare orders keys by row and then by name.
+func (k Key) Compare(other Key) int {
+	if k.Row != other.Row {
+		return strings.Compare(string(k.Row), string(other.Row))
+	}
+	return strings.Compare(k.Name, other.Name)
+}
+
 // Definition is a digest over what decides where the row's files are and what may be in them. The two
 // halves read the configuration apart: by it they know that they mean the same row.
 func (r Row) Definition() Digest {
@@ -166,12 +176,12 @@ func (r Row) Directory() string {
 func (r Row) Path(name string) (string, error) {
 	switch {
 	case r.byName():
-		if err := CheckRegistryName(name); err != nil {
+		if err := checkRegistryName(name); err != nil {
 			return "", err
 		}
 		return strings.Replace(r.File, NamePlaceholder, name, 1), nil
 	case r.byFingerprint():
-		if _, err := ParseDigest(name); err != nil {
+		if _, err := parseDigest(name); err != nil {
 			return "", fmt.Errorf("entry name %q: %v", name, err)
 		}
 		return strings.Replace(r.File, FingerprintPlaceholder, name, 1), nil
@@ -194,24 +204,16 @@ func (r Row) has(path string) bool {
 	return path == r.File
 }
 
-// PrivateKeys names the files that would hold the private key of a bundle called base, in the ways of
-// kubeadm (ca.crt, ca.key) and cfssl (ca.pem, ca-key.pem). A row never writes beside one: what lies
-// there is no bundle but a CA's own certificate, with which somebody signs.
-func PrivateKeys(base string) []string {
-	stem := strings.TrimSuffix(base, path.Ext(base))
-	return []string{stem + ".key", stem + "-key.pem"}
-}
-
 // RegistryName turns the `file` key of a registry entry into the directory name under certs.d:
 // every ".." is a ":", because a ConfigMap key cannot hold one. Source: openshift
 // machine-config-operator pkg/daemon/certificate_writer.go. The result still has to pass
-// CheckRegistryName.
+// checkRegistryName.
 func RegistryName(file string) string { return strings.ReplaceAll(file, "..", ":") }
 
-// CheckRegistryName accepts host or host:port as containers-certs.d(5) directories name registries:
+// checkRegistryName accepts host or host:port as containers-certs.d(5) directories name registries:
 // a DNS name, an IPv4 address or a bracketed IPv6 address, and a decimal port. Nothing that passes
 // can change a path's directory.
-func CheckRegistryName(name string) error {
+func checkRegistryName(name string) error {
 	if name == "" || len(name) > 255 {
 		return fmt.Errorf("registry name of %d bytes: want 1 to 255", len(name))
 	}

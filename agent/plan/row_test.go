@@ -44,7 +44,7 @@ func TestRegistryNames(t *testing.T) {
 		strings.Repeat("a.", 127) + "a.b": false,
 		strings.Repeat("a", 64):           false,
 	} {
-		if err := CheckRegistryName(name); (err == nil) != ok {
+		if err := checkRegistryName(name); (err == nil) != ok {
 			t.Errorf("%q: %v, want ok=%v", name, err, ok)
 		}
 	}
@@ -141,17 +141,6 @@ func FuzzRegistryName(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestKeysLieBesideBundlesInTwoWays(t *testing.T) {
-	for base, want := range map[string]string{
-		"ca.crt": "ca.key ca-key.pem", "ca.pem": "ca.key ca-key.pem", "front-proxy-ca.crt": "front-proxy-ca.key front-proxy-ca-key.pem",
-		"bundle": "bundle.key bundle-key.pem", "a.b.crt": "a.b.key a.b-key.pem",
-	} {
-		if got := strings.Join(PrivateKeys(base), " "); got != want {
-			t.Errorf("beside %s: %s, want %s", base, got, want)
-		}
-	}
 }
 
 func TestAFileThatIsEditedMayHaveAnyModeAndOwner(t *testing.T) {

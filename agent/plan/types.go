@@ -18,8 +18,8 @@ type Digest [sha256.Size]byte
 // DigestOf is the digest of b.
 func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
 
-// ParseDigest reads the lower-case hexadecimal form.
-func ParseDigest(s string) (d Digest, err error) {
+// parseDigest reads the lower-case hexadecimal form.
+func parseDigest(s string) (d Digest, err error) {
 	if len(s) != hex.EncodedLen(len(d)) {
 		return Digest{}, errors.New("not a SHA-256 in hexadecimal")
 	}
@@ -44,7 +44,7 @@ func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 func (d *Digest) UnmarshalText(b []byte) (err error) {
 	*d = Digest{}
 	if len(b) > 0 {
-		*d, err = ParseDigest(string(b))
+		*d, err = parseDigest(string(b))
 	}
 	return err
 }

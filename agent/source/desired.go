@@ -24,7 +24,7 @@ type part struct {
 func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 	p.Reading = r
 	out := desired.Reading{State: string(s.object.State), Reason: s.object.Reason,
-		Time: plan.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
+		Time: desired.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
 	if out.State == "" {
 		out.State = string(watch.Connecting)
 	}

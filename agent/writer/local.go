@@ -56,7 +56,7 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) (
 	files := make([]plan.File, 0, len(looks))
 	size := 0
 	for f := range l.tree.Observe(looks) {
-		if queries[len(files)].Row.Content() == plan.PullSecret {
+		if queries[len(files)].Row.Secret() {
 			f.Data = nil // nobody on the other side needs to see what was there before
 		}
 		files = append(files, f)

@@ -56,7 +56,7 @@ type effect struct {
 // lines describe e. Of a secret nothing is shown but digests.
 func (e effect) lines() (all []string) {
 	var added, removed []string
-	if e.key.Row.Content() != plan.PullSecret {
+	if !e.key.Row.Secret() {
 		added, removed = compare(e.before.Data, e.certs)
 	}
 	verb := "writes"
