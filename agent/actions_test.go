@@ -37,7 +37,7 @@ func (h *host) unit(name string) report.Unit {
 }
 
 // until lets time pass in steps until the unit is in that state, and tells how much it took.
-func (h *host) until(name, state string, step, most time.Duration) (took time.Duration) {
+func (h *host) until(name string, state report.UnitState, step, most time.Duration) (took time.Duration) {
 	h.t.Helper()
 	for h.unit(name).State != state {
 		if took += step; took > most {

@@ -24,7 +24,8 @@ import (
 type Reading struct {
 	// State is one word or two for status and records, and Reason the fact behind it. Both are safe
 	// to print.
-	State, Reason string
+	State  report.SourceState
+	Reason string
 	// Desired is nil unless the object was read just now.
 	Desired *plan.Desired
 	// Time is what the API server last said the time was.
@@ -128,10 +129,10 @@ func (s *State) Take(r Reading) {
 	s.object = &object
 }
 
-func (s *State) recordSource(what, state, reason string) {
-	message := strings.TrimSuffix(what+" is "+state+": "+reason, ": ")
+func (s *State) recordSource(what string, state report.SourceState, reason string) {
+	message := strings.TrimSuffix(what+" is "+string(state)+": "+reason, ": ")
 	s.Trail.Record(audit.Record{Kind: audit.SourceState, Message: message}.
-		With(audit.State, state).With(audit.Reason, reason))
+		With(audit.State, string(state)).With(audit.Reason, reason))
 }
 
 // Current is what the host shall have, as the last Update put it together; nil while nobody has said anything. The

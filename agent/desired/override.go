@@ -134,9 +134,9 @@ func (o override) status(inForce bool) *report.Operator {
 		return nil
 	}
 	r := &report.Operator{ID: plan.Printable(o.Applied.ID), Source: plan.Printable(o.Applied.Source),
-		At: o.Applied.At.UTC(), State: "overtaken by the object"}
+		At: o.Applied.At.UTC(), State: report.Overtaken}
 	if inForce {
-		r.State = "in force"
+		r.State = report.InForce
 	}
 	return r
 }

@@ -36,7 +36,7 @@ func (f *Files) heldStatus(h plan.Held) report.Held {
 }
 
 func (f *Files) fileStatus(e plan.Entry) report.File {
-	out := report.File{Key: e.Key, Digest: e.Digest, State: "pending", Certificates: len(e.Certs),
+	out := report.File{Key: e.Key, Digest: e.Digest, State: report.Pending, Certificates: len(e.Certs),
 		Expires: pki.EarliestExpiry(e.Certs).UTC(), Warnings: e.Warnings}
 	for _, c := range e.Certs {
 		out.Fingerprints = append(out.Fingerprints, c.Fingerprint.String())
@@ -47,7 +47,7 @@ func (f *Files) fileStatus(e plan.Entry) report.File {
 		}
 	}
 	if f.isInPlace(e) {
-		out.State = "in place"
+		out.State = report.InPlace
 	}
 	return out
 }

@@ -44,10 +44,10 @@ func (e *exposition) add(v uint64, labels ...string) {
 func (s Status) metrics() []byte {
 	e := &exposition{}
 	e.gauge("following", "1 if the object is being followed, 0 in every other state")
-	e.add(truth(s.State == "following"))
+	e.add(truth(s.State == Following))
 	if c := s.ConfigMap; c != nil {
 		e.gauge("configmap_following", "the same for the ConfigMap that feeds kubeconfigs")
-		e.add(truth(c.State == "following"))
+		e.add(truth(c.State == Following))
 	}
 	if i := s.Identity; i != nil {
 		e.gauge("identity_expiry_timestamp_seconds", "when the agent's own certificate ends")
@@ -119,7 +119,7 @@ func (s Status) bundles() iter.Seq[File] {
 func (s Status) unitMetrics(e *exposition) {
 	e.gauge("unit_owed", "1 if the unit has not loaded what is on disk, or nobody knows")
 	for _, u := range s.Units {
-		e.add(truth(u.owed()), "unit", u.Name)
+		e.add(truth(!u.State.Settled()), "unit", u.Name)
 	}
 	e.gauge("unit_breaker_open", "1 if the unit's action failed five times in a row and is now tried rarely")
 	for _, u := range s.Units {

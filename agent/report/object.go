@@ -121,7 +121,7 @@ func differs(a, b Status) bool {
 		if i == nil {
 			return ""
 		}
-		return i.State + " " + i.Serial
+		return string(i.State) + " " + i.Serial
 	}
 	return a.State != b.State || as(a.Identity) != as(b.Identity)
 }

@@ -27,9 +27,9 @@ type stateObject struct {
 }
 
 type stateSpec struct {
-	State     string    `json:"state"`
-	Reason    string    `json:"reason,omitempty"`
-	Heartbeat time.Time `json:"heartbeat,omitzero"`
+	State     SourceState `json:"state"`
+	Reason    string      `json:"reason,omitempty"`
+	Heartbeat time.Time   `json:"heartbeat,omitzero"`
 	Agent     struct {
 		Version string `json:"version,omitempty"`
 	} `json:"agent"`
@@ -115,7 +115,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		}
 	}
 	for _, u := range s.Units {
-		if u.owed() {
+		if !u.State.Settled() {
 			o.Spec.Owed = append(o.Spec.Owed, stateOwed{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
 		}
 		if o.Spec.Breaker == nil && !u.BreakerOpened.IsZero() {

@@ -145,7 +145,7 @@ func TestChangesInQuickSuccessionAreOneWrite(t *testing.T) {
 	b.object.Publish(report.Status{State: "a"})
 	b.wants("a", 200)
 	b.clock.AwaitTimers(2)
-	for _, s := range []string{"b", "c", "d"} {
+	for _, s := range []report.SourceState{"b", "c", "d"} {
 		b.object.Publish(report.Status{State: s})
 	}
 	b.quiet()

@@ -36,7 +36,7 @@ type Status struct {
 	Version string `json:"version"`
 	Node    string `json:"node,omitempty"`
 	// State is the state of following the object, and Reason the fact behind it.
-	State  string      `json:"state"`
+	State  SourceState `json:"state"`
 	Reason string      `json:"reason,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 	Object plan.Object `json:"object,omitzero"`
@@ -68,15 +68,15 @@ type Status struct {
 
 // Source is how following something stands.
 type Source struct {
-	State  string `json:"state"`
-	Reason string `json:"reason,omitempty"`
+	State  SourceState `json:"state"`
+	Reason string      `json:"reason,omitempty"`
 }
 
 // Identity is as whom the agent speaks to the API server, and how it stands with that.
 type Identity struct {
 	// State is no credential, requesting, pending, proving, active, renewing or suspect.
-	State  string `json:"state"`
-	Reason string `json:"reason,omitempty"`
+	State  IdentityState `json:"state"`
+	Reason string        `json:"reason,omitempty"`
 	// Serial is the certificate's serial number in hexadecimal; Expires is until when this host may be
 	// off, and Renew when the next certificate is asked for. They are empty without a certificate.
 	Serial string `json:"serial,omitempty"`
@@ -96,11 +96,10 @@ type ActionCounter struct {
 // File is one managed file.
 type File struct {
 	plan.Key
-	Path   string      `json:"path"`
-	Digest plan.Digest `json:"sha256,omitzero"`
-	// State is "in place", or "pending" until the file is as the object wants it.
-	State        string `json:"state"`
-	Certificates int    `json:"certificates"`
+	Path         string      `json:"path"`
+	Digest       plan.Digest `json:"sha256,omitzero"`
+	State        FileState   `json:"state"`
+	Certificates int         `json:"certificates"`
 	// Fingerprints are the SHA-256 of each certificate's DER.
 	Fingerprints []string  `json:"fingerprints,omitempty"`
 	Expires      time.Time `json:"expires,omitzero"`
@@ -132,11 +131,10 @@ type Consumer struct {
 
 // Operator is content that was applied by hand.
 type Operator struct {
-	ID     string    `json:"id"`
-	Source string    `json:"source"`
-	At     time.Time `json:"at"`
-	// State is "in force", or "overtaken by the object".
-	State string `json:"state"`
+	ID     string        `json:"id"`
+	Source string        `json:"source"`
+	At     time.Time     `json:"at"`
+	State  OverrideState `json:"state"`
 }
 
 // Conflict is a file that somebody else keeps changing, and how often it was repaired lately.
@@ -158,14 +156,11 @@ type Held struct {
 
 // Unit is one entry of the allowlist.
 type Unit struct {
-	Name string        `json:"name"`
-	Verb unitplan.Verb `json:"verb"`
-	// State is loaded, owed, running, overdue (the job takes too long), failed (and tried again),
-	// "breaker open" (failed too often, and tried rarely), refused (it would act on units that nobody
-	// allowed), unknown or "not running".
-	State  string    `json:"state"`
-	Reason string    `json:"reason,omitempty"`
-	Paid   time.Time `json:"paid,omitzero"`
+	Name   string        `json:"name"`
+	Verb   unitplan.Verb `json:"verb"`
+	State  UnitState     `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+	Paid   time.Time     `json:"paid,omitzero"`
 	// BreakerOpened is when the breaker opened; zero while it is closed.
 	BreakerOpened time.Time `json:"breakerOpened,omitzero"`
 }
@@ -228,15 +223,15 @@ func (r *Reporter) publish(name string, last *[sha256.Size]byte, data []byte) er
 
 // Sentence is the STATUS= line: what a person sees in systemctl status.
 func (s Status) Sentence() string {
-	line := s.State
+	line := string(s.State)
 	if s.Reason != "" {
 		line += ": " + s.Reason
 	}
-	if i := s.Identity; i != nil && i.Serial != "" && (i.State != "active" || i.Reason != "") {
-		line += strings.TrimSuffix("; identity "+i.State+": "+i.Reason, ": ")
+	if i := s.Identity; i != nil && i.Serial != "" && (i.State != Active || i.Reason != "") {
+		line += strings.TrimSuffix("; identity "+string(i.State)+": "+i.Reason, ": ")
 	}
-	if c := s.ConfigMap; c != nil && c.State != "following" {
-		line += strings.TrimSuffix("; the ConfigMap: "+c.State+": "+c.Reason, ": ")
+	if c := s.ConfigMap; c != nil && c.State != Following {
+		line += strings.TrimSuffix("; the ConfigMap: "+string(c.State)+": "+c.Reason, ": ")
 	}
 	if v := s.Object.ResourceVersion; v != "" {
 		line += fmt.Sprintf("; %d files from version %s", len(s.Files), plan.Printable(v))
@@ -262,7 +257,7 @@ func (s Status) Sentence() string {
 	if n := len(s.Held); n > 0 {
 		line += fmt.Sprintf("; %d removals held", n)
 	}
-	if o := s.Operator; o != nil && o.State == "in force" {
+	if o := s.Operator; o != nil && o.State == InForce {
 		line += "; applied by hand: " + o.Source
 	}
 	if s.Paused != "" {
@@ -273,9 +268,9 @@ func (s Status) Sentence() string {
 		switch {
 		case !u.BreakerOpened.IsZero():
 			line += fmt.Sprintf("; %s %s fails again and again", u.Verb, u.Name)
-		case u.State == "refused":
+		case u.State == Refused:
 			line += fmt.Sprintf("; %s %s refused", u.Verb, u.Name)
-		case u.owed() && u.State != "running":
+		case !u.State.Settled() && u.State != Running:
 			owed++
 		}
 	}
@@ -285,12 +280,9 @@ func (s Status) Sentence() string {
 	return line
 }
 
-// owed tells whether the unit may have to load its files again.
-func (u Unit) owed() bool { return u.State != "loaded" && u.State != "not running" }
-
 // Acting tells whether a unit action is owed or under way, rather than stuck.
 func (s Status) Acting() bool {
-	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == "owed" || u.State == "running" })
+	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == Owed || u.State == Running })
 }
 
 // HasApplied tells whether the agent has taken up what was applied by hand under this ID.

@@ -23,13 +23,13 @@ type part struct {
 // one, it is projected onto the host's rows.
 func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 	p.Reading = r
-	out := desired.Reading{State: string(s.object.State), Reason: s.object.Reason,
+	out := desired.Reading{State: report.SourceState(s.object.State), Reason: s.object.Reason,
 		Time: desired.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
 	if out.State == "" {
-		out.State = string(watch.Connecting)
+		out.State = report.SourceState(watch.Connecting)
 	}
 	if s.configMap.State != "" {
-		out.ConfigMap = &report.Source{State: string(s.configMap.State), Reason: s.configMap.Reason}
+		out.ConfigMap = &report.Source{State: report.SourceState(s.configMap.State), Reason: s.configMap.Reason}
 	}
 	if r.Object != nil && r.Object != p.projected {
 		d := p.projector.Project(*r.Object, s.settings.Policy.Rows, time.Now())

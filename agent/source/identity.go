@@ -38,7 +38,7 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 				continue
 			}
 			if last.Identity = &now; w.object == nil {
-				last.Reason = strings.TrimSuffix(now.State+": "+now.Reason, ": ")
+				last.Reason = strings.TrimSuffix(string(now.State)+": "+now.Reason, ": ")
 			}
 			if st.Usable && w.object == nil {
 				w = s.watchAs(k)
@@ -77,6 +77,6 @@ func (s *Source) pass(p *part, r watch.Reading, last desired.Reading) desired.Re
 
 // publicStatus is a status as it is published. What it quotes of others is escaped and cut.
 func publicStatus(s identity.Status) report.Identity {
-	return report.Identity{State: string(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial,
+	return report.Identity{State: report.IdentityState(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial,
 		PublicKey: s.PublicKey, Issued: s.Issued.UTC(), Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
 }

@@ -87,7 +87,7 @@ func (s *Source) Once(ctx context.Context, id *apiserver.Conn) (plan.Desired, er
 			if last.Desired != nil {
 				wanted = last.Desired
 			}
-			if wanted != nil && last.State == string(watch.Following) && s.settled(last.ConfigMap) {
+			if wanted != nil && last.State == report.Following && s.settled(last.ConfigMap) {
 				return *wanted, nil
 			}
 		case <-ctx.Done():
@@ -98,5 +98,5 @@ func (s *Source) Once(ctx context.Context, id *apiserver.Conn) (plan.Desired, er
 
 // settled tells whether there is nothing more to hear of the ConfigMap for now.
 func (s *Source) settled(c *report.Source) bool {
-	return !s.followsConfigMap() || c != nil && c.State != string(watch.Connecting)
+	return !s.followsConfigMap() || c != nil && c.State != report.SourceState(watch.Connecting)
 }

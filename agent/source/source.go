@@ -46,7 +46,7 @@ func (s *Source) Trust() agent.Trust { return &s.trust }
 // offer puts a reading where the loop looks. One that the loop has not taken yet is replaced, but
 // what it desired is not lost.
 func (s *Source) offer(r desired.Reading) {
-	s.log.Debug("read", zap.String("state", r.State), zap.String("reason", r.Reason),
+	s.log.Debug("read", zap.String("state", string(r.State)), zap.String("reason", r.Reason),
 		zap.Bool("desired", r.Desired != nil))
 	select {
 	case old := <-s.readings:

@@ -20,6 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
@@ -93,11 +94,11 @@ func TestAReadingThatNobodyTookIsReplacedAndWhatItDesiredIsNotLost(t *testing.T)
 func TestWhatOnlyOneSourceAsksForIsPartial(t *testing.T) {
 	s := New(both, zap.NewNop())
 	r := s.update(&s.configMap, watch.Reading{State: watch.Following, Object: &watch.Object{}})
-	if r.State != string(watch.Connecting) || r.ConfigMap == nil || r.Desired == nil || !r.Desired.Partial {
+	if r.State != report.SourceState(watch.Connecting) || r.ConfigMap == nil || r.Desired == nil || !r.Desired.Partial {
 		t.Errorf("with the ConfigMap alone it reads %+v", r)
 	}
 	r = s.update(&s.object, watch.Reading{State: watch.Following, Object: &watch.Object{}})
-	if r.State != string(watch.Following) || r.Desired == nil || r.Desired.Partial {
+	if r.State != report.SourceState(watch.Following) || r.Desired == nil || r.Desired.Partial {
 		t.Errorf("with both it reads %+v", r)
 	}
 	if r = s.update(&s.object, watch.Reading{State: watch.Unreachable}); r.Desired != nil {

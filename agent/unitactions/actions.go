@@ -79,7 +79,7 @@ type Actions struct {
 
 // unit is what is known of one.
 type unit struct {
-	state  string // as report.Unit.State
+	state  report.UnitState
 	reason string
 	due    time.Time // when the owed action may be carried out; zero if nothing is owed
 	again  time.Time // when an owed action is looked at again although nothing happens; zero: never
@@ -156,7 +156,7 @@ func (a *Actions) Busy() bool {
 // Waits says which unit has yet to load the row's file, or nothing.
 func (a *Actions) Waits(row plan.Row) string {
 	for _, name := range row.OnChange {
-		if u := a.units[name]; u != nil && u.state != "loaded" && u.state != "not running" {
+		if u := a.units[name]; u != nil && !u.state.Settled() {
 			return name + " has yet to act"
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -24,7 +25,7 @@ func (a *Actions) dispatch(ctx context.Context, u unitplan.Unit, s *unit, in uni
 		Tries: s.failures + 1, Tried: a.Clock.Now().UTC()}.Outdated(now))
 	a.Trail.Record(audit.Action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
-	s.state, s.reason, s.running, s.overdue, s.disturbed = "running", why, true, a.Clock.Now().Add(a.Times.Job), 0
+	s.state, s.reason, s.running, s.overdue, s.disturbed = report.Running, why, true, a.Clock.Now().Add(a.Times.Job), 0
 	s.aside = nil
 	go func() {
 		after, err := a.Systemd.Act(ctx, u)
@@ -38,7 +39,7 @@ func (a *Actions) watchJob(u unitplan.Unit, s *unit) {
 	if s.overdue.IsZero() || a.Clock.Now().Before(s.overdue) {
 		return
 	}
-	s.overdue, s.state = time.Time{}, "overdue"
+	s.overdue, s.state = time.Time{}, report.Overdue
 	s.reason = fmt.Sprintf("the job has not ended after %v; systemd goes on with it", a.Times.Job)
 	a.Trail.Record(audit.Action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
@@ -56,7 +57,7 @@ func (a *Actions) Ended(j Job) {
 		return
 	}
 	a.counter.Paid++
-	*s = unit{state: "unknown", reason: "its job is done", paid: a.Clock.Now(), disturbed: s.disturbed, done: &j}
+	*s = unit{state: report.Unknown, reason: "its job is done", paid: a.Clock.Now(), disturbed: s.disturbed, done: &j}
 	a.Trail.Record(audit.Action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
@@ -64,7 +65,7 @@ func (a *Actions) Ended(j Job) {
 // postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not
 // fail either.
 func (a *Actions) postpone(j Job, s *unit, at time.Time) {
-	s.state, s.reason, s.due = "owed", plan.Printable(j.err.Error()), at
+	s.state, s.reason, s.due = report.Owed, plan.Printable(j.err.Error()), at
 	message := fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)
 	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }
@@ -75,7 +76,7 @@ func (a *Actions) postpone(j Job, s *unit, at time.Time) {
 func (a *Actions) unpaid(j Job, s *unit) {
 	now := a.Clock.Now()
 	a.counter.Failed++
-	s.state, s.reason, s.failed = "failed", plan.Printable(j.err.Error()), j.inputs.Digest
+	s.state, s.reason, s.failed = report.Failed, plan.Printable(j.err.Error()), j.inputs.Digest
 	s.due = now.Add(a.Backoff.Jitter(a.Backoff.Pause(s.failures + s.lost)))
 	s.lost++
 	if !unreachable(j.err) {
@@ -87,7 +88,7 @@ func (a *Actions) unpaid(j Job, s *unit) {
 		return
 	}
 	a.forgetMade(j.unit)
-	s.state, s.due = "breaker open", now.Add(a.Backoff.Jitter(a.Times.Breaker))
+	s.state, s.due = report.BreakerOpen, now.Add(a.Backoff.Jitter(a.Times.Breaker))
 	if denied(j.err) { // to ask disturbs nobody, and the configuration may be right by then
 		s.due = now.Add(a.Backoff.Jitter(a.Backoff.Max))
 	}

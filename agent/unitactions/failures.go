@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -25,12 +26,12 @@ func (a *Actions) Restore() {
 		}
 		s := a.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
-		s.state = "owed"
+		s.state = report.Owed
 		s.reason = fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
 		pause := a.Backoff.Pause(m.Tries - 1)
 		if m.Tries >= maxFailures {
 			a.forgetMade(u)
-			s.state, s.opened, pause = "breaker open", m.Tried, a.Times.Breaker
+			s.state, s.opened, pause = report.BreakerOpen, m.Tried, a.Times.Breaker
 		}
 		// With a monotonic reading, which what is remembered has not.
 		s.due = now.Add(a.Backoff.Jitter(pause) - now.Sub(m.Tried))

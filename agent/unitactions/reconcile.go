@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -38,8 +39,8 @@ func (a *Actions) Reconcile(ctx context.Context, h Host) error {
 // Unobserved is Reconcile while nobody can say what is on disk.
 func (a *Actions) Unobserved() {
 	for _, s := range a.units {
-		if s.state == "loaded" {
-			s.state, s.reason = "unknown", "what is on disk is not known"
+		if s.state == report.Loaded {
+			s.state, s.reason = report.Unknown, "what is on disk is not known"
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 	s.again = time.Time{}
 	now, affected, err := a.askSystemd(ctx, u)
 	if err != nil {
-		s.state, s.reason = "unknown", plan.Printable(err.Error())
+		s.state, s.reason = report.Unknown, plan.Printable(err.Error())
 		return fmt.Errorf("asking systemd about %s: %v", u.Name, err)
 	}
 	if why := u.Refuse(affected); why != "" {
@@ -64,7 +65,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 	err = a.confirm(ctx, u, s, in, h.Seen(u.Name))
 	loaded, known := a.Memory.State().Units[u.Name]
 	if err != nil && loaded.Unknown { // its job is done: it has only to be asked who loads what it made
-		s.state, s.reason = "unknown", plan.Printable(err.Error())
+		s.state, s.reason = report.Unknown, plan.Printable(err.Error())
 		return err
 	}
 	run := now.AsOf(a.Clock.Now(), a.Clock.Uptime())
@@ -74,7 +75,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 	}
 	switch owed.Action {
 	case unitplan.Wait:
-		s.state, s.reason = "unknown", owed.Why
+		s.state, s.reason = report.Unknown, owed.Why
 		return err
 	case unitplan.Act:
 		if !a.isDue(h.Desired, u, s, in, owed.Why) || a.putOff(ctx, u, s, now, affected) {
@@ -83,19 +84,19 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 		return cmp.Or(a.dispatch(ctx, u, s, in, now, affected, owed.Why), err)
 	case unitplan.Adopt:
 		if maker := a.makes(u.Name); maker != "" {
-			s.state, s.reason = "unknown", "waits for "+maker
+			s.state, s.reason = report.Unknown, "waits for "+maker
 			return err
 		}
 		a.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + owed.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
 		if err = a.load(ctx, u, in, now); err != nil {
-			s.state, s.reason = "unknown", plan.Printable(err.Error())
+			s.state, s.reason = report.Unknown, plan.Printable(err.Error())
 			return err
 		}
 	}
-	*s = unit{state: "loaded", reason: owed.Why, paid: s.paid}
+	*s = unit{state: report.Loaded, reason: owed.Why, paid: s.paid}
 	if !now.Exists || !now.Active && u.Verb != unitplan.Restart {
-		s.state = "not running"
+		s.state = report.NotRunning
 	}
 	return err
 }
@@ -144,5 +145,5 @@ func (a *Actions) refuseUnit(u unitplan.Unit, s *unit, why string) {
 	if s.reason != why {
 		a.Trail.Record(audit.Action(audit.UnitRefused, u, nil, why))
 	}
-	*s = unit{state: "refused", reason: why, paid: s.paid}
+	*s = unit{state: report.Refused, reason: why, paid: s.paid}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -22,10 +23,10 @@ func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.In
 	if s.aside != nil && s.aside.failed == in.Digest {
 		*s = *s.aside
 	}
-	if s.due.IsZero() || s.state == "unknown" {
-		s.state, s.reason = "owed", why
+	if s.due.IsZero() || s.state == report.Unknown {
+		s.state, s.reason = report.Owed, why
 		if !s.opened.IsZero() {
-			s.state = "breaker open"
+			s.state = report.BreakerOpen
 		}
 	}
 	if p := d.Paused; p != "" {
@@ -94,5 +95,5 @@ func (a *Actions) makes(unit string) string {
 
 // pending tells whether waiting for the unit makes sense.
 func (s *unit) pending() bool {
-	return s.running || s.state == "owed" || s.state == "unknown" || s.state == "failed"
+	return s.running || s.state == report.Owed || s.state == report.Unknown || s.state == report.Failed
 }

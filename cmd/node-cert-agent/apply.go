@@ -199,7 +199,7 @@ func (w *wiring) awaitService(ctx context.Context, a *state.Applied) (report.Sta
 // applied says what came of it.
 func applied(w io.Writer, st report.Status, d plan.Desired) error {
 	for _, u := range st.Units {
-		if u.State != "loaded" && u.State != "not running" {
+		if !u.State.Settled() {
 			fmt.Fprintln(w, strings.TrimSuffix(fmt.Sprintf("unit    %s %s: %s", u.Verb, u.Name, join(u.State, u.Reason)), ": "))
 		}
 	}
@@ -242,7 +242,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	a := state.Applied{Source: "the object, at once"}
-	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Operator.State == "in force" {
+	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Operator.State == report.InForce {
 		a = *before
 	}
 	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true

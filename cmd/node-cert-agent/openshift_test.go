@@ -178,7 +178,7 @@ func TestWithoutTheConfigMapItsFilesStayAndTheOthersGoOn(t *testing.T) {
 }
 
 func TestEachSourceWorksWhileTheOtherIsForbidden(t *testing.T) {
-	for resource, want := range map[string]struct{ object, configMap string }{
+	for resource, want := range map[string]struct{ object, configMap report.SourceState }{
 		"configmaps":        {"following", "forbidden"},
 		"controllerconfigs": {"forbidden", "following"},
 	} {

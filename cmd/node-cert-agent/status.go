@@ -94,7 +94,7 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 			fmt.Fprintf(t, "%s:\t%s\n", name, value)
 		}
 	}
-	line("State", strings.TrimSuffix(s.State+": "+s.Reason, ": ")+since(s.Since, now))
+	line("State", join(s.State, s.Reason)+since(s.Since, now))
 	if c := s.ConfigMap; c != nil {
 		line("ConfigMap", join(c.State, c.Reason))
 	}
@@ -165,7 +165,7 @@ func showFiles(w io.Writer, files []report.File) {
 		fmt.Fprintf(w, "\nFILE\tROW\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
 	}
 	for _, f := range files {
-		state := strings.TrimSuffix(f.State+", "+string(f.Use()), ", ")
+		state := strings.TrimSuffix(string(f.State)+", "+string(f.Use()), ", ")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n",
 			f.Path, f.Row, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
 	}
@@ -205,11 +205,11 @@ func exceptions(w io.Writer, title string, list []plan.Refusal) {
 }
 
 // join is a state with its reason.
-func join(state, reason string) string {
+func join[S ~string](state S, reason string) string {
 	if reason == "" {
-		return state
+		return string(state)
 	}
-	return state + ": " + reason
+	return string(state) + ": " + reason
 }
 
 func since(t, now time.Time) string {

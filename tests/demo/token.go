@@ -133,8 +133,8 @@ users: [{name: u, user: {client-certificate: %q, client-key: %[2]q}}], contexts:
 	return nil
 }
 
-func (s *story) awaitIdentity(ctx context.Context, state string) error {
-	return s.awaitStatus(ctx, "an identity that is "+state, func(st report.Status) bool { return st.Identity != nil && st.Identity.State == state })
+func (s *story) awaitIdentity(ctx context.Context, state report.IdentityState) error {
+	return s.awaitStatus(ctx, "an identity that is "+string(state), func(st report.Status) bool { return st.Identity != nil && st.Identity.State == state })
 }
 
 // asAdmin runs a shell command beside the control plane, as its administrator.

@@ -153,14 +153,14 @@ func (n *node) awaitVersion(v string) (s report.Status) {
 	return s
 }
 
-func (n *node) awaitState(state string) {
+func (n *node) awaitState(state report.SourceState) {
 	n.t.Helper()
-	n.await("state "+state, func() bool { return n.status().State == state })
+	n.await("state "+string(state), func() bool { return n.status().State == state })
 }
 
-func (n *node) awaitUnit(name, state string) {
+func (n *node) awaitUnit(name string, state report.UnitState) {
 	n.t.Helper()
-	n.await(name+" "+state, func() bool {
+	n.await(name+" "+string(state), func() bool {
 		for _, u := range n.status().Units {
 			if u.Name == name {
 				return u.State == state

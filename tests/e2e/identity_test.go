@@ -21,6 +21,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/host"
@@ -61,9 +62,9 @@ func identified(t *testing.T) *node {
 	return n
 }
 
-func (n *node) awaitIdentity(state string) {
+func (n *node) awaitIdentity(state report.IdentityState) {
 	n.t.Helper()
-	n.await("identity "+state, func() bool { i := n.status().Identity; return i != nil && i.State == state })
+	n.await("identity "+string(state), func() bool { i := n.status().Identity; return i != nil && i.State == state })
 }
 
 // awaitApproved approves whatever is asked for until the identity is active and follows.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
@@ -86,9 +87,9 @@ func (n *node) publishCA(pem []byte) {
 	n.must(n.Plane.Apply(n.ctx, b))
 }
 
-func (n *node) awaitConfigMap(state string) {
+func (n *node) awaitConfigMap(state report.SourceState) {
 	n.t.Helper()
-	n.await("the ConfigMap "+state, func() bool { c := n.status().ConfigMap; return c != nil && c.State == state })
+	n.await("the ConfigMap "+string(state), func() bool { c := n.status().ConfigMap; return c != nil && c.State == state })
 }
 
 // forms are the ways in which a secret may be written: as it is if that is text, in hexadecimal, and in

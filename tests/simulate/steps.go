@@ -11,6 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
 // operation is something that can happen in a step.
@@ -117,7 +118,7 @@ func (w *world) tick(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		w.notice()
 	} else {
-		w.give(desired.Reading{State: pick(r, "following", "reconnecting")})
+		w.give(desired.Reading{State: pick[report.SourceState](r, report.Following, "reconnecting")})
 	}
 }
 
