@@ -102,7 +102,8 @@ func (h *Health) begin() {
 func (h *Health) end(left int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.begun, h.left = (time.Time{}), left; err != nil {
+	h.begun, h.left = (time.Time{}), left
+	if err != nil {
 		h.failures++
 	}
 }

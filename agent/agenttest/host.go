@@ -73,7 +73,8 @@ func (d *Disk) Delete(path string) {
 func (d *Disk) Obstruct(path string, kind plan.FileKind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.odd[path] = kind; kind == plan.Absent {
+	d.odd[path] = kind
+	if kind == plan.Absent {
 		delete(d.odd, path)
 	}
 }

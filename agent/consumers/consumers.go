@@ -172,7 +172,8 @@ func (c *Consumers) Take(a Answer, waits func(plan.Row) string) {
 		a.Proof, p.again = liveness.Proof{State: liveness.NotYet, Reason: why}, time.Time{}
 	}
 	changed := a.State != p.State
-	if p.Proof = a.Proof; !changed {
+	p.Proof = a.Proof
+	if !changed {
 		return
 	}
 	p.since = c.Clock.Now()

@@ -156,7 +156,8 @@ func (s *State) Update() {
 		return
 	}
 	s.made = now
-	if s.current = now.object; now.applied != "" {
+	s.current = now.object
+	if now.applied != "" {
 		base := plan.Desired{}
 		if now.object != nil {
 			base = *now.object

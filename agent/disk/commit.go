@@ -58,7 +58,8 @@ func (t *Tree) Commit(changes []Change, removals []Removal) error {
 		err = fmt.Errorf("%w; %w", err, ErrUntouched)
 	}
 	v.unmake()
-	if unsafe := v.sync(); err == nil {
+	unsafe := v.sync()
+	if err == nil {
 		err = unsafe
 	} else if unsafe != nil {
 		err = fmt.Errorf("%w; %w", err, unsafe)

@@ -35,9 +35,7 @@ func (f *Files) commit(ctx context.Context, d plan.Desired, p plan.Plan, failure
 		if failed == nil {
 			failed = err
 		}
-		if err := f.look(ctx, d); failed == nil {
-			return written, err
-		}
+		unseen = f.look(ctx, d)
 	}
 	return written, cmp.Or(failed, unseen)
 }

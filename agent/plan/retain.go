@@ -100,7 +100,8 @@ func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 	if c.in.Desired.Paused == "" {
 		disk, _ := c.content(f)
 		gone := func(x pki.Cert) bool { return c.revoked(x) || c.expired(x) }
-		if all := len(disk.Certs) > 0 && !slices.ContainsFunc(disk.Certs, func(x pki.Cert) bool { return !gone(x) }); all || t.Mirror {
+		all := len(disk.Certs) > 0 && !slices.ContainsFunc(disk.Certs, func(x pki.Cert) bool { return !gone(x) })
+		if all || t.Mirror {
 			return h, false
 		}
 	}

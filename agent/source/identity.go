@@ -37,7 +37,8 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 			if last.Identity != nil && *last.Identity == now {
 				continue
 			}
-			if last.Identity = &now; w.object == nil {
+			last.Identity = &now
+			if w.object == nil {
 				last.Reason = strings.TrimSuffix(string(now.State)+": "+now.Reason, ": ")
 			}
 			if st.Usable && w.object == nil {

@@ -35,7 +35,8 @@ func (s *Source) FollowKubeconfig(ctx context.Context, file string, changed <-ch
 			}
 			continue
 		}
-		if s.follow(ctx, id, func() bool { return digestOf(file) != read }, changed); ctx.Err() == nil {
+		s.follow(ctx, id, func() bool { return digestOf(file) != read }, changed)
+		if ctx.Err() == nil {
 			s.log.Info("the kubeconfig changed", zap.String("file", file))
 		}
 	}

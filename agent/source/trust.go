@@ -41,7 +41,8 @@ func (t *trust) use(as prover, set func([]byte)) {
 func (t *trust) Use(certs []pki.Cert) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.used = bundle(certs); t.set != nil {
+	t.used = bundle(certs)
+	if t.set != nil {
 		t.set(t.used)
 	}
 }

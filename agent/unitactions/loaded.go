@@ -46,7 +46,8 @@ func (a *Actions) load(ctx context.Context, u unitplan.Unit, in unitplan.Inputs,
 	if u.Verb != unitplan.Restart {
 		return a.Memory.Loaded(u.Name, now)
 	}
-	if now.Made = in.Digest; before.MadeOf(known, in, a.booted()) == in.Digest {
+	now.Made = in.Digest
+	if before.MadeOf(known, in, a.booted()) == in.Digest {
 		return a.Memory.Loaded(u.Name, now)
 	}
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)

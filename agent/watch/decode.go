@@ -302,7 +302,8 @@ func (d *decoder) list(last Field) (f Field, err error) {
 	}
 	i := -1
 	err = d.elements(func() error {
-		if i++; i >= maxEntries {
+		i++
+		if i >= maxEntries {
 			f = Field{Reason: fmt.Sprintf("has more than %d entries", maxEntries)}
 			return d.json.SkipValue()
 		}

@@ -82,7 +82,8 @@ func (o inputOptions) bare(rows []plan.Row, data []byte) (plan.Desired, error) {
 		return plan.Desired{}, usage(fmt.Errorf("row %s: --entry is for the registry rows, and they want it", id))
 	}
 	var field watch.Field
-	if field.Data = data; id.List() {
+	field.Data = data
+	if id.List() {
 		field = watch.Field{Entries: []watch.ListEntry{{File: o.entry, Data: data}}}
 	}
 	var p watch.Projector

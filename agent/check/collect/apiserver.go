@@ -105,7 +105,8 @@ func readable(ctx context.Context, id *apiserver.Conn, name string, path []strin
 		return out
 	}
 	defer func() { _ = res.Body.Close() }()
-	if out.Status = res.StatusCode; res.StatusCode < http.StatusMultipleChoices {
+	out.Status = res.StatusCode
+	if res.StatusCode < http.StatusMultipleChoices {
 		return out
 	}
 	var status struct {
