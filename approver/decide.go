@@ -18,12 +18,14 @@ import (
 
 // decide sets the condition that ends the matter. If somebody else changed the request meanwhile, the
 // API server refuses, and the request is looked at again.
-func (c *controller) decide(ctx context.Context, o *certificates.CertificateSigningRequest, t certificates.RequestConditionType, v verdict.Verdict) error {
+func (c *controller) decide(ctx context.Context, o *certificates.CertificateSigningRequest,
+	t certificates.RequestConditionType, v verdict.Verdict) error {
 	reason := "NodeCertificate" + string(t)
 	o.Status.Conditions = append(o.Status.Conditions, certificates.CertificateSigningRequestCondition{
 		Type: t, Status: core.ConditionTrue, Reason: reason, Message: v.Message(), LastUpdateTime: meta.Now(),
 	})
-	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, o.Name, o, meta.UpdateOptions{FieldManager: Name})
+	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, o.Name, o,
+		meta.UpdateOptions{FieldManager: Name})
 	if err != nil {
 		return fmt.Errorf("setting the condition %s: %v", t, err)
 	}
@@ -72,7 +74,8 @@ func (c *controller) crowded(r pending.Request, now time.Time) {
 
 // tell says in an event and in the log what became of a request.
 func (c *controller) tell(r pending.Request, severity, reason, message string) {
-	o := core.ObjectReference{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Name: r.Name, UID: r.UID}
+	o := core.ObjectReference{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Name: r.Name,
+		UID: r.UID}
 	c.events.Event(&o, severity, reason, message)
 	c.Log.Info(reason, zap.String("request", r.Name), zap.String("requester", r.Requester), zap.String("message", message))
 }

@@ -87,7 +87,8 @@ func (c *controller) askToken(ctx context.Context, claim verdict.Claim, f *facts
 
 // access asks the API server whether the requester holds the right. Groups and extra belong to the
 // question: an authoriser may look at either.
-func (c *controller) access(ctx context.Context, o *certificates.CertificateSigningRequest, claim verdict.Claim) (bool, error) {
+func (c *controller) access(ctx context.Context, o *certificates.CertificateSigningRequest,
+	claim verdict.Claim) (bool, error) {
 	extra := map[string]authorization.ExtraValue{}
 	for k, v := range o.Spec.Extra {
 		extra[k] = authorization.ExtraValue(v)

@@ -70,13 +70,17 @@ func (h *Health) metrics(w io.Writer) {
 	if h.leading {
 		leading = 1
 	}
-	fmt.Fprintf(w, "# HELP node_cert_approver_leading Whether this replica decides.\n# TYPE node_cert_approver_leading gauge\nnode_cert_approver_leading %d\n", leading)
-	fmt.Fprintf(w, "# HELP node_cert_approver_left Requests that are left pending.\n# TYPE node_cert_approver_left gauge\nnode_cert_approver_left %d\n", h.left)
+	fmt.Fprintf(w, "# HELP node_cert_approver_leading Whether this replica decides.\n"+
+		"# TYPE node_cert_approver_leading gauge\nnode_cert_approver_leading %d\n", leading)
+	fmt.Fprintf(w, "# HELP node_cert_approver_left Requests that are left pending.\n"+
+		"# TYPE node_cert_approver_left gauge\nnode_cert_approver_left %d\n", h.left)
 	fmt.Fprintf(w, "# HELP node_cert_approver_inquiries_total Requests about which the API server was asked; "+
 		"others are left by what is watched.\n"+
 		"# TYPE node_cert_approver_inquiries_total counter\nnode_cert_approver_inquiries_total %d\n", h.inquiries)
-	fmt.Fprintf(w, "# HELP node_cert_approver_failures_total Tries that failed and are repeated.\n# TYPE node_cert_approver_failures_total counter\nnode_cert_approver_failures_total %d\n", h.failures)
-	fmt.Fprint(w, "# HELP node_cert_approver_verdicts_total Verdicts by word and by the check that decided; a request that is left counts once for each reason.\n"+
+	fmt.Fprintf(w, "# HELP node_cert_approver_failures_total Tries that failed and are repeated.\n"+
+		"# TYPE node_cert_approver_failures_total counter\nnode_cert_approver_failures_total %d\n", h.failures)
+	fmt.Fprint(w, "# HELP node_cert_approver_verdicts_total Verdicts by word and by the check that decided; a request "+
+		"that is left counts once for each reason.\n"+
 		"# TYPE node_cert_approver_verdicts_total counter\n")
 	for _, l := range slices.SortedFunc(maps.Keys(h.verdicts), func(a, b verdictLabels) int {
 		return strings.Compare(a.word.String()+string(a.check), b.word.String()+string(b.check))

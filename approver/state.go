@@ -16,7 +16,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
 )
 
-var stateKind = schema.GroupVersionResource{Group: "node-cert-agent.io", Version: "v1alpha1", Resource: "nodecertificatestates"}
+var stateKind = schema.GroupVersionResource{Group: "node-cert-agent.io", Version: "v1alpha1",
+	Resource: "nodecertificatestates"}
 
 // nodeState is what of a NodeCertificateState matters here; the zero value is that of a node which never
 // reported. Times are strings because the node writes them: one that does not parse counts as absent and
@@ -103,7 +104,8 @@ func (c *controller) note(ctx context.Context, claim verdict.Claim, f facts) err
 		bare := &unstructured.Unstructured{}
 		bare.SetGroupVersionKind(stateKind.GroupVersion().WithKind("NodeCertificateState"))
 		bare.SetName(claim.Node)
-		if _, err := c.states.Create(ctx, bare, meta.CreateOptions{FieldManager: Name}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := c.states.Create(ctx, bare, meta.CreateOptions{FieldManager: Name}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("making the state of %s: %v", claim.Node, err)
 		}
 	}

@@ -71,7 +71,8 @@ func (c *controller) deleteToken(ctx context.Context, s nodeState) (nodeStatus, 
 	}
 	if token != nil && singleUse(token) && token.Type == core.SecretTypeBootstrapToken &&
 		!token.CreationTimestamp.After(when(b.Approved)) {
-		err := c.client.CoreV1().Secrets(meta.NamespaceSystem).Delete(ctx, token.Name, meta.DeleteOptions{Preconditions: meta.NewUIDPreconditions(string(token.UID))})
+		err := c.client.CoreV1().Secrets(meta.NamespaceSystem).Delete(ctx, token.Name,
+			meta.DeleteOptions{Preconditions: meta.NewUIDPreconditions(string(token.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return s.Status, fmt.Errorf("deleting the spent token %s: %v", token.Name, err)
 		}

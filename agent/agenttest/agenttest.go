@@ -41,7 +41,8 @@ type Clock struct {
 
 // NewClock starts at an arbitrary fixed time, on a host that is up for a minute.
 func NewClock() *Clock {
-	c := &Clock{up: time.Minute, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), timers: make(map[chan time.Time]time.Time)}
+	c := &Clock{up: time.Minute, now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+		timers: make(map[chan time.Time]time.Time)}
 	c.armed = sync.NewCond(&c.mu)
 	return c
 }

@@ -57,7 +57,8 @@ func (c *Consumers) Await(n int) {
 }
 
 // Probe implements consumers.Prober.
-func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof {
+func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.Asked,
+	patience time.Duration) liveness.Proof {
 	late := c.clock.After(patience)
 	c.mu.Lock()
 	c.asked = append(c.asked, want)

@@ -50,8 +50,9 @@ func (d *Disk) Put(path, data string) {
 }
 
 func (d *Disk) put(path string, data []byte, r plan.Row) {
-	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular, Digest: plan.DigestOf(data),
-		Mode: r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
+	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular,
+		Digest: plan.DigestOf(data),
+		Mode:   r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
 }
 
 // Link makes a link at path, which only rows that follow links do not refuse.

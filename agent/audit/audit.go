@@ -68,7 +68,8 @@ const (
 // FieldNames lists every field.
 func FieldNames() []FieldName {
 	return []FieldName{UID, ResourceVersion, Row, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
-		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential, Operator}
+		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,
+		Operator}
 }
 
 // Record is one line of the trail.

@@ -80,7 +80,8 @@ type Facts struct {
 func Judge(f Facts) []Finding {
 	var out report
 	for _, judge := range []func(Facts, *report){
-		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service, resolver, identity, server, objects, clock,
+		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service,
+		resolver, identity, server, objects, clock,
 	} {
 		judge(f, &out)
 	}

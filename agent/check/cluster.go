@@ -85,7 +85,8 @@ func service(f Facts, r *report) {
 		bad(Warn, "node-cert-agent status", "%s", plan.Printable(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))
 	}
 	for _, refused := range s.Refused {
-		bad(Warn, "correct the object or the row", "it refuses %s: %s", plan.Printable(refused.Key.String()), plan.Printable(refused.Reason))
+		bad(Warn, "correct the object or the row", "it refuses %s: %s", plan.Printable(refused.Key.String()),
+			plan.Printable(refused.Reason))
 	}
 	if good {
 		r.ok(what, "following")
@@ -100,9 +101,11 @@ func identity(f Facts, r *report) {
 	switch {
 	case i.Unseen:
 	case i.Problem != "" && f.Service.State == "following" && f.Service.Active:
-		r.add(Warn, what, "node-cert-agent check --kubeconfig FILE, with the file that the service was given", "not the service's own, which follows: %s", plan.Printable(i.Problem))
+		r.add(Warn, what, "node-cert-agent check --kubeconfig FILE, with the file that the service was given",
+			"not the service's own, which follows: %s", plan.Printable(i.Problem))
 	case i.Problem != "":
-		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is", "%s", plan.Printable(i.Problem))
+		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent "+
+			"status says how far it is", "%s", plan.Printable(i.Problem))
 	case end.IsZero():
 		r.ok(what, "without a certificate, from a kubeconfig that something else maintains")
 	case left <= 0:
@@ -131,11 +134,14 @@ func server(f Facts, r *report) {
 	switch a := f.API; {
 	case !a.Asked:
 	case a.Untrusted:
-		r.add(Fail, what, "put a bootstrap file with the server's CA into /etc/node-cert-agent/bootstrap.d", "%s cannot be verified: %s", a.Server, plan.Printable(a.Reason))
+		r.add(Fail, what, "put a bootstrap file with the server's CA into /etc/node-cert-agent/bootstrap.d",
+			"%s cannot be verified: %s", a.Server, plan.Printable(a.Reason))
 	case a.Status == 0:
-		r.add(Fail, what, "look at the network and at the API server; files stay as they are until it answers", "%s does not answer: %s", a.Server, plan.Printable(a.Reason))
+		r.add(Fail, what, "look at the network and at the API server; files stay as they are until it answers",
+			"%s does not answer: %s", a.Server, plan.Printable(a.Reason))
 	case a.Status == unauthorized:
-		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d", "%s does not know us", a.Server)
+		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d",
+			"%s does not know us", a.Server)
 	case a.Status >= 300:
 		r.add(Fail, what, "", "%s: %s", a.Server, plan.Printable(a.Reason))
 	default:
@@ -164,7 +170,8 @@ func objects(f Facts, r *report) {
 	for _, o := range f.API.Objects {
 		switch {
 		case o.NoKind:
-			r.add(Fail, what, "choose the profile of this cluster, or install the kind: "+rights, "the server has no %s, which is what profile %s watches", o.Name, f.Profile)
+			r.add(Fail, what, "choose the profile of this cluster, or install the kind: "+rights,
+				"the server has no %s, which is what profile %s watches", o.Name, f.Profile)
 		case o.Status == notFound:
 			r.add(Warn, what, "create it, or configure its name", "%s does not exist", o.Name)
 		case o.Status == forbidden:

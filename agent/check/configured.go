@@ -17,10 +17,12 @@ type Host struct{ MachineConfigDaemon, Kubeadm bool }
 func configuration(f Facts, r *report) {
 	r.ok("configuration", "valid; from %s", strings.Join(f.Sources, ", "))
 	if !f.Plain && !f.Root {
-		r.add(Warn, "user", "run it as root", "not root: the writer, its files, the reloader, the units and the identity are not looked at")
+		r.add(Warn, "user", "run it as root", "not root: the writer, its files, the reloader, the units and the identity "+
+			"are not looked at")
 	}
 	if !f.Plain && f.NoUser {
-		r.add(Fail, "user", "systemd-sysusers node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf", "there is no user node-cert-agent, as which the service runs: it cannot start")
+		r.add(Fail, "user", "systemd-sysusers node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf",
+			"there is no user node-cert-agent, as which the service runs: it cannot start")
 	}
 }
 
@@ -28,7 +30,8 @@ func profile(f Facts, r *report) {
 	const what = "profile"
 	switch h := f.Host; {
 	case h.MachineConfigDaemon && f.Profile != "openshift":
-		r.add(Warn, what, "set `profile: openshift`", "%s, and the machine config daemon manages this host: both may write the same files", f.Profile)
+		r.add(Warn, what, "set `profile: openshift`",
+			"%s, and the machine config daemon manages this host: both may write the same files", f.Profile)
 	case f.Profile == "openshift" && !h.MachineConfigDaemon:
 		r.add(Warn, what, "set `profile: standalone`", "openshift, and no machine config daemon has been on this host")
 	case h.Kubeadm && f.Profile == "standalone":

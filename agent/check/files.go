@@ -58,13 +58,17 @@ func directories(f Facts, r *report) {
 		off := "`rows: {" + strings.Join(rows, ": {enabled: false}, ") + ": {enabled: false}}`"
 		switch {
 		case d.Problem != "":
-			r.add(Warn, what, "make it, or turn off what goes there: "+off, "%s: %s; for %s", d.Path, d.Problem, strings.Join(rows, ", "))
+			r.add(Warn, what, "make it, or turn off what goes there: "+off, "%s: %s; for %s", d.Path, d.Problem,
+				strings.Join(rows, ", "))
 		case f.Plain:
 			r.ok(what, "%s", d.Path)
 		case f.readOnly(d.Real):
-			r.add(Fail, what, "mount it writable, or turn off what goes there: "+off, "%s: its file system is mounted read-only; for %s", d.Path, strings.Join(rows, ", "))
+			r.add(Fail, what, "mount it writable, or turn off what goes there: "+off,
+				"%s: its file system is mounted read-only; for %s", d.Path, strings.Join(rows, ", "))
 		case d.UID != 0 || d.Mode.Perm()&0o300 != 0o300:
-			r.add(Fail, what, "chown root "+d.Path+" && chmod u+rwx "+d.Path, "%s: uid %d, mode %04o: the writer is root without capabilities and cannot write there", d.Path, d.UID, d.Mode.Perm())
+			r.add(Fail, what, "chown root "+d.Path+" && chmod u+rwx "+d.Path,
+				"%s: uid %d, mode %04o: the writer is root without capabilities and cannot write there", d.Path, d.UID,
+				d.Mode.Perm())
 		default:
 			mounted(f, d, r)
 		}
@@ -96,7 +100,8 @@ func mounted(f Facts, d Directory, r *report) {
 		if strings.HasPrefix(d.Real, "/run/") { // of which the unit shows nothing
 			open = "BindPaths=-" + d.Real
 		}
-		r.add(Fail, what, "systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+open, "%s is read-only for the writer", d.Path)
+		r.add(Fail, what, "systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else "+
+			"systemctl edit it: [Service] "+open, "%s is read-only for the writer", d.Path)
 	default:
 		r.ok(what, "%s is writable for the writer", d.Path)
 	}
@@ -139,7 +144,8 @@ func files(f Facts, r *report) {
 			good++
 		case file.Reason == "", f.missing(file.Path):
 		default:
-			r.add(Warn, "file", fmt.Sprintf("give the row another file: `rows: {%s: {file: PATH}}`, or move what is in the way", file.Row),
+			r.add(Warn, "file", fmt.Sprintf("give the row another file: `rows: {%s: {file: PATH}}`, or move what is in the way",
+				file.Row),
 				"%s is not written: %s", plan.Printable(file.Path), plan.Printable(file.Reason))
 		}
 	}
@@ -150,7 +156,9 @@ func files(f Facts, r *report) {
 
 // missing reports whether a file has a finding already: that of its directory.
 func (f Facts) missing(path string) bool {
-	return slices.ContainsFunc(f.Directories, func(d Directory) bool { return d.Problem != "" && strings.HasPrefix(path, d.Path+"/") })
+	return slices.ContainsFunc(f.Directories, func(d Directory) bool {
+		return d.Problem != "" && strings.HasPrefix(path, d.Path+"/")
+	})
 }
 
 func count(n int, what string) string {
@@ -164,7 +172,8 @@ func writer(f Facts, r *report) {
 	switch {
 	case f.Plain, !f.Writer.Asked:
 	case f.Writer.Problem != "":
-		r.add(Fail, "writer", "systemctl enable --now node-cert-agent-writer.socket; systemctl status node-cert-agent-writer.service", "%s", plan.Printable(f.Writer.Problem))
+		r.add(Fail, "writer", "systemctl enable --now node-cert-agent-writer.socket; systemctl status "+
+			"node-cert-agent-writer.service", "%s", plan.Printable(f.Writer.Problem))
 	default:
 		r.ok("writer", "answers")
 	}
@@ -186,9 +195,11 @@ func labels(f Facts, r *report) {
 		switch have, want := kind(file.Label), kind(dir.Label); {
 		case file.Kind != plan.Regular:
 		case have == "" || want == "":
-			r.add(Warn, "SELinux", "ls -Z "+file.Path, "the label of %s or of its directory is unknown", plan.Printable(file.Path))
+			r.add(Warn, "SELinux", "ls -Z "+file.Path, "the label of %s or of its directory is unknown",
+				plan.Printable(file.Path))
 		case have != want:
-			r.add(Warn, "SELinux", "restorecon -nv "+file.Path+" says whether that is right", "%s is %s, and its directory %s", plan.Printable(file.Path), have, want)
+			r.add(Warn, "SELinux", "restorecon -nv "+file.Path+" says whether that is right", "%s is %s, and its directory %s",
+				plan.Printable(file.Path), have, want)
 		default:
 			good++
 		}

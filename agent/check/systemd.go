@@ -44,8 +44,10 @@ var since = []struct {
 	version int
 	what    string
 }{
-	{240, "Type=exec, LogRateLimitIntervalSec="}, {242, "ProtectHostname=, RestrictSUIDSGID="}, {244, "ProtectKernelLogs="}, {245, "ProtectClock="},
-	{credentials, "LoadCredential=, ProtectProc=, ProcSubset=, FlushPending="}, {complete, "NoExecPaths=, ExecPaths=, PrivateIPC="},
+	{240, "Type=exec, LogRateLimitIntervalSec="}, {242, "ProtectHostname=, RestrictSUIDSGID="},
+	{244, "ProtectKernelLogs="}, {245, "ProtectClock="},
+	{credentials, "LoadCredential=, ProtectProc=, ProcSubset=, FlushPending="},
+	{complete, "NoExecPaths=, ExecPaths=, PrivateIPC="},
 }
 
 func systemd(f Facts, r *report) {
@@ -62,13 +64,15 @@ func systemd(f Facts, r *report) {
 	}
 	switch {
 	case n < oldest:
-		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number", plan.Printable(f.Systemd))
+		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number",
+			plan.Printable(f.Systemd))
 	case n < complete:
 		do := fmt.Sprintf("use %d or later, which knows them all", complete)
 		if n < credentials {
 			do += "; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"
 		}
-		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s", plan.Printable(f.Systemd), strings.Join(lacks, ", "))
+		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s",
+			plan.Printable(f.Systemd), strings.Join(lacks, ", "))
 	default:
 		r.ok(what, "%s", plan.Printable(f.Systemd))
 	}
@@ -90,7 +94,8 @@ func reloader(f Facts, r *report) {
 	switch {
 	case f.Plain, !f.Reloader.Asked:
 	case f.Reloader.Problem != "":
-		r.add(Fail, what, "systemctl enable --now node-cert-agent-reloader.socket; systemctl status node-cert-agent-reloader.service dbus.socket",
+		r.add(Fail, what, "systemctl enable --now node-cert-agent-reloader.socket; systemctl status "+
+			"node-cert-agent-reloader.service dbus.socket",
 			"no unit is acted on: %s", plan.Printable(f.Reloader.Problem))
 	default:
 		r.ok(what, "answers, and reaches systemd")
@@ -130,15 +135,19 @@ func closure(f Facts, r *report) {
 		case u.Problem != "":
 			r.add(Warn, what, "", "%s: %s", u.Name, plan.Printable(u.Problem))
 		case !u.Exists:
-			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name), "%s does not exist or is masked: it is never acted on", u.Name)
+			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name),
+				"%s does not exist or is masked: it is never acted on", u.Name)
 		case u.Own != u.Name:
-			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", plan.Printable(u.Own)), "%s is an alias of %s: it is refused", u.Name, plan.Printable(u.Own))
+			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", plan.Printable(u.Own)),
+				"%s is an alias of %s: it is refused", u.Name, plan.Printable(u.Own))
 		case u.Absent != "":
-			r.add(Fail, what, fmt.Sprintf("name this distribution's: systemctl edit %s, [Service] ExecStart= and ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
+			r.add(Fail, what, fmt.Sprintf("name this distribution's: systemctl edit %s, [Service] ExecStart= and "+
+				"ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
 		case fact != "":
 			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
 		case !slices.ContainsFunc(f.Policy.Rows, func(row plan.Row) bool { return slices.Contains(row.OnChange, u.Name) }):
-			r.add(Warn, what, fmt.Sprintf("name it where it is needed: `rows: {ROW: {onChange: [%s]}}`", u.Name), "%s is on the allowlist, and no row names it: it is never acted on", u.Name)
+			r.add(Warn, what, fmt.Sprintf("name it where it is needed: `rows: {ROW: {onChange: [%s]}}`", u.Name),
+				"%s is on the allowlist, and no row names it: it is never acted on", u.Name)
 		default:
 			r.ok(what, "%s %s", u.Verb, u.Name)
 		}

@@ -29,7 +29,9 @@ func consumers(n *yaml.Node) (any, error) {
 	var all []liveness.Consumer
 	for i, e := range n.Content {
 		c, err := consumer(e)
-		if err == nil && slices.ContainsFunc(all, func(o liveness.Consumer) bool { return o.Kind == c.Kind && o.Address == c.Address }) {
+		if err == nil && slices.ContainsFunc(all, func(o liveness.Consumer) bool {
+			return o.Kind == c.Kind && o.Address == c.Address
+		}) {
 			err = fmt.Errorf("asks %s the same as another", c.Address)
 		}
 		if err != nil {
@@ -74,7 +76,8 @@ func consumer(n *yaml.Node) (liveness.Consumer, error) {
 // addresses are this host's is not known before it is asked, and is for the administrator to know.
 func checkAddress(s string) error {
 	a, err := netip.ParseAddrPort(s)
-	if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast() || a.Addr().Zone() != "" || a.String() != s {
+	if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast() || a.Addr().Zone() != "" ||
+		a.String() != s {
 		return fmt.Errorf(`%.64q is not an IP address of this host and a port, such as "127.0.0.1:10250" or "[::1]:10250"`, s)
 	}
 	return nil

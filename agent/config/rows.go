@@ -17,9 +17,10 @@ var offLimits = []struct{ why, dirs string }{
 	{"belongs to the kernel", "/proc /sys /dev"},
 	{"belongs to node-cert-agent itself", "/etc/node-cert-agent /run/node-cert-agent /var/run/node-cert-agent " +
 		"/var/lib/node-cert-agent /var/lib/private/node-cert-agent /usr/lib/node-cert-agent /usr/share/node-cert-agent"},
-	{"tells systemd, D-Bus or polkit what to do", "/etc/systemd /run/systemd /var/run/systemd /usr/lib/systemd /lib/systemd " +
-		"/etc/dbus-1 /run/dbus /var/run/dbus /usr/share/dbus-1 /etc/polkit-1 /run/polkit-1 /usr/share/polkit-1 " +
-		"/etc/udev /run/udev /run/credentials"},
+	{"tells systemd, D-Bus or polkit what to do",
+		"/etc/systemd /run/systemd /var/run/systemd /usr/lib/systemd /lib/systemd " +
+			"/etc/dbus-1 /run/dbus /var/run/dbus /usr/share/dbus-1 /etc/polkit-1 /run/polkit-1 /usr/share/polkit-1 " +
+			"/etc/udev /run/udev /run/credentials"},
 	{"holds static pods", "/etc/kubernetes/manifests"},
 	{"is needed to boot", "/boot /efi"},
 	{"holds programs", "/bin /sbin /lib /lib64 /usr/bin /usr/sbin /usr/lib /usr/lib64 /usr/libexec"},
@@ -72,7 +73,8 @@ func checkPlaceholder(id plan.RowID, file string) error {
 		rest = strings.Replace(file, want, "", 1)
 	}
 	if strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("braces are for placeholders: one %s as the directory above a registry row's file, or one %s in the name of %s's file",
+		return fmt.Errorf("braces are for placeholders: one %s as the directory above a registry row's file, or one %s in "+
+			"the name of %s's file",
 			plan.NamePlaceholder, plan.FingerprintPlaceholder, plan.AdditionalTrustBundle)
 	}
 	return nil

@@ -69,7 +69,8 @@ func (in inputs) settings() (Settings, []error) {
 	s.Policy.Units, problems = in.units()
 	s.Policy.Rows, more = in.rows(s.Policy.Units)
 	if slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool { return r.ID.FromConfigMap() }) {
-		s.ConfigMap = ConfigMap{value[string](in, "configMap.namespace"), value[string](in, "configMap.name"), value[string](in, "configMap.key")}
+		s.ConfigMap = ConfigMap{value[string](in, "configMap.namespace"), value[string](in, "configMap.name"),
+			value[string](in, "configMap.key")}
 	}
 	s.Policy.Trust = plan.Trust{Hold: value[time.Duration](in, "trust.holdRemovals")}
 	if source, ok := s.Policy.Row(plan.RowID(value[string](in, "trust.source"))); ok && !source.Many() {
@@ -77,7 +78,8 @@ func (in inputs) settings() (Settings, []error) {
 	}
 	s.beside(value[[]string](in, "coexist"))
 	if s.Identity.DeniedMax < s.Identity.DeniedMin {
-		more = append(more, in["identity.deniedMin"].problem("identity.deniedMin", "more than identity.deniedMax, which is %v", s.Identity.DeniedMax))
+		more = append(more, in["identity.deniedMin"].problem("identity.deniedMin",
+			"more than identity.deniedMax, which is %v", s.Identity.DeniedMax))
 	}
 	return s, append(problems, more...)
 }
@@ -104,7 +106,8 @@ func (in inputs) units() (units []unitplan.Unit, problems []error) {
 		if on, ok := in[key+".enabled"]; ok && on.value == false {
 			continue
 		}
-		u := unitplan.Unit{Name: name, Verb: value[unitplan.Verb](in, key+".verb"), AlsoAffects: value[[]string](in, key+".alsoAffects")}
+		u := unitplan.Unit{Name: name, Verb: value[unitplan.Verb](in, key+".verb"),
+			AlsoAffects: value[[]string](in, key+".alsoAffects")}
 		if err := checkVerb(name, u.Verb); err != nil {
 			at, ok := in[key+".verb"]
 			if !ok {
@@ -113,7 +116,8 @@ func (in inputs) units() (units []unitplan.Unit, problems []error) {
 			problems = append(problems, at.problem(key+".verb", "%v", err))
 		}
 		if slices.Contains(u.AlsoAffects, name) {
-			problems = append(problems, in[key+".alsoAffects"].problem(key+".alsoAffects", "lists the unit itself; name only the others"))
+			problems = append(problems, in[key+".alsoAffects"].problem(key+".alsoAffects",
+				"lists the unit itself; name only the others"))
 		}
 		units = append(units, u)
 	}
@@ -150,7 +154,8 @@ func (in inputs) rows(units []unitplan.Unit) (rows []plan.Row, problems []error)
 		}
 		for _, name := range row.OnChange {
 			if !slices.ContainsFunc(units, func(u unitplan.Unit) bool { return u.Name == name }) {
-				problems = append(problems, in[key+".onChange"].problem(key+".onChange", "%s is not on the allowlist; to allow it add %s", name, toAllow(name)))
+				problems = append(problems, in[key+".onChange"].problem(key+".onChange",
+					"%s is not on the allowlist; to allow it add %s", name, toAllow(name)))
 			}
 		}
 		rows = append(rows, row)

@@ -127,7 +127,8 @@ func checkVerb(unit string, v unitplan.Verb) error {
 	case v == "":
 		return fmt.Errorf("missing; want %s or %s", unitplan.Reload, unitplan.TryRestart)
 	case v == unitplan.Restart:
-		return fmt.Errorf("%s is only for %s: it starts what the administrator has stopped; want %s or %s", v, updateCATrust, unitplan.Reload, unitplan.TryRestart)
+		return fmt.Errorf("%s is only for %s: it starts what the administrator has stopped; want %s or %s", v, updateCATrust,
+			unitplan.Reload, unitplan.TryRestart)
 	}
 	return nil
 }

@@ -292,7 +292,8 @@ func list(paths []string) string {
 
 // unchanged compares two looks at one path. The change time covers content, mode and owner.
 func unchanged(before, now os.FileInfo) bool {
-	return os.SameFile(before, now) && before.Size() == now.Size() && before.Sys().(*syscall.Stat_t).Ctim == now.Sys().(*syscall.Stat_t).Ctim
+	return os.SameFile(before, now) && before.Size() == now.Size() &&
+		before.Sys().(*syscall.Stat_t).Ctim == now.Sys().(*syscall.Stat_t).Ctim
 }
 
 // publish renames the staged file over its target. This is what CloseAtomicallyReplace does, less

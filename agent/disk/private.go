@@ -44,7 +44,9 @@ func (t *Tree) Private(dir, suffix string) (files []Private, err error) {
 	if why := exposed(d.info); why != "" {
 		return nil, fmt.Errorf("directory %s %s", dir, why)
 	}
-	names := slices.DeleteFunc(d.names(), func(n string) bool { return strings.HasPrefix(n, ".") || !strings.HasSuffix(n, suffix) })
+	names := slices.DeleteFunc(d.names(), func(n string) bool {
+		return strings.HasPrefix(n, ".") || !strings.HasSuffix(n, suffix)
+	})
 	slices.Sort(names)
 	if len(names) > maxPrivate {
 		return nil, fmt.Errorf("directory %s has %d files, more than %d", dir, len(names), maxPrivate)

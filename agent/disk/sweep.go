@@ -22,8 +22,8 @@ import (
 // returns their paths. It removes nothing but regular files named like ours (a dot, the name of a
 // file that the row could have, 1 to 19 digits), owned by us or by the row's owner, on which no
 // commit holds its lock. Beside other programs that write the row's files it takes none that was
-// written within the last minute: they may name theirs the same way, and lock nothing. Whatever cannot be looked at is passed over; an error is a leftover that
-// could not be removed.
+// written within the last minute: they may name theirs the same way, and lock nothing. Whatever cannot be looked at is
+// passed over; an error is a leftover that could not be removed.
 func (t *Tree) Sweep(rows []plan.Row) (removed []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

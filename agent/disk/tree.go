@@ -73,10 +73,12 @@ func TargetOf(row plan.Row, name string) (Target, error) {
 		dir = path.Dir(dir)
 	}
 	if !path.IsAbs(p) || path.Clean(p) != p || dir != row.Directory() {
-		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the entry's", row.ID, row.File)
+		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the "+
+			"entry's", row.ID, row.File)
 	}
 	return Target{Path: p, Mode: row.Mode, UID: row.UID, GID: row.GID,
-		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: !row.ID.Secret() && !row.ID.Edits()}, nil
+		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: !row.ID.Secret() &&
+			!row.ID.Edits()}, nil
 }
 
 // Tree is a host's file system, or the part of one below a directory. Its methods may be called

@@ -71,6 +71,7 @@ func (s site) same(before, after *yaml.Node, value string) bool {
 	if before == s.node {
 		want = value
 	}
-	return before.Kind == after.Kind && before.ShortTag() == after.ShortTag() && before.Anchor == after.Anchor && after.Value == want &&
+	return before.Kind == after.Kind && before.ShortTag() == after.ShortTag() && before.Anchor == after.Anchor &&
+		after.Value == want &&
 		slices.EqualFunc(before.Content, after.Content, func(b, a *yaml.Node) bool { return s.same(b, a, value) })
 }

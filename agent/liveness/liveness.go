@@ -3,7 +3,8 @@
 // Package liveness has the words for whether a server of this host uses what is on disk: who is asked and how
 // (Consumer), what about (Asked), and what came of it (Proof).
 //
-// It asks nobody and decides nothing: package probe asks, and package consumers knows when. It does not touch the world.
+// It asks nobody and decides nothing: package probe asks, and package consumers knows when. It does not touch the
+// world.
 package liveness
 
 import "github.com/node-cert-agent/node-cert-agent/agent/pki"

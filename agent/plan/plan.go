@@ -123,7 +123,10 @@ func (p Plan) Undone(owned, before map[string]Claim) map[string]Claim {
 // Unclaimed is p without the writes whose claim could not be made durable: they could never be
 // removed again. The others need none.
 func (p Plan) Unclaimed() Plan {
-	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool { _, claimed := p.Owned[w.Path]; return claimed })
+	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool {
+		_, claimed := p.Owned[w.Path]
+		return claimed
+	})
 	return p
 }
 
@@ -156,8 +159,8 @@ func (p Plan) Rows() (ids []RowID) {
 func (p Plan) ByRow() []Plan {
 	var parts []Plan
 	part := func(id RowID) *Plan {
-		for i := range parts {
-			if len(parts[i].Writes) > 0 && parts[i].Writes[0].Row == id || len(parts[i].Removes) > 0 && parts[i].Removes[0].Row == id {
+		for i, p := range parts {
+			if len(p.Writes) > 0 && p.Writes[0].Row == id || len(p.Removes) > 0 && p.Removes[0].Row == id {
 				return &parts[i]
 			}
 		}
@@ -224,7 +227,8 @@ func queries(keys []Key, p Policy, known map[Key]Digest) []Query {
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
-	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: maps.Clone(in.Memory.Missing(in.Desired, in.Policy)),
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned),
+		holds: maps.Clone(in.Memory.Missing(in.Desired, in.Policy)),
 		paths: make(map[string]bool, len(in.Desired.Entries))}
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)

@@ -27,7 +27,8 @@ func (c *computation) retain(row Row, path string, e Entry, disk pki.Content) En
 	}
 	for _, x := range e.Certs {
 		if c.revoked(x) {
-			c.refuse(e.Key, fmt.Sprintf("%.16s shall be revoked and is published: take it out of the field first", x.Fingerprint))
+			c.refuse(e.Key, fmt.Sprintf("%.16s shall be revoked and is published: take it out of the field first",
+				x.Fingerprint))
 		}
 	}
 	_, extra := pki.Diff(disk.Certs, e.Certs)

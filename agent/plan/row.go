@@ -148,7 +148,8 @@ func (k Key) Compare(other Key) int {
 // Definition is a digest over what decides where the row's files are and what may be in them. The two
 // halves read the configuration apart: by it they know that they mean the same row.
 func (r Row) Definition() Digest {
-	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.ID, r.File, r.Mode, r.UID, r.GID, r.FollowLink, r.Validate, r.Beside))
+	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.ID, r.File, r.Mode, r.UID, r.GID, r.FollowLink,
+		r.Validate, r.Beside))
 }
 
 // Many reports whether the row manages a file per entry.

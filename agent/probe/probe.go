@@ -35,7 +35,8 @@ type Prober struct{ Clock Clock }
 // Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
 // patience ran out, and gives the last word: Live, Stale or Unprovable. Without patience it asks once.
 // When ctx ends it returns at once, and the answer means nothing.
-func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof {
+func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked,
+	patience time.Duration) liveness.Proof {
 	deadline := p.Clock.Now().Add(patience)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		s := look(ctx, c.Address)

@@ -57,10 +57,12 @@ func judgeNames(c liveness.Consumer, want liveness.Asked, s sighting) liveness.P
 	names := subjects(want.Certs)
 	rest, missing := subtract(s.names, names)
 	if missing > 0 {
-		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d of the file's %d CAs", len(names)-missing, len(names))}
+		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d of the file's %d CAs",
+			len(names)-missing, len(names))}
 	}
 	if !c.Others && len(rest) > 0 {
-		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest), len(names))}
+		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest),
+			len(names))}
 	}
 	for _, older := range want.Older {
 		gone, added := subtract(subjects(older), names)
@@ -93,7 +95,8 @@ func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.Proof 
 		}
 	}
 	if _, err := leaf.Verify(opt); err != nil {
-		return liveness.Proof{State: liveness.NotYet, Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
+		return liveness.Proof{State: liveness.NotYet,
+			Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
 	}
 	return liveness.Proof{State: liveness.Live}
 }

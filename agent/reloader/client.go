@@ -80,7 +80,8 @@ func (c *Client) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, erro
 		}
 		return unitplan.State{}, err
 	case r.Done == nil:
-		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: "an answer to another question"}
+		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected,
+			Detail: "an answer to another question"}
 	case r.Done.Verb != u.Verb:
 		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: otherVerb(r.Done.Verb)}
 	}
@@ -101,7 +102,8 @@ func (c *Client) Look(ctx context.Context, names ...string) ([]Seen, error) {
 			return nil, err
 		}
 		if len(r.Seen) != len(part) {
-			return nil, &Error{Unit: part[0], Reason: Unexpected, Detail: fmt.Sprintf("%d answers to %d questions", len(r.Seen), len(part))}
+			return nil, &Error{Unit: part[0], Reason: Unexpected, Detail: fmt.Sprintf("%d answers to %d questions", len(r.Seen),
+				len(part))}
 		}
 		all = append(all, r.Seen...)
 	}

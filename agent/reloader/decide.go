@@ -52,7 +52,9 @@ func find(list []unitplan.Unit, name string) (unitplan.Unit, bool) {
 // visible tells whether the state of a unit may be asked for: of those on the allowlist, and of those that
 // the administrator has accepted as affected.
 func visible(list []unitplan.Unit, name string) bool {
-	return slices.ContainsFunc(list, func(u unitplan.Unit) bool { return u.Name == name || slices.Contains(u.AlsoAffects, name) })
+	return slices.ContainsFunc(list, func(u unitplan.Unit) bool {
+		return u.Name == name || slices.Contains(u.AlsoAffects, name)
+	})
 }
 
 // decide says why the action may not be asked for at this time, or nil. It is pure.

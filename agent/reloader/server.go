@@ -48,10 +48,12 @@ type Systemd interface {
 // it has succeeded, a failure is recorded and the last good list stays in force. allowed decides by
 // user id who may speak. log takes one line a call, with a priority prefix for the journal; what it does not
 // take within a second is lost.
-func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]unitplan.Unit, error), allowed func(uid uint32) bool, log io.Writer) error {
+func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]unitplan.Unit, error),
+	allowed func(uid uint32) bool, log io.Writer) error {
 	log = frame.Patient("reloader", log)
 	h := &handler{ctx: ctx, systemd: sd, load: load, log: log, acting: map[string]bool{}, rates: map[string]rate{}}
-	s := frame.Server{Name: "reloader", Requests: requests, Replies: replies, Connections: connections, Allowed: allowed, Handler: h, Log: log, Idle: idle}
+	s := frame.Server{Name: "reloader", Requests: requests, Replies: replies, Connections: connections, Allowed: allowed,
+		Handler: h, Log: log, Idle: idle}
 	return s.Serve(ctx, ln)
 }
 
@@ -122,7 +124,8 @@ func (h *handler) allowlist() ([]unitplan.Unit, error) {
 	}
 	if text := err.Error(); text != h.complaint {
 		h.complaint = text
-		fmt.Fprintf(h.log, "<4>reloader has no valid configuration; the last valid allowlist stays in force: reason=%q\n", text)
+		fmt.Fprintf(h.log, "<4>reloader has no valid configuration; the last valid allowlist stays in force: reason=%q\n",
+			text)
 	}
 	if !h.loaded {
 		return nil, &Error{Reason: Unreachable, Detail: "its configuration is not valid: " + err.Error()}
@@ -204,7 +207,8 @@ func (h *handler) begin(u unitplan.Unit) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.acting[u.Name] {
-		return &Error{Unit: u.Name, Verb: u.Verb, Reason: Later, Detail: "an earlier action has not ended", Again: time.Now().Add(busyDelay)}
+		return &Error{Unit: u.Name, Verb: u.Verb, Reason: Later, Detail: "an earlier action has not ended",
+			Again: time.Now().Add(busyDelay)}
 	}
 	h.acting[u.Name] = true
 	return nil

@@ -132,8 +132,8 @@ func (o *Object) pace() time.Duration { return o.opt.Heartbeat*9/10 + rand.N(o.o
 // nobody is the name of no node.
 const nobody = "node-cert-agent.invalid"
 
-var errUnconfined = errors.New("state object: it is not written, because this cluster would let any node write that of another: " +
-	"the policy node-cert-agent-states is missing, which takes Kubernetes 1.30 or later")
+var errUnconfined = errors.New("state object: it is not written, because this cluster would let any node " +
+	"write that of another: the policy node-cert-agent-states is missing, which takes Kubernetes 1.30 or later")
 
 // apply writes s, once it is known that the cluster confines us. It is no error if there is nothing to write
 // to.
@@ -161,7 +161,8 @@ func (o *Object) apply(ctx context.Context, s Status) error {
 
 // patch is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
 // documentation.
-func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []byte) (code int, message string, err error) {
+func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []byte,
+) (code int, message string, err error) {
 	u := o.server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", name)
 	query := url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}
 	if dryRun {

@@ -102,10 +102,12 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	}
 	o.Spec.Agent.Version = s.Version
 	if s.Trouble == "" {
-		o.Spec.Synced = stateSynced{UID: plan.Printable(s.Object.UID), ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
+		o.Spec.Synced = stateSynced{UID: plan.Printable(s.Object.UID),
+			ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
-		file := stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints, EarliestExpiry: f.Expires}
+		file := stateFile{Row: string(f.Row), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,
+			EarliestExpiry: f.Expires}
 		if use := f.Use(); use != liveness.NotYet {
 			file.Use = use
 		}
@@ -123,7 +125,8 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		}
 	}
 	for _, h := range s.Held[:min(len(s.Held), maxHeld)] {
-		o.Spec.Held = append(o.Spec.Held, stateHeld{Row: string(h.Row), Name: h.Name, Certificate: h.Fingerprint, Until: h.Until, Reason: cut(h.Reason)})
+		o.Spec.Held = append(o.Spec.Held, stateHeld{Row: string(h.Row), Name: h.Name, Certificate: h.Fingerprint,
+			Until: h.Until, Reason: cut(h.Reason)})
 	}
 	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Owed = len(s.Files), len(s.Held), len(o.Spec.Owed)
 	b, err := json.Marshal(o)

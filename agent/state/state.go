@@ -161,7 +161,8 @@ func decode(data []byte) (State, error) {
 	if err := json.Unmarshal(d.Body, &b); err != nil {
 		return State{}, errors.New("body is not what we wrote")
 	}
-	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator, Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned))}, Units: b.Units}
+	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator,
+		Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned))}, Units: b.Units}
 	for _, o := range b.Owned {
 		st.Owned[o.Path] = o.Claim
 	}

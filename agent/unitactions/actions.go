@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unitactions has the allowlisted units load what is on disk: it asks systemd, lets package unitplan decide what
-// is owed, waits for its time, dispatches, and takes in what became of it.
+// Package unitactions has the allowlisted units load what is on disk: it asks systemd, lets package unitplan decide
+// what is owed, waits for its time, dispatches, and takes in what became of it.
 //
 // It makes durable that a unit's state is unknown before an action is sent, if anything can be written. It looks at no
 // file: what units read, and whether that is in doubt, it is told. It promises no order between units but

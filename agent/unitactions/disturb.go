@@ -17,7 +17,8 @@ import (
 // time behind by which it could be told later that the run began before it. was and will tell what a unit reads before
 // and after; mended are the rows of which the commit writes over what others left, and removed those of which it
 // removes files.
-func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.RowID) {
+func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs,
+	mended, removed []plan.RowID) {
 	unknown := false
 	for _, u := range a.Policy.Units {
 		if was(u.Name).Digest == will(u.Name).Digest {

@@ -5,7 +5,7 @@
 // Decision, which can express no unit that is not on the allowlist, and no verb but the one that the
 // administrator chose.
 //
-// It also owns the vocabulary of units that the other packages share. It promises that a unit which is not known to have
-// loaded what is on disk owes its action however often the agent was killed. It does not ask systemd and does not
+// It also owns the vocabulary of units that the other packages share. It promises that a unit which is not known to
+// have loaded what is on disk owes its action however often the agent was killed. It does not ask systemd and does not
 // read the clock.
 package unitplan

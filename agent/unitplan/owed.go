@@ -126,7 +126,8 @@ const coarse = 10 * time.Millisecond
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
 // loaded the same certificates in another order owes nothing. What is irregular is an input, too, since a unit may
 // read it, of which no more is known than that it is there. doubts are those of Doubts.
-func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content, doubts map[plan.Key]string) Inputs {
+func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content,
+	doubts map[plan.Key]string) Inputs {
 	rows, all := make(map[plan.RowID]map[string]plan.File), make(map[string]plan.File)
 	var doubt, reason string
 	for k, f := range o {
@@ -145,7 +146,8 @@ func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest
 			doubt, reason = path, path+": "+why
 		}
 	}
-	in := Inputs{Doubt: reason, Rows: make(map[plan.RowID]rowInputs, len(rows)), Digest: inputs(all, known).Digest, written: written(all)}
+	in := Inputs{Doubt: reason, Rows: make(map[plan.RowID]rowInputs, len(rows)), Digest: inputs(all, known).Digest,
+		written: written(all)}
 	for id, files := range rows {
 		in.Rows[id] = inputs(files, known)
 	}
@@ -155,8 +157,8 @@ func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest
 // Doubts are the files of which nobody can say that they are as they shall be, each with the reason: they cannot
 // be seen, nobody looked at them since their last write, that write failed, or somebody changed them and the repair was
 // put off. To load one of these is worse than to go on with what is loaded: what is refused may keep a unit from
-// starting. What stands at a path for which nothing is asked is doubtful only if it cannot be read; of what is asked for
-// and is not there to be edited, there is nothing to wait for.
+// starting. What stands at a path for which nothing is asked is doubtful only if it cannot be read; of what is asked
+// for and is not there to be edited, there is nothing to wait for.
 func Doubts(asked, planned []plan.Entry, o plan.Observed, unsynced map[plan.Key]bool) map[plan.Key]string {
 	doubts := make(map[plan.Key]string)
 	for _, e := range planned {

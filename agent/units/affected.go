@@ -26,7 +26,8 @@ var propagates = map[unitplan.Verb][]string{
 
 // closure finds the other units that systemd would act on along with the verb, directly or through one
 // another, and their properties. The error is a *reloader.Error.
-func closure(ctx context.Context, bus *dbus.Conn, u unitplan.Unit, props map[string]dbus.Variant) (map[string]map[string]dbus.Variant, error) {
+func closure(ctx context.Context, bus *dbus.Conn, u unitplan.Unit,
+	props map[string]dbus.Variant) (map[string]map[string]dbus.Variant, error) {
 	seen := map[string]map[string]dbus.Variant{u.Name: props}
 	for next := []string{u.Name}; len(next) > 0; next = next[1:] {
 		for _, name := range dependents(seen[next[0]], u.Verb) {

@@ -88,7 +88,8 @@ func get(ctx context.Context, bus *dbus.Conn, path dbus.ObjectPath, iface, prope
 
 func properties(ctx context.Context, bus *dbus.Conn, name string) (map[string]dbus.Variant, error) {
 	var props map[string]dbus.Variant
-	err := bus.Object(systemd, unitPath(name)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, unitIface).Store(&props)
+	err := bus.Object(systemd, unitPath(name)).CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0,
+		unitIface).Store(&props)
 	return props, err
 }
 

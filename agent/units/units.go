@@ -140,7 +140,8 @@ func succeeded(ctx context.Context, bus *dbus.Conn, u unitplan.Unit, props map[s
 		}
 		return err
 	}
-	return &reloader.Error{Reason: reloader.NotActive, Detail: "the job is done and the unit is " + active + " (" + text(props, "SubState") + ")"}
+	return &reloader.Error{Reason: reloader.NotActive, Detail: "the job is done and the unit is " + active + " (" +
+		text(props, "SubState") + ")"}
 }
 
 // run queues a job and waits for its result. Each call listens for itself: one listener for all would
@@ -174,7 +175,8 @@ func (c *Conn) run(ctx context.Context, bus *dbus.Conn, method, name string) (st
 					return result, err
 				}
 			}
-			return "", &reloader.Error{Reason: reloader.Unreachable, Detail: "systemd has no such job any more, and did not say how it ended"}
+			return "", &reloader.Error{Reason: reloader.Unreachable,
+				Detail: "systemd has no such job any more, and did not say how it ended"}
 		}
 	}
 }
@@ -214,7 +216,8 @@ func ended(ctx context.Context, bus *dbus.Conn, s *dbus.Signal, job dbus.ObjectP
 	var owner string
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	if err := bus.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetNameOwner", 0, systemd).Store(&owner); err != nil {
+	if err := bus.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetNameOwner", 0,
+		systemd).Store(&owner); err != nil {
 		return "", err
 	}
 	if s.Sender != owner {

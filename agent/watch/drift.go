@@ -51,7 +51,8 @@ func NewDrift(quiet time.Duration) (*Drift, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start inotify: %v", err)
 	}
-	d := &Drift{quiet: quiet, changed: make(chan struct{}, 1), done: make(chan struct{}), events: w, watched: make(map[string]interest)}
+	d := &Drift{quiet: quiet, changed: make(chan struct{}, 1), done: make(chan struct{}), events: w,
+		watched: make(map[string]interest)}
 	go d.run()
 	return d, nil
 }

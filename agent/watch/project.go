@@ -47,8 +47,9 @@ type memo struct {
 // a list is unreadable, what seems to be missing from it may not be.
 func (p *Projector) Project(o Object, rows []plan.Row, now time.Time) plan.Desired {
 	q := projection{
-		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion}, Listed: make(map[plan.RowID]bool)},
-		old:     p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
+		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Listed: make(map[plan.RowID]bool)},
+		old: p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
 	}
 	q.annotated(o.Annotations)
 	// Backwards, because where two rows name one file the later row wins.

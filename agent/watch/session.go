@@ -151,7 +151,8 @@ func (s *session) takeList(sig signal) {
 	switch {
 	case s.spoken:
 	case sig.end != nil && s.behind != "":
-		s.publish(Connecting, fmt.Sprintf("the server shows version %.64s where %.64s was read before, and a list failed: %s", s.behind, s.now.Object.ResourceVersion, sig.end.reason))
+		s.publish(Connecting, fmt.Sprintf("the server shows version %.64s where %.64s was read before, and a list failed: %s",
+			s.behind, s.now.Object.ResourceVersion, sig.end.reason))
 		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
 	case sig.end != nil:
 		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
@@ -287,14 +288,16 @@ func (w *Watcher) decoder(r io.Reader, last map[plan.RowID]Field, seen func()) *
 // refusal turns an answer other than 200 into a state. None of them is a reason to drop credentials:
 // a starting API server answers 403 to valid ones until it has read its RBAC rules.
 func (s *session) refusal(res *http.Response) *end {
-	e := &end{state: Unreachable, reason: fmt.Sprintf("the server answered %d %s", res.StatusCode, http.StatusText(res.StatusCode))}
+	e := &end{state: Unreachable, reason: fmt.Sprintf("the server answered %d %s", res.StatusCode,
+		http.StatusText(res.StatusCode))}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		e.state = Unauthorized
 	case http.StatusForbidden:
 		e.state = Forbidden
 	case http.StatusNotFound:
-		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s/%s: the CRD is missing", s.kind(), s.opt.Version)}
+		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s/%s: the CRD is missing", s.kind(),
+			s.opt.Version)}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		e.state = Overloaded
 	}
@@ -315,7 +318,8 @@ func same(a, b Object) bool {
 }
 
 func sameField(a, b Field) bool {
-	return a.Reason == b.Reason && bytes.Equal(a.Data, b.Data) && slices.EqualFunc(a.Entries, b.Entries, func(x, y ListEntry) bool {
-		return x.File == y.File && x.Reason == y.Reason && bytes.Equal(x.Data, y.Data)
-	})
+	return a.Reason == b.Reason && bytes.Equal(a.Data, b.Data) && slices.EqualFunc(a.Entries, b.Entries,
+		func(x, y ListEntry) bool {
+			return x.File == y.File && x.Reason == y.Reason && bytes.Equal(x.Data, y.Data)
+		})
 }

@@ -183,7 +183,9 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 func (l *Local) differs(definitions map[plan.RowID]plan.Digest) *Error {
 	for id, d := range definitions {
 		if row, ok := l.rows[id]; ok && row.Definition() != d {
-			return &Error{Kind: Failed, Untouched: true, Text: fmt.Sprintf("row %s: agent and writer have read the configuration at different times", plan.Printable(string(id)))}
+			return &Error{Kind: Failed, Untouched: true,
+				Text: fmt.Sprintf("row %s: agent and writer have read the configuration at different times",
+					plan.Printable(string(id)))}
 		}
 	}
 	return nil

@@ -69,7 +69,8 @@ func (e effect) lines() (all []string) {
 		a := added[:min(len(added), linePrints)]
 		r := removed[:min(len(removed), linePrints-len(a))]
 		added, removed = added[len(a):], removed[len(r):]
-		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start, orNone(strings.Join(a, ",")), orNone(strings.Join(r, ","))))
+		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start, orNone(strings.Join(a, ",")),
+			orNone(strings.Join(r, ","))))
 		if len(added)+len(removed) == 0 {
 			return all
 		}
@@ -122,7 +123,8 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		e := effects[i]
 		i++
 		if f.Kind != plan.Regular && f.Kind != plan.Absent {
-			return &Error{Kind: Failed, Text: fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason), Untouched: true}
+			return &Error{Kind: Failed, Text: fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason),
+				Untouched: true}
 		}
 		e.before = f
 		lines = append(lines, e.lines()...)

@@ -35,7 +35,8 @@ const (
 // stays in force. allowed decides by user id who may speak.
 //
 // log takes one line a call, with a priority prefix for the journal.
-func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error), allowed func(uid uint32) bool, log io.Writer) error {
+func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error), allowed func(uid uint32) bool,
+	log io.Writer) error {
 	local, err := load()
 	if err != nil {
 		return fmt.Errorf("load rows: %w", err)
@@ -100,7 +101,8 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		return reply{Error: e}
 	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
-		return reply{tooOften: true, Error: &Error{Kind: Failed, Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
+		return reply{tooOften: true, Error: &Error{Kind: Failed,
+			Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
 	}
 	switch {
 	case q.parts() != 1:

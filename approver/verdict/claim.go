@@ -121,9 +121,11 @@ func Read(o *certificates.CertificateSigningRequest, p Policy, now time.Time) (*
 }
 
 func decided(o *certificates.CertificateSigningRequest) bool {
-	return len(o.Status.Certificate) > 0 || slices.ContainsFunc(o.Status.Conditions, func(c certificates.CertificateSigningRequestCondition) bool {
-		return c.Type == certificates.CertificateApproved || c.Type == certificates.CertificateDenied || c.Type == certificates.CertificateFailed
-	})
+	return len(o.Status.Certificate) > 0 || slices.ContainsFunc(o.Status.Conditions,
+		func(c certificates.CertificateSigningRequestCondition) bool {
+			return c.Type == certificates.CertificateApproved || c.Type == certificates.CertificateDenied ||
+				c.Type == certificates.CertificateFailed
+		})
 }
 
 func aged(made, now time.Time) (Verdict, bool) {

@@ -227,7 +227,8 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	if c.Class == Token {
 		token += " (the approver reads that with the component single-use)"
 	}
-	return leave(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to wait until %s",
+	return leave(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to "+
+		"wait until %s",
 		c.Node, fact, token, AllowAnnotation, c.Request, stamp(until)), true
 }
 

@@ -88,11 +88,14 @@ func parse(args []string, stderr io.Writer) (s settings, err error) {
 	f.SetOutput(stderr)
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "authenticate with `FILE`; default is the pod's ServiceAccount")
 	f.StringVar(&s.namespace, "namespace", "node-cert-agent", "the `NAMESPACE` of the Lease")
-	f.StringVar(&s.nodes, "nodes", "", "also accept the machines whose names are in `FILE`, one on a line; it is read anew for each request")
+	f.StringVar(&s.nodes, "nodes", "", "also accept the machines whose names are in `FILE`, one on a line; it is read "+
+		"anew for each request")
 	f.BoolVar(&s.machines, "machines", false, "also accept the nodes of OpenShift's Machines")
-	f.StringVar(&s.listen, "listen", "", "answer /healthz, /readyz and /metrics on `ADDRESS:PORT` of the loopback interface")
+	f.StringVar(&s.listen, "listen", "", "answer /healthz, /readyz and /metrics on `ADDRESS:PORT` of the loopback "+
+		"interface")
 	f.DurationVar(&s.lifetime, "max-lifetime", longest, "the longest lifetime that a certificate may be asked for")
-	f.DurationVar(&s.stale, "stale-after", 2*time.Hour, "how long after a node's last report its identity counts as in use")
+	f.DurationVar(&s.stale, "stale-after", 2*time.Hour,
+		"how long after a node's last report its identity counts as in use")
 	f.DurationVar(&s.lease, "lease", 15*time.Second, "how long a replica that fell silent counts as the leader")
 	f.Var(&s.level, "log-level", "log from `LEVEL` on: debug, info, warn or error")
 	f.BoolVar(&s.version, "version", false, "print the version")
@@ -158,7 +161,8 @@ func serve(listen string, health http.Handler, log *zap.Logger) (stop func()) {
 		log.Warn("probes and metrics are not answered", zap.Error(err))
 		return func() {}
 	}
-	server := &http.Server{Handler: health, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 4 << 10}
+	server := &http.Server{Handler: health, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 4 << 10}
 	go func() { _ = server.Serve(l) }() // ends with Close, which says so
 	return func() { _ = server.Close() }
 }

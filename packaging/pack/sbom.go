@@ -80,7 +80,8 @@ func sbom(program string, epoch time.Time, out io.Writer) error {
 	doc := spdx{Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name,
 		Namespace: "https://" + info.Main.Path + "/spdx/" + name + "-" + digest,
 		Creation:  spdxCreation{epoch.Format(time.RFC3339), []string{"Tool: " + info.Main.Path + "/packaging/pack"}},
-		Packages: []spdxPackage{{ID: "SPDXRef-program", Name: name, Download: unknown, Licence: "Apache-2.0", Declared: "Apache-2.0",
+		Packages: []spdxPackage{{ID: "SPDXRef-program", Name: name, Download: unknown, Licence: "Apache-2.0",
+			Declared:  "Apache-2.0",
 			Copyright: unknown, Comment: settings(info), Checksums: []spdxChecksum{{"SHA256", digest}}}},
 		Relationships: []spdxRelation{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-program"}}}
 	stdlib := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}
@@ -89,7 +90,8 @@ func sbom(program string, epoch time.Time, out io.Writer) error {
 			m = m.Replace
 		}
 		id := fmt.Sprintf("SPDXRef-module-%d", i)
-		doc.Packages = append(doc.Packages, spdxPackage{ID: id, Name: m.Path, Version: m.Version, Download: unknown, Licence: unknown, Declared: unknown, Copyright: unknown,
+		doc.Packages = append(doc.Packages, spdxPackage{ID: id, Name: m.Path, Version: m.Version, Download: unknown,
+			Licence: unknown, Declared: unknown, Copyright: unknown,
 			Comment: m.Sum, Refs: []spdxRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path.Clean(m.Path) + "@" + m.Version}}})
 		doc.Relationships = append(doc.Relationships, spdxRelation{"SPDXRef-program", "STATIC_LINK", id})
 	}

@@ -26,7 +26,8 @@ rules:
 // audit prepares the API server's audit log, and returns the arguments for it.
 func (b *bed) audit() ([]string, error) {
 	file := filepath.Join(b.dir, "audit.yaml")
-	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + b.auditLog()}, os.WriteFile(file, []byte(policy), 0o600)
+	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + b.auditLog()},
+		os.WriteFile(file, []byte(policy), 0o600)
 }
 
 func (b *bed) auditLog() string { return filepath.Join(b.dir, "audit.log") }

@@ -91,8 +91,10 @@ func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config, Progress: os.Stderr, Kubelet: true,
-		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited, ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config,
+		Progress: os.Stderr, Kubelet: true,
+		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited,
+			ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
 			floorBinary: {Data: floor, Mode: 0o755},
 			"/etc/pki/ca-trust/source/anchors/README": {},
 			"/etc/systemd/system/" + floorUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
@@ -123,7 +125,8 @@ func build(ctx context.Context, dir, name string) ([]byte, error) {
 }
 
 func (b *bed) floorCommand(binary, server, pki, root string) []string {
-	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", floorName, "-pki", pki, "-root", root}
+	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", floorName,
+		"-pki", pki, "-root", root}
 }
 
 // floorIdentity gives the floor a client certificate. The agents' group may not read its object.
@@ -140,7 +143,8 @@ func (b *bed) floorIdentity(put func(name string, data []byte) error) error {
 
 // begin creates both objects and starts both arms.
 func (b *bed) begin(ctx context.Context) error {
-	b.arms = []*arm{{name: "floor", root: b.Host.Path(floorRoot), store: b.Store}, {name: "agent", root: b.Host.Path("/"), store: b.Store}}
+	b.arms = []*arm{{name: "floor", root: b.Host.Path(floorRoot), store: b.Store},
+		{name: "agent", root: b.Host.Path("/"), store: b.Store}}
 	b.arms[0].store.Name = floorName
 	for _, a := range b.arms {
 		a.content = newContent()

@@ -120,7 +120,8 @@ func (s *tokens) approves(ctx context.Context, name string) error {
 	if err := json.Unmarshal(answer, &request); err != nil {
 		return err
 	}
-	request["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Bench", "message": "approved by the benchmark"}}}
+	request["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True",
+		"reason": "Bench", "message": "approved by the benchmark"}}}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err

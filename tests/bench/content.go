@@ -45,7 +45,8 @@ func (c *content) rotate() controllerconfig.Spec {
 // rotateAll is rotate for every bundle.
 func (c *content) rotateAll() controllerconfig.Spec {
 	s := &c.spec
-	for _, b := range []*[]byte{&s.KubeAPIServerServingCAData, &s.RootCAData, &s.CloudProviderCAData, &s.AdditionalTrustBundle} {
+	for _, b := range []*[]byte{&s.KubeAPIServerServingCAData, &s.RootCAData, &s.CloudProviderCAData,
+		&s.AdditionalTrustBundle} {
 		*b = c.next(*b)
 	}
 	list := slices.Clone(s.ImageRegistryBundleData)
@@ -64,7 +65,8 @@ func (c *content) next(bundle []byte) []byte {
 
 // files are the places and the content that a spec asks for.
 func files(s controllerconfig.Spec) map[string][]byte {
-	f := map[string][]byte{kubeletCA: s.KubeAPIServerServingCAData, rootCA: s.RootCAData, cloudCA: s.CloudProviderCAData, anchors: s.AdditionalTrustBundle}
+	f := map[string][]byte{kubeletCA: s.KubeAPIServerServingCAData, rootCA: s.RootCAData, cloudCA: s.CloudProviderCAData,
+		anchors: s.AdditionalTrustBundle}
 	for _, r := range s.ImageRegistryBundleData {
 		f[certsD+strings.ReplaceAll(r.File, "..", ":")+"/ca.crt"] = r.Data
 	}

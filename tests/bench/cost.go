@@ -40,7 +40,8 @@ func memory(ctx context.Context, b *bed, _ plan, t *table) error {
 	t.judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
 	t.note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
 	t.note(at+"floor, resident / anonymous", "%.2f / %.2f MiB", use[floorUnit].resident, use[floorUnit].anonymous)
-	t.note(at+"threads of agent, writer, floor", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads, use[floorUnit].threads)
+	t.note(at+"threads of agent, writer, floor", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
+		use[floorUnit].threads)
 	return nil
 }
 

@@ -49,7 +49,8 @@ func large(ctx context.Context, b *bed, _ plan, t *table) error {
 	if err := b.look(); err != nil {
 		return err
 	}
-	t.note("size of the large object", "%d bytes of JSON, of which the bundle %d", len(controllerconfig.Object(controllerconfig.OpenShift, b.arms[1].content.spec)),
+	t.note("size of the large object", "%d bytes of JSON, of which the bundle %d",
+		len(controllerconfig.Object(controllerconfig.OpenShift, b.arms[1].content.spec)),
 		len(b.arms[1].content.spec.AdditionalTrustBundle))
 	s, err := b.alternate(ctx, largeRounds, settling, (*content).rotateAll)
 	if err != nil {
@@ -114,7 +115,8 @@ func (c *content) grow() {
 	list := slices.Clone(c.spec.ImageRegistryBundleData)
 	for i := len(list); i < largeRegistries; i++ {
 		// The names come after those of the others in any order.
-		list = append(list, controllerconfig.Registry{File: fmt.Sprintf("s%03d.example.internal..5000", i), Data: c.next(nil)})
+		list = append(list, controllerconfig.Registry{File: fmt.Sprintf("s%03d.example.internal..5000", i),
+			Data: c.next(nil)})
 	}
 	c.spec.ImageRegistryBundleData = list
 }
@@ -122,5 +124,6 @@ func (c *content) grow() {
 // heavyCA has 2 KB, as one with a key of 4096 bits and policies: as many as a bundle may hold are a MiB.
 func heavyCA() []byte {
 	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "heavy"},
-		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1}, Value: make([]byte, 1130)}}}, testpki.ECDSA).PEM()
+		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1},
+			Value: make([]byte, 1130)}}}, testpki.ECDSA).PEM()
 }

@@ -26,7 +26,8 @@ type series struct {
 }
 
 // alternate changes both arms' objects n times each, and times what each does about it.
-func (b *bed) alternate(ctx context.Context, n int, rest time.Duration, change func(*content) controllerconfig.Spec) (s series, err error) {
+func (b *bed) alternate(ctx context.Context, n int, rest time.Duration,
+	change func(*content) controllerconfig.Spec) (s series, err error) {
 	s = series{first: map[string]samples{}, last: map[string]samples{}, update: map[string]samples{}}
 	for range n {
 		for _, i := range rand.Perm(len(b.arms)) {
@@ -62,7 +63,8 @@ func (b *bed) await(ctx context.Context, want map[string][]byte) (first, last ti
 
 // latency is the time from an accepted update to its one changed file.
 func latency(ctx context.Context, b *bed, p plan, t *table) error {
-	t.note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift, b.arms[1].content.spec)))
+	t.note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift,
+		b.arms[1].content.spec)))
 	s, err := b.alternate(ctx, p.rounds, shortPause, (*content).rotate)
 	if err != nil {
 		return err
@@ -78,7 +80,8 @@ func lastFile(ctx context.Context, b *bed, p plan, t *table) error {
 	if err != nil {
 		return err
 	}
-	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(b.arms[1].content.spec))), s.last, map[string]float64{"p50": 1.5, "p95": 1.5})
+	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(b.arms[1].content.spec))), s.last,
+		map[string]float64{"p50": 1.5, "p95": 1.5})
 	return nil
 }
 

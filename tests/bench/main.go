@@ -80,14 +80,16 @@ var parts = []part{
 
 func main() {
 	var p plan
-	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size start ready steady kubelet own token boot requests renewal reload plan large")
+	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: latency files rest memory idle size "+
+		"start ready steady kubelet own token boot requests renewal reload plan large")
 	flag.IntVar(&p.rounds, "n", 1000, "`ROUNDS` of one changed file")
 	flag.IntVar(&p.filesRounds, "n-files", 200, "`ROUNDS` of 25 changed files")
 	flag.IntVar(&p.restRounds, "n-rest", 30, "`ROUNDS` of one changed file after a rest")
 	flag.IntVar(&p.starts, "n-starts", 30, "`STARTS` of each program")
 	flag.IntVar(&p.reloads, "n-reloads", 400, "`RELOADS` of a unit, each way")
 	flag.IntVar(&p.kubeletRounds, "n-kubelet", 100, "`ROUNDS` of a changed file and a kubelet")
-	flag.DurationVar(&p.idle, "idle", 2*time.Minute, "`TIME` to watch both halves do nothing; the figures are those of a minute, and the runtime collects every second one")
+	flag.DurationVar(&p.idle, "idle", 2*time.Minute,
+		"`TIME` to watch both halves do nothing; the figures are those of a minute, and the runtime collects every second one")
 	flag.IntVar(&p.tokens, "n-tokens", 100, "`STARTS` with nothing but a token")
 	flag.IntVar(&p.boots, "n-boots", 10, "first `BOOTS` of the host")
 	flag.IntVar(&p.renewals, "n-renewals", 20, "`RENEWALS` under load, one every 16 seconds")

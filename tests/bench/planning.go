@@ -17,7 +17,8 @@ var planned = regexp.MustCompile(`(?m)^BenchmarkUnchanged\S*\s+\d+\s+([0-9.]+) n
 // planning is what a pass costs in decisions when nothing has happened, on a host with 12 CAs and 20
 // registries: the benchmark of package plan, which makes no use of the bed.
 func planning(ctx context.Context, _ *bed, _ plan, t *table) error {
-	out, err := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkUnchanged$", "-benchtime=2s", "./agent/plan").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkUnchanged$", "-benchtime=2s",
+		"./agent/plan").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%v\n%s", err, out)
 	}

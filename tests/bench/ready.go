@@ -25,10 +25,10 @@ const readyBudget, readyMedian = 150, 110
 var startUnits = []string{agentUnit, writerUnit}
 
 // ready is the time from `systemctl start` of an agent that has an identity and its files, the way into the host
-// included, to the moment at which systemd had READY=1. The floor is the start of the floor's service, which is ready as soon as it is executed:
-// what systemd and the way into the host cost. What the start takes of the processors, systemd's own work in
-// the new processes included, tells a slow start from a machine that has no time for it. A unit is on the
-// allowlist, so that there is something to ask the reloader.
+// included, to the moment at which systemd had READY=1. The floor is the start of the floor's service, which is ready
+// as soon as it is executed: what systemd and the way into the host cost. What the start takes of the processors,
+// systemd's own work in the new processes included, tells a slow start from a machine that has no time for it. A unit
+// is on the allowlist, so that there is something to ask the reloader.
 func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	if err := b.identify(ctx); err != nil {
 		return err

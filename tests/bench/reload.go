@@ -24,7 +24,8 @@ const (
 // hostFile is a text on the host.
 type hostFile struct{ path, text string }
 
-var reloadUnit = hostFile{"/etc/systemd/system/" + reloadTemplate, "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n"}
+var reloadUnit = hostFile{"/etc/systemd/system/" + reloadTemplate,
+	"[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n"}
 
 // reload is the time from the request to the end of the job: the agent's way, as its user and through the
 // reloader, and a person's, as root with systemctl. Short batches of both take turns.

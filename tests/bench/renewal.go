@@ -49,7 +49,8 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 		if err != nil {
 			return err
 		}
-		floor, agent, accepted = append(floor, s.first["floor"]...), append(agent, s.first["agent"]...), append(accepted, s.accepted...)
+		floor, agent, accepted = append(floor, s.first["floor"]...), append(agent, s.first["agent"]...),
+			append(accepted, s.accepted...)
 		renewed = append(renewed, certificates.moved(file)...)
 	}
 	used, _, err := b.requested(mark)
@@ -57,8 +58,10 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 		return err
 	}
 	around, next := near(renewed, accepted, agent)
-	t.note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent), len(accepted))
-	t.compare("accepted -> file visible, around a renewal", map[string]samples{"floor": floor, "agent": around}, map[string]float64{"p50": 1.35, "p95": 1.5})
+	t.note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent),
+		len(accepted))
+	t.compare("accepted -> file visible, around a renewal", map[string]samples{"floor": floor, "agent": around},
+		map[string]float64{"p50": 1.35, "p95": 1.5})
 	t.note("  the first change after each renewal", "%v", next)
 	t.note("  all changes of the agent", "%v", agent)
 	t.note("  requests meanwhile", "%v", used)
@@ -68,7 +71,9 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 // near picks the changes that are around one of the renewals, and the first that was accepted after each.
 func near(renewed, accepted []time.Time, took samples) (around, next samples) {
 	for i, at := range accepted {
-		if slices.ContainsFunc(renewed, func(r time.Time) bool { return at.After(r.Add(-before)) && at.Before(r.Add(after)) }) {
+		if slices.ContainsFunc(renewed, func(r time.Time) bool {
+			return at.After(r.Add(-before)) && at.Before(r.Add(after))
+		}) {
 			around = append(around, took[i])
 		}
 	}

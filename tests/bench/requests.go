@@ -26,7 +26,8 @@ type habit struct {
 // comes once in 4.9 days at most and asks less than a first certificate. Nor is the heartbeat of the state
 // object, one request an hour, which cannot be configured.
 var habits = []habit{
-	{"the end of a watch", "follow: {retrySpread: 200ms, retryMax: 1s, watchTimeout: 30s}\n", 30 * time.Second, 30 * time.Minute, 5 * time.Minute},
+	{"the end of a watch", "follow: {retrySpread: 200ms, retryMax: 1s, watchTimeout: 30s}\n", 30 * time.Second,
+		30 * time.Minute, 5 * time.Minute},
 	{"a probe of the identity", "identity: {probe: 5s}\n", 5 * time.Second, 10 * time.Minute, time.Minute},
 	{"a resync", "follow: {resync: 5s}\n", 5 * time.Second, 10 * time.Minute, time.Minute},
 	{"a look for bootstrap files", "identity: {glance: 5s}\n", 5 * time.Second, time.Hour, time.Minute},
@@ -62,7 +63,8 @@ func requests(ctx context.Context, b *bed, p plan, t *table) error {
 		t.note(fmt.Sprintf("  a day, every %v", h.usually), "%.0f", daily)
 		total += daily
 	}
-	t.note("  a day: heartbeats, and renewals at the price of a first certificate", "%.0f, %.1f", heartbeats, renewals*float64(first.total()))
+	t.note("  a day: heartbeats, and renewals at the price of a first certificate", "%.0f, %.1f", heartbeats,
+		renewals*float64(first.total()))
 	t.judge("requests a node and day on a quiet cluster", total, 400, "")
 	return nil
 }
@@ -90,7 +92,8 @@ func (b *bed) fromToken(ctx context.Context) (counts, error) {
 
 // often counts while a habit is frequent.
 func (b *bed) often(ctx context.Context, h habit) (counts, error) {
-	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\nobject: {group: machineconfiguration.openshift.io, version: v1}\nnode: {name: " + quietName + "}\n"
+	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\nobject: {group: machineconfiguration.openshift.io, " +
+		"version: v1}\nnode: {name: " + quietName + "}\n"
 	if err := b.Host.PutFile(cluster.Fragment, host.File{Data: []byte(settings + h.settings)}); err != nil {
 		return nil, err
 	}

@@ -62,7 +62,8 @@ func newStarts(b *bed) (*starts, error) {
 	}
 	s.commands = map[string][]string{
 		"floor": b.floorCommand(filepath.Join(b.dir, "floor"), b.Plane.URL(), b.dir, s.tree),
-		"agent": {b.Host.Path("/usr/bin/node-cert-agent"), "run", "--root", s.tree, "--config-dir", fragments, "--kubeconfig", kubeconfig},
+		"agent": {b.Host.Path("/usr/bin/node-cert-agent"), "run", "--root", s.tree, "--config-dir", fragments, "--kubeconfig",
+			kubeconfig},
 	}
 	return s, os.WriteFile(filepath.Join(fragments, "50-bench.yaml"), []byte(config), 0o644)
 }
@@ -70,7 +71,8 @@ func newStarts(b *bed) (*starts, error) {
 // once starts one program and ends it when its first file is there.
 func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err error) {
 	defer func() { _ = os.RemoveAll(s.tree) }()
-	for place := range files(controllerconfig.Spec{KubeAPIServerServingCAData: []byte{1}, CloudProviderCAData: []byte{1}, AdditionalTrustBundle: []byte{1}}) {
+	for place := range files(controllerconfig.Spec{KubeAPIServerServingCAData: []byte{1}, CloudProviderCAData: []byte{1},
+		AdditionalTrustBundle: []byte{1}}) {
 		if err := os.MkdirAll(filepath.Join(s.tree, filepath.Dir(place)), 0o755); err != nil {
 			return 0, err
 		}

@@ -31,7 +31,8 @@ func steady(ctx context.Context, b *bed, _ plan, t *table) error {
 	if err != nil {
 		return err
 	}
-	t.judge(fmt.Sprintf("looks that found a file absent, of %d in %d changes of all", looks, rotationsWatched), float64(absent), 0, "")
+	t.judge(fmt.Sprintf("looks that found a file absent, of %d in %d changes of all", looks, rotationsWatched),
+		float64(absent), 0, "")
 	return nil
 }
 

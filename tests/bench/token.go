@@ -78,7 +78,8 @@ func (s *tokens) prepare(ctx context.Context, node, id string) error {
 	if _, err := s.Host.Run(ctx, s.sweep...); err != nil {
 		return err
 	}
-	if err := s.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config + "node: {name: " + node + "}\n")}); err != nil {
+	if err := s.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config + "node: {name: " + node +
+		"}\n")}); err != nil {
 		return err
 	}
 	return s.PutToken("10-"+id, id)
@@ -156,8 +157,10 @@ func request(node string, key *ecdsa.PrivateKey) (name string, body []byte, err 
 	}
 	const week = 7 * 24 * 3600
 	name = csr.Name(checked, csr.Signer, csr.Usages(), week)
-	body, err = json.Marshal(map[string]any{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"request": content, "signerName": csr.Signer, "usages": csr.Usages(), "expirationSeconds": week}})
+	body, err = json.Marshal(map[string]any{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+		"metadata": map[string]any{"name": name},
+		"spec": map[string]any{"request": content, "signerName": csr.Signer, "usages": csr.Usages(),
+			"expirationSeconds": week}})
 	return name, body, err
 }
 

@@ -132,7 +132,8 @@ func (c *Cluster) startPlane(ctx context.Context, o Options) (err error) {
 // Prepare installs both kinds and the agents' permissions. Start does it unless the API server was
 // left off.
 func (c *Cluster) Prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{c.Plane.InstallOpenShiftCRD, c.Plane.InstallCRD, c.Plane.AllowAgents} {
+	for _, step := range []func(context.Context) error{
+		c.Plane.InstallOpenShiftCRD, c.Plane.InstallCRD, c.Plane.AllowAgents} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -154,7 +155,8 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 		if err := Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
 			return err
 		}
-		o.Host.Trees = append([]string{filepath.Join(repo, "systemd"), filepath.Join(repo, "deb/tree"), install}, o.Host.Trees...)
+		o.Host.Trees = append([]string{filepath.Join(repo, "systemd"), filepath.Join(repo, "deb/tree"), install},
+			o.Host.Trees...)
 	}
 	files := map[string]host.File{
 		Fragment:                          {Data: []byte(o.Config)},

@@ -23,7 +23,8 @@ func MakeToken(ctx context.Context, p *controlplane.Plane, id string) error {
 	if err := p.AllowBootstrap(ctx); err != nil {
 		return err
 	}
-	_, err := p.MakeToken(ctx, controlplane.Token{ID: id, Secret: TokenSecret, Groups: "system:bootstrappers:node-cert-agent"})
+	_, err := p.MakeToken(ctx, controlplane.Token{ID: id, Secret: TokenSecret,
+		Groups: "system:bootstrappers:node-cert-agent"})
 	return err
 }
 
@@ -69,7 +70,8 @@ func (c *Cluster) Requests(ctx context.Context) (map[string]string, error) {
 }
 
 func requests(ctx context.Context, p *controlplane.Plane) (map[string]string, error) {
-	out, err := p.Kubectl(ctx, "get", "csr", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
+	out, err := p.Kubectl(ctx, "get", "csr", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[*].type}{"\n"}{end}`)
 	if err != nil {
 		return nil, err
 	}

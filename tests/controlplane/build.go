@@ -97,7 +97,8 @@ func (b Binaries) build(ctx context.Context, src string, progress io.Writer) err
 	}
 	defer os.RemoveAll(tmp)
 	start := time.Now()
-	fmt.Fprintf(progress, "building etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet into %s: 5 to 15 minutes the first time\n", b.Dir)
+	fmt.Fprintf(progress, "building etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet into %s: 5 to 15 "+
+		"minutes the first time\n", b.Dir)
 	if err := compile(ctx, src, tmp, progress); err != nil {
 		return err
 	}

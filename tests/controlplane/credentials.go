@@ -74,7 +74,8 @@ func newClient(ca *testpki.Authority, pair testpki.Pair) *http.Client {
 	roots.AddCert(ca.Cert)
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true,
-		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair.TLS()},
+			MinVersion: tls.VersionTLS12},
 	}}
 }
 

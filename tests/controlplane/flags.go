@@ -75,7 +75,8 @@ func (p *Plane) controllerManagerFlags() []string {
 		"--kube-api-qps=1000", "--kube-api-burst=1000", // by default it takes five seconds to make its service accounts
 		"--flex-volume-plugin-dir=" + p.file("flex-volumes"), // it makes this folder, in /usr by default
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(p.ports.controllers),
-		"--tls-cert-file=" + p.file("pki/controller-manager.crt"), "--tls-private-key-file=" + p.file("pki/controller-manager.key"),
+		"--tls-cert-file=" + p.file("pki/controller-manager.crt"), "--tls-private-key-file=" +
+			p.file("pki/controller-manager.key"),
 		"--root-ca-file=" + p.file("pki/ca.crt"), "--use-service-account-credentials",
 		"--service-account-private-key-file=" + p.file("pki/service-account.key"),
 		"--cluster-signing-cert-file=" + p.file("pki/ca.crt"), "--cluster-signing-key-file=" + p.file("pki/ca.key"),

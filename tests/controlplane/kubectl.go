@@ -45,7 +45,8 @@ func (p *Plane) InstallShipped(ctx context.Context) error {
 	if _, err := p.kubectl(ctx, nil, "apply", "--server-side", "-k", p.manifest("")); err != nil {
 		return err
 	}
-	err := p.served(ctx, "node-cert-agent.io/v1alpha1/controllerconfigs", "node-cert-agent.io/v1alpha1/nodecertificatestates")
+	err := p.served(ctx, "node-cert-agent.io/v1alpha1/controllerconfigs",
+		"node-cert-agent.io/v1alpha1/nodecertificatestates")
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,9 @@ func (p *Plane) policed(ctx context.Context) error {
 	agent := p.Client("node-cert-agent:node:nobody", "node-cert-agent:nodes")
 	defer agent.CloseIdleConnections()
 	return poll(ctx, 20*time.Millisecond, func() error {
-		resp, err := agent.Post(p.URL()+"/apis/node-cert-agent.io/v1alpha1/nodecertificatestates?dryRun=All", "application/json", strings.NewReader(
-			`{"apiVersion":"node-cert-agent.io/v1alpha1","kind":"NodeCertificateState","metadata":{"name":"another"}}`))
+		resp, err := agent.Post(p.URL()+"/apis/node-cert-agent.io/v1alpha1/nodecertificatestates?dryRun=All",
+			"application/json", strings.NewReader(
+				`{"apiVersion":"node-cert-agent.io/v1alpha1","kind":"NodeCertificateState","metadata":{"name":"another"}}`))
 		if err != nil {
 			return err
 		}

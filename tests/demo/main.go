@@ -36,7 +36,8 @@ func main() {
 		os.Exit(2)
 	}
 	// SIGPIPE too: whoever reads us may be head(1).
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGPIPE)
 	err := play(ctx, newTeller(os.Stdout), options{keep: *keep, plain: *plain, binaries: *binaries})
 	interrupted := ctx.Err() != nil
 	stop()

@@ -55,7 +55,8 @@ func setFolder(ctx context.Context, t *teller, binaries string) (_ stage, err er
 
 // install puts the binaries, and the directories and the configuration that a package would bring.
 func (f *inFolder) install(ctx context.Context, binaries string) error {
-	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d", "/usr/local/share/ca-certificates", "/etc/node-cert-agent/config.d"} {
+	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d", "/usr/local/share/ca-certificates",
+		"/etc/node-cert-agent/config.d"} {
 		if err := os.MkdirAll(f.path(dir), 0o755); err != nil {
 			return err
 		}
@@ -93,7 +94,8 @@ func (f *inFolder) log() string             { return f.path("agent.log") }
 func (f *inFolder) bin() string             { return filepath.Join(f.dir, "bin") }
 func (f *inFolder) approverBinary() string  { return filepath.Join(f.bin(), "node-cert-approver") }
 func (f *inFolder) putToken() error {
-	return os.WriteFile(f.path(cluster.BootstrapDir+"/10-"+token+".kubeconfig"), cluster.TokenKubeconfig(f.servers, f.servers.URL(), token), 0o600)
+	return os.WriteFile(f.path(cluster.BootstrapDir+"/10-"+token+".kubeconfig"),
+		cluster.TokenKubeconfig(f.servers, f.servers.URL(), token), 0o600)
 }
 func (f *inFolder) environment() (e []string) {
 	return append(os.Environ(), "ROOT="+f.root(), "PATH="+f.bin()+":"+os.Getenv("PATH"))

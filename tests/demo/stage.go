@@ -104,7 +104,8 @@ func (h *onHost) stop() error {
 }
 
 func (h *onHost) startAgent(ctx context.Context) (string, error) {
-	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Stranger, "node-cert-agent.service"}, " "), h.StartAgent(ctx)
+	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Stranger, "node-cert-agent.service"}, " "),
+		h.StartAgent(ctx)
 }
 
 func (h *onHost) sh(ctx context.Context, command string) (string, error) {

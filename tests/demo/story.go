@@ -39,13 +39,15 @@ type story struct {
 }
 
 func newStory(t *teller, s stage) *story {
-	return &story{teller: t, stage: s, first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2"), root: testpki.NewCA("root-ca-1"),
+	return &story{teller: t, stage: s, first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2"),
+		root:  testpki.NewCA("root-ca-1"),
 		begin: time.Now()}
 }
 
 // tell tells it all. An error comes with what the agent last said.
 func (s *story) tell(ctx context.Context) error {
-	chapters := []func(context.Context) error{s.parts, s.identity, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
+	chapters := []func(context.Context) error{
+		s.parts, s.identity, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
 	if s.units() {
 		chapters = slices.Insert(chapters, 4, s.stranger)
 	}
@@ -108,7 +110,8 @@ func (s *story) firstBundle(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.awaitStatus(ctx, "the agent to follow the object", func(st report.Status) bool { return st.State == "following" && s.loaded(st) })
+	err := s.awaitStatus(ctx, "the agent to follow the object",
+		func(st report.Status) bool { return st.State == "following" && s.loaded(st) })
 	if err != nil {
 		return err
 	}
@@ -130,7 +133,8 @@ func (s *story) rotation(ctx context.Context) error {
 		s.say("(The agent waits two seconds for changes that belong together, so that they cost one reload.)")
 	}
 	s.say("")
-	s.say("When all nodes have the second, the cluster takes the first away. The agent holds it, in case that was a mistake:")
+	s.say("When all nodes have the second, the cluster takes the first away. The agent holds it, in case that was a " +
+		"mistake:")
 	s.say("here for two seconds, as configured above, by default for an hour.")
 	if err := s.rotate(ctx, s.second, s.held); err != nil {
 		return err
@@ -171,13 +175,15 @@ func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.
 	if err != nil {
 		return err
 	}
-	s.say("The API server accepted the change as version %s. The new bytes were on disk %s later.", version, elapsed(max(0, seen.Sub(accepted))))
+	s.say("The API server accepted the change as version %s. The new bytes were on disk %s later.", version,
+		elapsed(max(0, seen.Sub(accepted))))
 	s.contents()
 	if err := s.awaitVersion(ctx, version); err != nil || !s.units() {
 		return err
 	}
 	s.reloads++
-	if err := await(ctx, "the reload of "+cluster.Reader, func() bool { return s.countReloads() == s.reloads }); err != nil {
+	if err := await(ctx, "the reload of "+cluster.Reader,
+		func() bool { return s.countReloads() == s.reloads }); err != nil {
 		return err
 	}
 	s.say("systemd had reloaded %s %s after the change.", cluster.Reader, elapsed(time.Since(accepted)))
@@ -189,7 +195,8 @@ func (s *story) stranger(ctx context.Context) error {
 	s.say("The agent never asks for it, and cannot: only the reloader reaches systemd, and it has the allowlist.")
 	s.say("This is what the agent's user is told, about another unit, another verb, and the host:")
 	const call = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
-	for _, try := range []string{"ReloadUnit ss " + cluster.Stranger + " replace", "RestartUnit ss " + cluster.Reader + " replace", "Reboot"} {
+	for _, try := range []string{"ReloadUnit ss " + cluster.Stranger + " replace",
+		"RestartUnit ss " + cluster.Reader + " replace", "Reboot"} {
 		command := "runuser -u node-cert-agent -- " + call + try
 		out, err := s.sh(ctx, command)
 		var failed *host.ExitError
@@ -206,7 +213,8 @@ func (s *story) brokenBundles(ctx context.Context) error {
 	s.say("The cluster publishes a bundle that is cut off in the middle of a certificate, and in the same change a")
 	s.say("good new root CA.")
 	s.root = testpki.NewCA("root-ca-2")
-	err := s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second, s.first[:len(s.first)/2]), RootCAData: s.root})
+	err := s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second,
+		s.first[:len(s.first)/2]), RootCAData: s.root})
 	if err != nil {
 		return err
 	}
@@ -216,7 +224,8 @@ func (s *story) brokenBundles(ctx context.Context) error {
 	s.say("The root CA was good, and was written.")
 	s.say("")
 	s.say("Next it publishes a bundle with a private key in it.")
-	err = s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second, testpki.New("leaked", testpki.ECDSA).KeyPEM())})
+	err = s.refused(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(s.second,
+		testpki.New("leaked", testpki.ECDSA).KeyPEM())})
 	if err != nil {
 		return err
 	}
@@ -275,7 +284,9 @@ func (s *story) drift(ctx context.Context) error {
 	}
 	s.say("The agent put it right %s after the command began.", elapsed(healed.Sub(begin)))
 	s.contents()
-	return s.awaitStatus(ctx, "the repair to be on record", func(st report.Status) bool { return st.Writes > writes && s.loaded(st) })
+	return s.awaitStatus(ctx, "the repair to be on record", func(st report.Status) bool {
+		return st.Writes > writes && s.loaded(st)
+	})
 }
 
 func (s *story) ending(ctx context.Context) error {

@@ -64,7 +64,8 @@ func (s *story) offerToken(ctx context.Context) error {
 	if err := cluster.MakeToken(ctx, s.plane(), token); err != nil {
 		return err
 	}
-	_, err := s.plane().Kubectl(ctx, "-n", "kube-system", "label", "secret", "bootstrap-token-"+token, "node-cert-agent.io/single-use=true")
+	_, err := s.plane().Kubectl(ctx, "-n", "kube-system", "label", "secret", "bootstrap-token-"+token,
+		"node-cert-agent.io/single-use=true")
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,8 @@ users: [{name: u, user: {client-certificate: %q, client-key: %[2]q}}], contexts:
 }
 
 func (s *story) awaitIdentity(ctx context.Context, state report.IdentityState) error {
-	return s.awaitStatus(ctx, "an identity that is "+string(state), func(st report.Status) bool { return st.Identity != nil && st.Identity.State == state })
+	return s.awaitStatus(ctx, "an identity that is "+string(state),
+		func(st report.Status) bool { return st.Identity != nil && st.Identity.State == state })
 }
 
 // asAdmin runs a shell command beside the control plane, as its administrator.

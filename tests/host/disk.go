@@ -29,7 +29,8 @@ func mountDisk(base, dir string) error {
 	if err := os.Chmod(filepath.Join(dir, "upper"), 0o755); err != nil {
 		return err
 	}
-	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", base, filepath.Join(dir, "upper"), filepath.Join(dir, "work"))
+	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", base, filepath.Join(dir, "upper"),
+		filepath.Join(dir, "work"))
 	if err := unix.Mount("overlay", filepath.Join(dir, "root"), "overlay", 0, opts); err != nil {
 		return fmt.Errorf("mount an overlay of %s on %s: %w", base, dir, err)
 	}
@@ -179,7 +180,8 @@ func remove(dir string) error {
 		filepath.Join("/run/systemd/nspawn/propagate", machine),
 	}
 	for _, m := range left {
-		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unmount %s: %w", m, err)
 		}
 		// Not recursively: were it still mounted, that would empty the host's disk from below.

@@ -195,7 +195,8 @@ func (h *Host) Reboot(ctx context.Context) error {
 		return fmt.Errorf("reboot host %s: %w", h.opts.Name, err)
 	}
 	if b.code() != exitReboot {
-		return fmt.Errorf("reboot host %s: systemd-nspawn exited with %d, want %d: %s", h.opts.Name, b.code(), exitReboot, b.console())
+		return fmt.Errorf("reboot host %s: systemd-nspawn exited with %d, want %d: %s", h.opts.Name, b.code(), exitReboot,
+			b.console())
 	}
 	return h.start(ctx)
 }

@@ -64,7 +64,8 @@ func Root(ctx context.Context, which Release, more ...string) (string, error) {
 		return "", err
 	}
 	include := append(slices.Clone(packages), more...)
-	recipe := sha256.Sum256([]byte(strings.Join(include, " ") + "\n" + strings.Join(mmdebstrapOptions, " ") + "\n" + finish))
+	recipe := sha256.Sum256([]byte(strings.Join(include, " ") + "\n" + strings.Join(mmdebstrapOptions, " ") + "\n" +
+		finish))
 	codename := r.of(which)
 	root := filepath.Join(store, codename+"-"+hex.EncodeToString(recipe[:6]))
 	if _, err := os.Stat(root); err == nil {
@@ -88,7 +89,8 @@ func missing() error {
 		lacks = append(lacks, "root privileges (run as root)")
 	}
 	for _, tool := range []struct{ program, pkg string }{
-		{"systemd-nspawn", "systemd-container"}, {"mmdebstrap", "mmdebstrap"}, {"journalctl", "systemd"}, {"nsenter", "util-linux"},
+		{"systemd-nspawn", "systemd-container"}, {"mmdebstrap", "mmdebstrap"}, {"journalctl", "systemd"},
+		{"nsenter", "util-linux"},
 	} {
 		if _, err := exec.LookPath(tool.program); err != nil {
 			lacks = append(lacks, fmt.Sprintf("the program %s (apt-get install %s)", tool.program, tool.pkg))
@@ -159,7 +161,8 @@ func lockFile(ctx context.Context, name string) (*os.File, error) {
 
 var mmdebstrapOptions = []string{"--mode=root", "--format=directory", "--variant=minbase",
 	"--aptopt=Acquire::Languages \"none\"", "--dpkgopt=force-unsafe-io",
-	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*"}
+	"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+	"--dpkgopt=path-exclude=/usr/share/doc/*"}
 
 func makeRoot(ctx context.Context, r release, codename, root string, include []string) error {
 	lines, opts, err := aptSources(ctx, r, codename)

@@ -46,7 +46,8 @@ func thisRelease(osRelease []byte) (release, error) {
 	}
 	origin, ok := map[string]string{"debian": "Debian", "ubuntu": "Ubuntu"}[v["ID"]]
 	if !ok || v["VERSION_CODENAME"] == "" {
-		return release{}, fmt.Errorf("this machine is %q %q: a test host's root is made by apt, from the sources of Debian or Ubuntu", v["ID"], v["VERSION_ID"])
+		return release{}, fmt.Errorf("this machine is %q %q: a test host's root is made by apt, from the sources of Debian "+
+			"or Ubuntu", v["ID"], v["VERSION_ID"])
 	}
 	return release{origin, v["VERSION_CODENAME"]}, nil
 }
@@ -56,7 +57,8 @@ func thisRelease(osRelease []byte) (release, error) {
 const indexFormat = "$(ORIGIN)\t$(CODENAME)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)"
 
 // sources picks the distribution's own repositories from what apt printed for indexFormat and turns
-// them into sources.list(5) lines for the release of that codename. Third parties' repositories have no place in a test host.
+// them into sources.list(5) lines for the release of that codename. Third parties' repositories have no place in a test
+// host.
 func (r release) sources(index, codename string) ([]string, error) {
 	var lines []string
 	for line := range strings.Lines(index) {
@@ -88,7 +90,8 @@ func acquireOptions(dump string) []string {
 	var opts []string
 	for line := range strings.Lines(dump) {
 		line = strings.TrimSpace(line)
-		for _, prefix := range []string{"Acquire::http::", "Acquire::https::", "Acquire::Check-", "Acquire::Retries ", "Acquire::Max-ValidTime "} {
+		for _, prefix := range []string{"Acquire::http::", "Acquire::https::", "Acquire::Check-", "Acquire::Retries ",
+			"Acquire::Max-ValidTime "} {
 			if strings.HasPrefix(line, prefix) && !strings.HasSuffix(line, `"";`) {
 				opts = append(opts, line)
 			}

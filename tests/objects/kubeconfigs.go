@@ -62,17 +62,24 @@ func editable() []text {
 	return []text{
 		{"usual", "As the machine config server makes it.", kubeletFile},
 		{"comments", "Comments in every place, one of them with what looks like the value. An encoder would lose or move them.",
-			"# made by hand\n" + strings.NewReplacer("clusters:", "clusters: # one", oldCA+"\n", oldCA+"   # rotated\n", "  name: local", "  # "+caData+"\n  name: local").Replace(kubeletFile)},
+			"# made by hand\n" + strings.NewReplacer("clusters:", "clusters: # one", oldCA+"\n", oldCA+"   # rotated\n",
+				"  name: local", "  # "+caData+"\n  name: local").Replace(kubeletFile)},
 		{"unknown-fields", "Fields of a later version, or of somebody's own.",
-			strings.Replace(with("    server:", "    x-site: {a: [1, 2.50], b: ~}\n    server:"), "preferences", "extensions: [{name: x, extension: {y: 0x10}}]\npreferences", 1)},
-		{"current-of-two", "Two clusters, and the current context's is the second: the other one keeps its CA.", twoClusters("current-context: here\n")},
-		{"only-cluster-whatever-is-current", "A current context that is not there, and one cluster: clients that name none use it.",
+			strings.Replace(with("    server:", "    x-site: {a: [1, 2.50], b: ~}\n    server:"), "preferences",
+				"extensions: [{name: x, extension: {y: 0x10}}]\npreferences", 1)},
+		{"current-of-two", "Two clusters, and the current context's is the second: the other one keeps its CA.",
+			twoClusters("current-context: here\n")},
+		{"only-cluster-whatever-is-current", "A current context that is not there, and one cluster: clients that name none " +
+			"use it.",
 			with("current-context: kubelet", "current-context: none")},
 		{"without-contexts", "One cluster and nothing else.", "clusters: [{name: local, cluster: {" + caData + "}}]\n"},
-		{"path-beside", "A path beside the data loses in every client (clientcmd's validation says so).", with("    server:", "    certificate-authority: /etc/kubernetes/ca.crt\n    server:")},
+		{"path-beside", "A path beside the data loses in every client (clientcmd's validation says so).",
+			with("    server:", "    certificate-authority: /etc/kubernetes/ca.crt\n    server:")},
 		{"value-elsewhere", "The same text in another place is no CA and stays.", kubeletFile + "x: " + oldCA + "\n"},
-		{"anchors-elsewhere", "An anchor and its alias among what is not on the way to the value.", kubeletFile + "x: &a [1]\ny: *a\n"},
-		{"value-not-base64", "What is there is not base64. It verifies nothing, and is replaced.", with(oldCA, "not-base64!")},
+		{"anchors-elsewhere", "An anchor and its alias among what is not on the way to the value.",
+			kubeletFile + "x: &a [1]\ny: *a\n"},
+		{"value-not-base64", "What is there is not base64. It verifies nothing, and is replaced.",
+			with(oldCA, "not-base64!")},
 		{"value-empty", "Empty in quotes: the same.", with(oldCA, `""`)},
 	}
 }
@@ -86,22 +93,28 @@ func editableStyles() []text {
 		{"json-on-one-line", "JSON is YAML.",
 			`{"kind":"Config","apiVersion":"v1","clusters":[{"name":"local","cluster":{"server":"https://api-int.example.test:6443","certificate-authority-data":"` + oldCA + `"}}],"users":[{"name":"kubelet","user":{"token":"` + Secret + `"}}]}`},
 		{"json-indented", "JSON as kubectl prints it.",
-			"{\n    \"clusters\": [\n        {\n            \"name\": \"local\",\n            \"cluster\": {\n                \"certificate-authority-data\": \"" + oldCA + "\"\n            }\n        }\n    ]\n}\n"},
+			"{\n    \"clusters\": [\n        {\n            \"name\": \"local\",\n            \"cluster\": {\n                " +
+				"\"certificate-authority-data\": \"" + oldCA + "\"\n            }\n        }\n    ]\n}\n"},
 		{"double-quotes", "The value in double quotes.", with(oldCA, `"`+oldCA+`"`)},
 		{"single-quotes", "The value in single quotes.", with(oldCA, `'`+oldCA+`'`)},
 		{"on-the-next-line", "The value below its key.", with("data: ", "data:\n      ")},
 		{"letters-beyond-ascii", "Characters of several bytes before the value, on its line and above.",
-			"# größer als 東京 🚀\n" + `{"größer 東京 🚀": "x", clusters: [{name: ä, cluster: {` + caData + "}}]}\n"},
+			"# größer als 東京 🚀\n" + `{"größer 東京 🚀": "x", clusters: [{name: ä, cluster: {` + caData +
+				"}}]}\n"},
 	}
 }
 
 func noCAData() []text {
 	return []text{
-		{"ca-by-path", "The CA is another file. It is not followed: whose it is, nobody here knows.", with(caData, "certificate-authority: /var/lib/"+Secret)},
-		{"no-ca", "The cluster relies on the system's trust store. To add data would be another decision than to renew them.", with("    "+caData+"\n", "")},
+		{"ca-by-path", "The CA is another file. It is not followed: whose it is, nobody here knows.",
+			with(caData, "certificate-authority: /var/lib/"+Secret)},
+		{"no-ca", "The cluster relies on the system's trust store. To add data would be another decision than to renew them.",
+			with("    "+caData+"\n", "")},
 		{"ca-null", "Null is no data.", with(oldCA, "~")},
-		{"no-cluster", "No cluster at all.", "apiVersion: v1\nkind: Config\nclusters: []\nusers: [{name: kubelet, user: {token: " + Secret + "}}]\n"},
-		{"no-clusters", "Not even a list of them.", "apiVersion: v1\nkind: Config\nusers: [{name: kubelet, user: {token: " + Secret + "}}]\n"},
+		{"no-cluster", "No cluster at all.", "apiVersion: v1\nkind: Config\nclusters: []\nusers: [{name: kubelet, user: " +
+			"{token: " + Secret + "}}]\n"},
+		{"no-clusters", "Not even a list of them.", "apiVersion: v1\nkind: Config\nusers: [{name: kubelet, user: {token: " +
+			Secret + "}}]\n"},
 		{"cluster-empty", "A name and nothing behind it.", "clusters:\n- name: " + Secret + "\n"},
 	}
 }
@@ -109,28 +122,39 @@ func noCAData() []text {
 func unclearClusters() []text {
 	return []text{
 		{"two-without-current", "Two clusters and no current context.", twoClusters("")},
-		{"two-and-current-unknown", "Two clusters, and the current context is not there.", twoClusters("current-context: " + Secret + "\n")},
-		{"two-and-cluster-unknown", "Two clusters, and the current context names a third.", twoClusters("current-context: nowhere\n")},
-		{"two-of-one-name", "Two clusters of the current context's name: clients differ in which they take.", strings.ReplaceAll(twoClusters("current-context: here\n"), "other", "local")},
-		{"contexts-of-one-name", "Two contexts of the current one's name.", strings.Replace(twoClusters("current-context: here\n"), "name: there", "name: here", 1)},
-		{"clusters-twice", "A key for the second time: some readers take the first, some the last.", kubeletFile + "clusters: []\n"},
+		{"two-and-current-unknown", "Two clusters, and the current context is not there.",
+			twoClusters("current-context: " + Secret + "\n")},
+		{"two-and-cluster-unknown", "Two clusters, and the current context names a third.",
+			twoClusters("current-context: nowhere\n")},
+		{"two-of-one-name", "Two clusters of the current context's name: clients differ in which they take.",
+			strings.ReplaceAll(twoClusters("current-context: here\n"), "other", "local")},
+		{"contexts-of-one-name", "Two contexts of the current one's name.",
+			strings.Replace(twoClusters("current-context: here\n"), "name: there", "name: here", 1)},
+		{"clusters-twice", "A key for the second time: some readers take the first, some the last.",
+			kubeletFile + "clusters: []\n"},
 	}
 }
 
 func unclearValues() []text {
 	return []text{
-		{"anchor-at-value", "Somebody else's alias may stand for the value, and would change with it.", with(oldCA, "&ca "+oldCA)},
+		{"anchor-at-value", "Somebody else's alias may stand for the value, and would change with it.",
+			with(oldCA, "&ca "+oldCA)},
 		{"alias-at-value", "The value stands elsewhere.", "x: &ca " + oldCA + "\n" + with(oldCA, "*ca")},
-		{"alias-for-cluster", "The cluster stands elsewhere.", "x: &c {" + caData + "}\nclusters: [{name: local, cluster: *c}]\n"},
-		{"anchor-at-cluster", "The cluster may stand for others, too.", "clusters: [{name: local, cluster: &c {" + caData + "}}]\n"},
-		{"merge-key", "Merge keys are of YAML 1.1 and read by some.", "x: &c {" + caData + "}\nclusters: [{name: local, cluster: {<<: *c}}]\n"},
+		{"alias-for-cluster", "The cluster stands elsewhere.", "x: &c {" + caData +
+			"}\nclusters: [{name: local, cluster: *c}]\n"},
+		{"anchor-at-cluster", "The cluster may stand for others, too.",
+			"clusters: [{name: local, cluster: &c {" + caData + "}}]\n"},
+		{"merge-key", "Merge keys are of YAML 1.1 and read by some.", "x: &c {" + caData +
+			"}\nclusters: [{name: local, cluster: {<<: *c}}]\n"},
 		{"literal-block", "A block of lines: the value's text is not in one place.", with(oldCA, "|\n      "+oldCA)},
 		{"folded-block", "A folded block.", with(oldCA, ">-\n      "+oldCA[:76]+"\n      "+oldCA[76:])},
-		{"value-over-lines", "A plain value over two lines, which is one with a space in it.", with(oldCA, oldCA[:76]+"\n      "+oldCA[76:])},
+		{"value-over-lines", "A plain value over two lines, which is one with a space in it.",
+			with(oldCA, oldCA[:76]+"\n      "+oldCA[76:])},
 		{"value-with-escape", "The first letter as an escape.", with(oldCA, `"\x4c`+oldCA[1:]+`"`)},
 		{"value-tagged", "A tag says how the value is to be read.", with(oldCA, "!!binary "+oldCA)},
 		{"value-number", "A number.", with(oldCA, "12345678")},
-		{"value-twice", "The key for the second time.", with("    server:", "    certificate-authority-data: "+otherCA+"\n    server:")},
+		{"value-twice", "The key for the second time.", with("    server:",
+			"    certificate-authority-data: "+otherCA+"\n    server:")},
 	}
 }
 

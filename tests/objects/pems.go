@@ -78,7 +78,8 @@ func v1(name string) []byte {
 		Validity  struct{ NotBefore, NotAfter time.Time }
 		Subject   asn1.RawValue
 		Key       asn1.RawValue
-	}{c.SerialNumber, algorithm, asn1.RawValue{FullBytes: c.RawIssuer}, struct{ NotBefore, NotAfter time.Time }{c.NotBefore, c.NotAfter},
+	}{c.SerialNumber, algorithm, asn1.RawValue{FullBytes: c.RawIssuer},
+		struct{ NotBefore, NotAfter time.Time }{c.NotBefore, c.NotAfter},
 		asn1.RawValue{FullBytes: c.RawSubject}, asn1.RawValue{FullBytes: c.RawSubjectPublicKeyInfo}})
 	must(err)
 	signature := ed25519.Sign(key(name), tbs)

@@ -151,7 +151,8 @@ func (t Table) Markdown() string {
 		for _, r := range slices.SortedStableFunc(slices.Values(t[role]), byNamespace) {
 			for _, g := range r.Groups {
 				for _, resource := range r.Resources {
-					fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimSuffix(resource+"."+g, "."), or(strings.Join(r.Names, ", "), "any"),
+					fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimSuffix(resource+"."+g, "."),
+						or(strings.Join(r.Names, ", "), "any"),
 						or(r.Namespace, "cluster"), strings.Join(r.Verbs, ", "))
 				}
 			}

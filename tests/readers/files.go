@@ -30,7 +30,8 @@ func Files() (all []File) {
 	for _, place := range []struct {
 		name string
 		line int
-	}{{"begin", 0}, {"first line", 1}, {"second line", 2}, {"last line", last - 1}, {"end", last}, {"next begin", last + 1}} {
+	}{{"begin", 0}, {"first line", 1}, {"second line", 2}, {"last line", last - 1}, {"end", last},
+		{"next begin", last + 1}} {
 		for _, c := range changes {
 			changed := append([]string{}, lines...)
 			changed[place.line] = c.change(strings.TrimSuffix(lines[place.line], "\n"))
@@ -69,7 +70,9 @@ var changes = []struct {
 	{"a line of letters before it", func(s string) string { return "text\n" + s + "\n" }},
 	{"a header before it", func(s string) string { return "A: b\n" + s + "\n" }},
 	{"a header and a blank line before it", func(s string) string { return "A: b\n\n" + s + "\n" }},
-	{"an encryption header before it", func(s string) string { return "Proc-Type: 4,ENCRYPTED\nDEK-Info: X\n\n" + s + "\n" }},
+	{"an encryption header before it", func(s string) string {
+		return "Proc-Type: 4,ENCRYPTED\nDEK-Info: X\n\n" + s + "\n"
+	}},
 	{"dashes before it", func(s string) string { return "-----\n" + s + "\n" }},
 	{"a rule before it", func(s string) string { return "# " + strings.Repeat("-", 70) + "\n" + s + "\n" }},
 	{"a byte order mark before it", func(s string) string { return "\ufeff" + s + "\n" }},
@@ -85,8 +88,12 @@ var changes = []struct {
 	{"one more dash", func(s string) string { return s + "-\n" }},
 	{"one dash less", func(s string) string { return strings.TrimSuffix(s, "-") + "\n" }},
 	{"padding after it", func(s string) string { return s + "=\n" }},
-	{"another label", func(s string) string { return strings.Replace(s, " CERTIFICATE-", " TRUSTED CERTIFICATE-", 1) + "\n" }},
-	{"a space in the label", func(s string) string { return strings.Replace(s, " CERTIFICATE-", " CERTIFICATE -", 1) + "\n" }},
+	{"another label", func(s string) string {
+		return strings.Replace(s, " CERTIFICATE-", " TRUSTED CERTIFICATE-", 1) + "\n"
+	}},
+	{"a space in the label", func(s string) string {
+		return strings.Replace(s, " CERTIFICATE-", " CERTIFICATE -", 1) + "\n"
+	}},
 	{"small letters", func(s string) string { return strings.ToLower(s) + "\n" }},
 }
 

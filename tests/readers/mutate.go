@@ -65,12 +65,15 @@ func (e *element) all() []*element {
 }
 
 // tags are worth trying in the place of others.
-var tags = []byte{0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x0a, 0x0c, 0x12, 0x13, 0x14, 0x16, 0x17, 0x18, 0x1a, 0x1c, 0x1e,
+var tags = []byte{0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x0a, 0x0c, 0x12, 0x13, 0x14, 0x16, 0x17, 0x18, 0x1a, 0x1c,
+	0x1e,
 	0x24, 0x30, 0x31, 0x80, 0x81, 0x82, 0x83, 0xa0, 0xa1, 0xa2, 0xa3}
 
 // contents are worth trying, too.
-var contents = []string{"", "\x00", "\x01", "\xff", "\x80", "\x00\x01", "\x00\x80", "\xff\x80", "\x2a\x03", "\x80\x01", "\xc3\xa4", "\xe4",
-	"\xd8\x00", "\xd8\x00\xdc\x00", "\x00a", "a\x00b", "\x05\xa0", "\x08\xa0", "\x07\x00", "260101000000Z", "20260101000000Z", "20500101000000Z"}
+var contents = []string{"", "\x00", "\x01", "\xff", "\x80", "\x00\x01", "\x00\x80", "\xff\x80", "\x2a\x03", "\x80\x01",
+	"\xc3\xa4", "\xe4",
+	"\xd8\x00", "\xd8\x00\xdc\x00", "\x00a", "a\x00b", "\x05\xa0", "\x08\xa0", "\x07\x00", "260101000000Z",
+	"20260101000000Z", "20500101000000Z"}
 
 // Mutate changes a certificate in one to three places of its structure, with the lengths around them, or
 // some of its bytes. What comes out need not be a certificate.

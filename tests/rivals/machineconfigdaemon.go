@@ -21,7 +21,8 @@ const (
 // sync is what each version of the object leads to.
 func sync(spec controllerconfig.Spec) error {
 	// A map there, too: the order is chance.
-	for path, data := range map[string][]byte{kubeletCA: spec.KubeAPIServerServingCAData, cloudCA: spec.CloudProviderCAData} {
+	for path, data := range map[string][]byte{kubeletCA: spec.KubeAPIServerServingCAData,
+		cloudCA: spec.CloudProviderCAData} {
 		if !bytes.HasSuffix(data, []byte("\n")) {
 			data = append(bytes.Clone(data), '\n')
 		}
@@ -33,7 +34,8 @@ func sync(spec controllerconfig.Spec) error {
 			return err
 		}
 	}
-	lists := append(append([]controllerconfig.Registry{}, spec.ImageRegistryBundleData...), spec.ImageRegistryBundleUserData...)
+	lists := append(append([]controllerconfig.Registry{}, spec.ImageRegistryBundleData...),
+		spec.ImageRegistryBundleUserData...)
 	if err := clear(lists); err != nil {
 		return err
 	}

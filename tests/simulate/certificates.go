@@ -57,8 +57,9 @@ func makeAuthorities() (all []authority) {
 func makeAuthority(i int, name string, from, until time.Time) pki.Cert {
 	seed := sha256.Sum256(fmt.Appendf(nil, "simulate %d", i))
 	key := ed25519.NewKeyFromSeed(seed[:])
-	t := x509.Certificate{SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	t := x509.Certificate{SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name}, NotBefore: from,
+		NotAfter: until,
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(nil, &t, &t, key.Public(), key)
 	if err != nil {
 		panic(err)

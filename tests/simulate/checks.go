@@ -67,8 +67,8 @@ func (m *model) near(w *world, u *unit) bool {
 	return false
 }
 
-// remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once they
-// are repaired: without memory nobody can tell whether that was before the unit loaded it.
+// remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once
+// they are repaired: without memory nobody can tell whether that was before the unit loaded it.
 func (m *model) remade(w *world, u *unit) bool {
 	if len(w.policy.Makers(u.name)) > 0 && w.systemd.unmade() {
 		return true
@@ -122,7 +122,8 @@ func (m *model) tired(w *world, u *unit) {
 		return // when that was it only knows by the clock
 	}
 	if w.clock.lived-last.at < 20*time.Minute {
-		w.violate("tired", "%s failed %d times with the same files, and is tried again after %v", u.name, n, w.clock.lived-last.at)
+		w.violate("tired", "%s failed %d times with the same files, and is tried again after %v", u.name, n,
+			w.clock.lived-last.at)
 	}
 }
 
@@ -236,7 +237,8 @@ func (m *model) known(w *world) (all []string) {
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
 func (m *model) prompt(w *world, before asked) {
-	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" || m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" ||
+		m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
 		return
 	}
 	for _, p := range m.known(w) {

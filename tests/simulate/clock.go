@@ -47,7 +47,8 @@ func stamp(wall time.Time, mono time.Duration) time.Time {
 		loc  *time.Location
 	}
 	const hasMonotonic, to1885 = 1 << 63, 2682288000 // seconds from 1885 to 1970
-	t := layout{wall: hasMonotonic | uint64(wall.Unix()+to1885)<<30 | uint64(wall.Nanosecond()), ext: int64(mono) + 1, loc: time.UTC}
+	t := layout{wall: hasMonotonic | uint64(wall.Unix()+to1885)<<30 | uint64(wall.Nanosecond()), ext: int64(mono) + 1,
+		loc: time.UTC}
 	return *(*time.Time)(unsafe.Pointer(&t))
 }
 

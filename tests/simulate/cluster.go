@@ -110,7 +110,8 @@ func (v *version) String() string {
 
 // watched is the version as package watch decodes it.
 func (v *version) watched() watch.Object {
-	o := watch.Object{Name: "object", UID: "uid", ResourceVersion: fmt.Sprint(v.number), Fields: make(map[plan.RowID]watch.Field), Annotations: make(map[string]string)}
+	o := watch.Object{Name: "object", UID: "uid", ResourceVersion: fmt.Sprint(v.number),
+		Fields: make(map[plan.RowID]watch.Field), Annotations: make(map[string]string)}
 	for id, f := range v.fields {
 		o.Fields[id] = watch.Field{Data: f.data()}
 	}

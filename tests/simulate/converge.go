@@ -52,7 +52,8 @@ func (w *world) repair() {
 	w.disk.even()
 	w.systemd.fails, w.systemd.pace = 0, quick
 	for _, j := range w.systemd.jobs {
-		j.start, j.read, j.end = min(j.start, w.clock.mono), min(j.read, w.clock.mono+time.Second), min(j.end, w.clock.mono+2*time.Second)
+		j.start, j.read, j.end = min(j.start, w.clock.mono), min(j.read, w.clock.mono+time.Second),
+			min(j.end, w.clock.mono+2*time.Second)
 	}
 	w.clock.offset = 0
 	w.cluster.away = false
@@ -108,8 +109,10 @@ func (w *world) settled(when string) {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
 		made := w.systemd.units[maker].product
-		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime && w.looked(u.loaded.product) != w.looked(made) && s.State == "loaded" {
-			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason, maker, u.loaded.product, made)
+		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
+			w.looked(u.loaded.product) != w.looked(made) && s.State == "loaded" {
+			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason,
+				maker, u.loaded.product, made)
 		}
 	}
 }
@@ -136,7 +139,8 @@ func (w *world) holdsWhatIsAsked() {
 		f := w.disk.files[p]
 		for _, i := range x.holds {
 			if !f.holdsIt(i) {
-				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f, s.Kept, s.Refused)
+				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f, s.Kept,
+					s.Refused)
 			}
 		}
 		if f == nil || w.explained(p) {
@@ -150,7 +154,8 @@ func (w *world) holdsWhatIsAsked() {
 			w.violate("stays", "in the end %s shall hold %s, and is %s, and nothing says why", p, letters(x.holds), f)
 		}
 		if !asked && f.ours && m.object.asked.dropped(p) && !m.lost && !m.unsaved && !m.reconfigured {
-			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v", p, s.Kept, s.Refused, s.Held)
+			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v",
+				p, s.Kept, s.Refused, s.Held)
 		}
 	}
 }

@@ -55,7 +55,9 @@ func (f *file) String() string {
 }
 
 func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind), volatile: make(map[string]*file), seen: make(map[string]*file), taken: make(map[string]bool), failed: make(map[string]bool)}
+	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind),
+		volatile: make(map[string]*file), seen: make(map[string]*file), taken: make(map[string]bool),
+		failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
 		d.files[kubeconfig] = d.version(bundle([]int{0}), 0o600)
 	}
@@ -64,7 +66,8 @@ func newDisk(w *world) disk {
 
 // version is a new version of a file, written now. The kernel's clock for files is coarse.
 func (d *disk) version(data []byte, mode fs.FileMode) *file {
-	return &file{content: contentOf(data), data: data, mode: mode, changed: d.clock.wall().Truncate(4 * time.Millisecond), lived: d.clock.lived}
+	return &file{content: contentOf(data), data: data, mode: mode, changed: d.clock.wall().Truncate(4 * time.Millisecond),
+		lived: d.clock.lived}
 }
 
 // set changes a path; nil removes the file. What somebody else does is durable, in the worst case for us.
@@ -288,7 +291,8 @@ func (d *disk) write(x plan.CommitWrite) {
 	f.uid, f.gid, f.ours = uid, gid, true
 	d.model.writing(d.world, row, p, old, f)
 	d.seen[p] = f
-	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id && d.model.concerns(d.world, reader, p) {
+	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id &&
+		d.model.concerns(d.world, reader, p) {
 		// Somebody may have reloaded it with what is written over, of which systemd keeps no trace.
 		d.model.excuse(u, "what somebody else wrote is written over")
 	}

@@ -35,7 +35,8 @@ type model struct {
 	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
 	proofs  map[string]bool           // sets of authorities that may be left in the trust source
 	asking  map[string]bool           // whether the API server was verified with a set
-	left    string                    // the set with which it was not, the last time that what would be left was asked about
+	// the set with which it was not, the last time that what would be left was asked about
+	left string
 
 	// others counts what others did to files and units; seen is the count at the begin of the turn in which the
 	// last status was published, and changes that of the disk then.
@@ -86,10 +87,13 @@ type nowWord struct {
 
 func newModel(w *world) model {
 	empty := func() view {
-		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration), asked: asked{dropped: func(string) bool { return false }}}
+		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration),
+			asked: asked{dropped: func(string) bool { return false }}}
 	}
-	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool), owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
-		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool), newest: make(map[string]plan.Digest)}
+	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool),
+		owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool),
+		newest: make(map[string]plan.Digest)}
 }
 
 // begin is a new life of the agent.
@@ -370,7 +374,9 @@ func (m *model) proved(with []int, c *call) {
 
 // concerns tells whether a unit reads a path.
 func (m *model) concerns(w *world, name, p string) bool {
-	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return slices.Contains(r.OnChange, name) && matches(r, p) })
+	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool {
+		return slices.Contains(r.OnChange, name) && matches(r, p)
+	})
 }
 
 // inputs is what a unit reads of some files, as one string. Of rows with many files, those that nobody ever

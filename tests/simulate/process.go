@@ -116,7 +116,8 @@ func (w *world) start() {
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
 	rows := w.policy
-	a := &agent.Agent{Source: source{p}, Drift: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w}, Trail: trail{w}, Report: reporter{w},
+	a := &agent.Agent{Source: source{p}, Drift: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w},
+		Trail: trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
 			row, ok := rows.Row(k.Row)

@@ -84,8 +84,10 @@ func (m *model) quarrels(w *world, row plan.Row, p string, old, f *file) {
 		return
 	}
 	r := repaired{row.ID, p}
-	recent := slices.DeleteFunc(m.repairs[r], func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
-	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter && w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+	recent := slices.DeleteFunc(m.repairs[r],
+		func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
+	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter &&
+		w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
 		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}
 	m.repairs[r] = append(recent, w.clock.lived)
@@ -102,10 +104,12 @@ func (f *file) mine() bool { return f != nil && f.ours }
 // usable looks whether a file is left with nothing that can be used.
 func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
-	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || row.Many() && !row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || row.Many() &&
+		!row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
 		return
 	}
-	soon := slices.ContainsFunc(f.holds, func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
+	soon := slices.ContainsFunc(f.holds,
+		func(i int) bool { return epoch.Add(w.clock.truth - 6*time.Minute).Before(authorities[i].cert.NotAfter) })
 	if !soon {
 		w.violate("last", "%s has nothing left that can be used: %s, before it was %s", p, f, old)
 	}

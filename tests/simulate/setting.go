@@ -33,9 +33,12 @@ type Setting struct {
 
 // flags are the switches of a setting by the words in which a walk is written down.
 func (s *Setting) flags() ([]string, map[string]*bool) {
-	m := map[string]*bool{"units": &s.Units, "no-restarter": &s.NoRestarter, "beside": &s.Beside, "per-certificate": &s.PerCertificate, "two-lists": &s.TwoLists,
-		"elsewhere": &s.Elsewhere, "no-root": &s.NoRoot, "configmap": &s.ConfigMap, "proof": &s.Proof, "crashes": &s.Crashes, "reboots": &s.Reboots, "faults": &s.Faults,
-		"drift": &s.Drift, "others": &s.Others, "losses": &s.Losses, "clocks": &s.Clocks, "operator": &s.Operator, "reconfigure": &s.Reconfigure, "jobs": &s.Jobs}
+	m := map[string]*bool{"units": &s.Units, "no-restarter": &s.NoRestarter, "beside": &s.Beside,
+		"per-certificate": &s.PerCertificate, "two-lists": &s.TwoLists,
+		"elsewhere": &s.Elsewhere, "no-root": &s.NoRoot, "configmap": &s.ConfigMap, "proof": &s.Proof, "crashes": &s.Crashes,
+		"reboots": &s.Reboots, "faults": &s.Faults,
+		"drift": &s.Drift, "others": &s.Others, "losses": &s.Losses, "clocks": &s.Clocks, "operator": &s.Operator,
+		"reconfigure": &s.Reconfigure, "jobs": &s.Jobs}
 	names := make([]string, 0, len(m))
 	for name := range m {
 		names = append(names, name)
@@ -77,9 +80,12 @@ func parseSetting(text string) (s Setting, err error) {
 
 func drawSetting(r *rand.Rand) Setting {
 	p := func(x float64) bool { return r.Float64() < x }
-	return Setting{Hold: pick(r, time.Hour, time.Hour, 10*time.Minute, 0), Rest: pick(r, 0, 20*time.Millisecond), Spread: pick(r, 0, 0, 10*time.Minute),
-		Units: p(0.85), NoRestarter: p(0.05), Beside: p(0.1), PerCertificate: p(0.3), TwoLists: p(0.5), ConfigMap: p(0.3), Proof: p(0.3),
-		Crashes: p(0.6), Reboots: p(0.35), Faults: p(0.4), Drift: p(0.5), Others: p(0.4), Losses: p(0.2), Clocks: p(0.2), Operator: p(0.25),
+	return Setting{Hold: pick(r, time.Hour, time.Hour, 10*time.Minute, 0), Rest: pick(r, 0, 20*time.Millisecond),
+		Spread: pick(r, 0, 0, 10*time.Minute),
+		Units:  p(0.85), NoRestarter: p(0.05), Beside: p(0.1), PerCertificate: p(0.3), TwoLists: p(0.5), ConfigMap: p(0.3),
+		Proof:   p(0.3),
+		Crashes: p(0.6), Reboots: p(0.35), Faults: p(0.4), Drift: p(0.5), Others: p(0.4), Losses: p(0.2), Clocks: p(0.2),
+		Operator:    p(0.25),
 		Reconfigure: p(0.15), Jobs: p(0.5)}
 }
 
@@ -108,14 +114,16 @@ func (s Setting) policy() unitplan.Policy {
 	if s.Elsewhere {
 		dirs = elsewhere
 	}
-	rows := []plan.Row{{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: units(reader, restarter)}}
+	rows := []plan.Row{{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644,
+		OnChange: units(reader, restarter)}}
 	if !s.NoRoot {
 		rows = append(rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: units(restarter)})
 	}
 	if s.ConfigMap {
 		rows = append(rows, plan.Row{ID: plan.KubeconfigCAData, File: kubeconfig, OnChange: units(restarter)})
 	}
-	rows = append(rows, plan.Row{ID: plan.AdditionalTrustBundle, File: extra, Mode: 0o644, OnChange: units(maker, restarter)},
+	rows = append(rows, plan.Row{ID: plan.AdditionalTrustBundle, File: extra, Mode: 0o644,
+		OnChange: units(maker, restarter)},
 		plan.Row{ID: plan.ImageRegistryBundleData, File: dirs, Mode: 0o644, OnChange: units(reader)})
 	if s.TwoLists {
 		rows = append(rows, plan.Row{ID: plan.ImageRegistryBundleUserData, File: dirs, Mode: 0o644, OnChange: units(reader)})
@@ -133,7 +141,8 @@ func (s Setting) policy() unitplan.Policy {
 		p.Trust.Source = plan.KubeAPIServerServingCAData
 	}
 	for _, name := range units(maker, reader, restarter) {
-		p.Units = append(p.Units, unitplan.Unit{Name: name, Verb: map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart, maker: unitplan.Restart}[name]})
+		p.Units = append(p.Units, unitplan.Unit{Name: name, Verb: map[string]unitplan.Verb{reader: unitplan.Reload,
+			restarter: unitplan.TryRestart, maker: unitplan.Restart}[name]})
 	}
 	return p
 }

@@ -27,7 +27,11 @@ type operation struct {
 // are remembered that use it.
 var operations = []operation{
 	{"publish", 20, nil, (*world).publishAndRead},
-	{"configmap", 8, func(s Setting) bool { return s.ConfigMap }, func(w *world, r *rand.Rand) { w.publishConfigMap(r); w.readBoth(r) }},
+	{"configmap", 8, func(s Setting) bool { return s.ConfigMap }, func(w *world,
+		r *rand.Rand) {
+		w.publishConfigMap(r)
+		w.readBoth(r)
+	}},
 	{"read", 4, nil, func(w *world, r *rand.Rand) { w.readBoth(r) }},
 	{"wait", 26, nil, (*world).wait},
 	{"start", 6, nil, func(w *world, r *rand.Rand) { w.start(); w.mostly(r, w.readBoth) }},
@@ -90,7 +94,8 @@ func (w *world) readBoth(r *rand.Rand) {
 }
 
 // Spans are for how long steps wait: seconds matter most, and hours have to come.
-var spans = []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, time.Second, 2 * time.Second, 2500 * time.Millisecond, 5 * time.Second,
+var spans = []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, time.Second, 2 * time.Second,
+	2500 * time.Millisecond, 5 * time.Second,
 	12 * time.Second, time.Minute, 3 * time.Minute, 11 * time.Minute, 40 * time.Minute, 65 * time.Minute}
 
 func span(r *rand.Rand) time.Duration { return spans[min(r.IntN(len(spans)), r.IntN(len(spans)+3))] }
@@ -261,7 +266,8 @@ func (w *world) disturb(p string, r *rand.Rand) {
 // loaded in this run, it is not known afterwards either.
 func (w *world) excuseUnsettled(p string) {
 	for _, name := range unitNames {
-		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name) || w.model.seen != w.model.others) {
+		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name) ||
+			w.model.seen != w.model.others) {
 			w.model.excuse(w.systemd.units[name], "a file changed before it was known what the unit has loaded")
 		}
 	}

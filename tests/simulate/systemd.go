@@ -64,7 +64,8 @@ type unit struct {
 	behind           bool          // what it was started with was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
-	byTime           bool          // it is called loaded because of the times of files and of its start, and a clock was set
+	// it is called loaded because of the times of files and of its start, and a clock was set
+	byTime bool
 
 	excuse string // why one more action may be needless
 	tries  []try
@@ -101,7 +102,8 @@ type try struct {
 func newSystemd(w *world) systemd {
 	s := systemd{world: w, units: make(map[string]*unit), pace: quick}
 	for _, name := range unitNames {
-		verb := map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart, maker: unitplan.Restart}[name]
+		verb := map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart,
+			maker: unitplan.Restart}[name]
 		u := &unit{name: name, verb: verb}
 		if s.units[name] = u; name != maker && w.setting.Units {
 			s.begins(u)
@@ -114,7 +116,8 @@ func newSystemd(w *world) systemd {
 // begins is the start of a run.
 func (s *systemd) begins(u *unit) {
 	s.runs++
-	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs), s.clock.wall().Truncate(time.Microsecond)
+	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs),
+		s.clock.wall().Truncate(time.Microsecond)
 	u.started, u.mono, u.loaded, u.behind = s.clock.lived, s.clock.mono, nil, false
 }
 
@@ -141,7 +144,8 @@ func (s *systemd) busy(name string) *job {
 }
 
 func (s *systemd) state(u *unit) unitplan.State {
-	return unitplan.State{Exists: true, Active: u.active, Failed: u.failed, Busy: s.busy(u.name) != nil, Boot: s.clock.boot(), Invocation: u.invocation,
+	return unitplan.State{Exists: true, Active: u.active, Failed: u.failed, Busy: s.busy(u.name) != nil,
+		Boot: s.clock.boot(), Invocation: u.invocation,
 		Since: u.since, SinceUptime: u.mono, StartBurst: 5, StartInterval: 10 * time.Second}
 }
 
@@ -187,7 +191,8 @@ func (s *systemd) begin(c *call) {
 	}
 	s.model.acting(s.world, u)
 	j := s.newJob(u, c.unit.Verb)
-	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono, j.end-s.clock.mono)
+	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono,
+		j.end-s.clock.mono)
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
 	}
@@ -394,7 +399,9 @@ func (s *systemd) forgive() {
 
 // gaveUp tells whether the agent has those that load what the maker makes wait for it no more.
 func (s *systemd) gaveUp() bool {
-	return slices.ContainsFunc(s.agent.status.Units, func(u report.Unit) bool { return u.Name == maker && u.State == "breaker open" })
+	return slices.ContainsFunc(s.agent.status.Units, func(u report.Unit) bool {
+		return u.Name == maker && u.State == "breaker open"
+	})
 }
 
 // failing tells whether the last action of some unit failed: then it may take a while until the next.

@@ -117,7 +117,8 @@ func (w *world) setClock(r *rand.Rand) {
 
 func (w *world) changeServer(r *rand.Rand) {
 	w.cluster.serves, w.cluster.away = r.IntN(lasting), r.IntN(4) == 0
-	w.say("the API server is now one of authority %s (nobody answers: %v)", authorities[w.cluster.serves].letter, w.cluster.away)
+	w.say("the API server is now one of authority %s (nobody answers: %v)", authorities[w.cluster.serves].letter,
+		w.cluster.away)
 }
 
 // lose takes /var/lib away, or parts of it, while the agent is off.
@@ -162,7 +163,8 @@ func (w *world) operate(r *rand.Rand) {
 	case 4:
 		d := span(r)
 		w.say("the operator pauses the agent for %v", d)
-		err = state.Say(dir, state.Word{Pause: &state.Pause{Reason: "work", At: w.clock.wall(), Until: w.clock.wall().Add(d), Boot: w.clock.boot(), Uptime: w.clock.up}})
+		err = state.Say(dir, state.Word{Pause: &state.Pause{Reason: "work", At: w.clock.wall(), Until: w.clock.wall().Add(d),
+			Boot: w.clock.boot(), Uptime: w.clock.up}})
 	case 5:
 		w.say("the operator resumes")
 		_, err = state.Resume(dir)
@@ -188,12 +190,14 @@ func describe(a *state.Applied) string {
 func (w *world) drawWord(r *rand.Rand) *state.Applied {
 	a := &state.Applied{ID: fmt.Sprint("word ", r.Uint32()), Source: "by hand", At: w.clock.wall(), Now: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
-		a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Data: bundle(someAuthorities(r, 3))})
+		a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.KubeAPIServerServingCAData},
+			Data: bundle(someAuthorities(r, 3))})
 	}
 	if r.IntN(2) == 0 {
 		a.Lists = []plan.RowID{plan.ImageRegistryBundleData}
 		for _, name := range registryNames[:r.IntN(3)] {
-			a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name}, Data: bundle(someAuthorities(r, 2))})
+			a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name},
+				Data: bundle(someAuthorities(r, 2))})
 		}
 	}
 	return a

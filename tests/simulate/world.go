@@ -54,13 +54,16 @@ type Counts struct {
 
 // Add puts the counts of another walk to c.
 func (c *Counts) Add(o Counts) {
-	c.Walks, c.Steps, c.Turns, c.Commits, c.Writes = c.Walks+o.Walks, c.Steps+o.Steps, c.Turns+o.Turns, c.Commits+o.Commits, c.Writes+o.Writes
-	c.Removals, c.Certificates, c.Actions, c.Kills, c.Boots = c.Removals+o.Removals, c.Certificates+o.Certificates, c.Actions+o.Actions, c.Kills+o.Kills, c.Boots+o.Boots
+	c.Walks, c.Steps, c.Turns, c.Commits, c.Writes = c.Walks+o.Walks, c.Steps+o.Steps, c.Turns+o.Turns,
+		c.Commits+o.Commits, c.Writes+o.Writes
+	c.Removals, c.Certificates, c.Actions, c.Kills, c.Boots = c.Removals+o.Removals, c.Certificates+o.Certificates,
+		c.Actions+o.Actions, c.Kills+o.Kills, c.Boots+o.Boots
 }
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
 	w := &world{seed: seed, setting: s, quiet: quiet}
-	w.times = agent.Times{Resync: 30 * time.Minute, Rest: s.Rest, Coalesce: 2 * time.Second, Spread: s.Spread, RetryMin: time.Second, RetryMax: time.Minute,
+	w.times = agent.Times{Resync: 30 * time.Minute, Rest: s.Rest, Coalesce: 2 * time.Second, Spread: s.Spread,
+		RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Breaker: 30 * time.Minute}
 	w.policy = s.policy()
 	w.model = newModel(w)

@@ -39,7 +39,8 @@ func fit() error {
 	if runtime.GOARCH != "amd64" || !bytes.Contains(b, []byte("\nVERSION_CODENAME=bookworm\n")) {
 		return errors.New("the virtual machines are made of Debian 12 on amd64, by the sources of a machine with the same")
 	}
-	for program, pkg := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs", "debugfs": "e2fsprogs"} {
+	for program, pkg := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs",
+		"debugfs": "e2fsprogs"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("a virtual machine needs the program %s (apt-get install %s)", program, pkg)
 		}

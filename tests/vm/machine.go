@@ -69,8 +69,10 @@ type machine struct {
 // start turns a machine on; parameters go to its kernel.
 func (i image) start(parameters string) (*machine, error) {
 	m := &machine{lines: make(chan string), console: i.disk + ".console", exited: make(chan struct{})}
-	m.cmd = exec.Command("qemu-system-x86_64", "-no-user-config", "-nodefaults", "-accel", "tcg", "-m", "1024", "-smp", "2",
-		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-serial", "file:"+m.console, "-serial", "stdio",
+	m.cmd = exec.Command("qemu-system-x86_64", "-no-user-config", "-nodefaults", "-accel", "tcg", "-m", "1024", "-smp",
+		"2",
+		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot", "-serial", "file:"+m.console, "-serial",
+		"stdio",
 		"-device", "virtio-rng-pci", "-kernel", i.kernel, "-initrd", i.initrd,
 		"-append", "root=/dev/vda rw console=ttyS0 "+parameters,
 		"-drive", "file="+i.disk+",format=raw,if=virtio,cache=none")

@@ -38,9 +38,11 @@ func (v versions) own(n int) string { return fmt.Sprintf("own%d.example", n%len(
 // object is what apply(8) is given.
 func (v versions) object(n int) []byte {
 	ca := v.ca(n)
-	s := controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, CloudProviderCAData: ca, AdditionalTrustBundle: ca}
+	s := controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, CloudProviderCAData: ca,
+		AdditionalTrustBundle: ca}
 	for i := range registries {
-		s.ImageRegistryBundleData = append(s.ImageRegistryBundleData, controllerconfig.Registry{File: fmt.Sprintf("registry%d..5000", i), Data: ca})
+		s.ImageRegistryBundleData = append(s.ImageRegistryBundleData,
+			controllerconfig.Registry{File: fmt.Sprintf("registry%d..5000", i), Data: ca})
 	}
 	s.ImageRegistryBundleUserData = []controllerconfig.Registry{{File: v.own(n), Data: ca}}
 	return controllerconfig.Object(controllerconfig.Small, s)
@@ -87,7 +89,8 @@ var leftover = regexp.MustCompile(`/\.[^/]+\.(crt|pem)[0-9]{1,19}$`)
 
 // judge says what is wrong with files that were found after a cut, where version acknowledged was said to be in
 // place, and version begun may have been on its way: each has to be, as a whole, what one of the two has it to be.
-func judge(found map[string][]byte, files func(n int) map[string][]byte, acknowledged, begun int) (wrong []string, mixed bool, leftovers int) {
+func judge(found map[string][]byte, files func(n int) map[string][]byte, acknowledged, begun int) (wrong []string,
+	mixed bool, leftovers int) {
 	before, after := files(acknowledged), files(begun)
 	names := maps.Clone(found)
 	maps.Copy(names, before)

@@ -77,14 +77,16 @@ func Typical(registries int) Spec {
 	}
 	for i := range registries {
 		file := fmt.Sprintf("registry-%02d.example.internal..5000", i)
-		s.ImageRegistryBundleData = append(s.ImageRegistryBundleData, Registry{File: file, Data: bundle(file+"-root", file+"-intermediate")})
+		s.ImageRegistryBundleData = append(s.ImageRegistryBundleData, Registry{File: file,
+			Data: bundle(file+"-root", file+"-intermediate")})
 	}
 	return s
 }
 
 // PullSecret is a docker config with one login.
 func PullSecret(user, password string) []byte {
-	return fmt.Appendf(nil, `{"auths":{"image-registry.openshift-image-registry.svc:5000":{"auth":"%s"}}}`, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+	return fmt.Appendf(nil, `{"auths":{"image-registry.openshift-image-registry.svc:5000":{"auth":"%s"}}}`,
+		base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 }
 
 // Object is the whole object as JSON. Its status, which OpenShift's kind has, is what the machine
@@ -117,16 +119,20 @@ func clusterSpec() map[string]any {
 	meta := map[string]any{"name": "cluster"}
 	return map[string]any{
 		"kubeAPIServerServingCAData": "", "rootCAData": "", "cloudProviderCAData": nil, "additionalTrustBundle": nil,
-		"clusterDNSIP": "172.30.0.10", "cloudProviderConfig": "", "platform": "none", "ipFamilies": "IPv4", "networkType": "OVNKubernetes",
-		"proxy": nil, "network": map[string]any{"mtuMigration": nil}, "images": components,
+		"clusterDNSIP": "172.30.0.10", "cloudProviderConfig": "", "platform": "none", "ipFamilies": "IPv4",
+		"networkType": "OVNKubernetes",
+		"proxy":       nil, "network": map[string]any{"mtuMigration": nil}, "images": components,
 		"baseOSContainerImage": components["component-00"], "releaseImage": components["component-01"],
 		"infra": map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": meta,
 			"spec": map[string]any{"cloudConfig": map[string]any{"name": ""}, "platformSpec": map[string]any{"type": "None"}},
-			"status": map[string]any{"apiServerURL": "https://api.example.test:6443", "apiServerInternalURI": "https://api-int.example.test:6443",
+			"status": map[string]any{"apiServerURL": "https://api.example.test:6443",
+				"apiServerInternalURI": "https://api-int.example.test:6443",
 				"controlPlaneTopology": "HighlyAvailable", "infrastructureTopology": "HighlyAvailable", "cpuPartitioning": "None",
-				"etcdDiscoveryDomain": "", "infrastructureName": "example-x7k2p", "platform": "None", "platformStatus": map[string]any{"type": "None"}}},
+				"etcdDiscoveryDomain": "", "infrastructureName": "example-x7k2p", "platform": "None",
+				"platformStatus": map[string]any{"type": "None"}}},
 		"dns": map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "DNS", "metadata": meta,
-			"spec": map[string]any{"baseDomain": "example.test", "platform": map[string]any{"type": "", "aws": nil}}, "status": map[string]any{}},
+			"spec":   map[string]any{"baseDomain": "example.test", "platform": map[string]any{"type": "", "aws": nil}},
+			"status": map[string]any{}},
 	}
 }
 
@@ -136,7 +142,8 @@ func status(s Spec) map[string]any {
 	add := func(file string, bundle []byte) {
 		for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 			if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-				certificates = append(certificates, map[string]any{"bundleFile": file, "subject": c.Subject.String(), "signer": c.Issuer.String(),
+				certificates = append(certificates, map[string]any{"bundleFile": file, "subject": c.Subject.String(),
+					"signer":    c.Issuer.String(),
 					"notBefore": c.NotBefore.UTC().Format(time.RFC3339), "notAfter": c.NotAfter.UTC().Format(time.RFC3339)})
 			}
 		}

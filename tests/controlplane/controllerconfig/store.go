@@ -67,7 +67,8 @@ func (s Store) patch(ctx context.Context, patch any) (string, error) {
 	return s.do(ctx, http.MethodPatch, s.path(), mergePatch, mustEncode(patch))
 }
 
-func (s Store) do(ctx context.Context, method, path, contentType string, body []byte) (resourceVersion string, err error) {
+func (s Store) do(ctx context.Context, method, path, contentType string, body []byte) (resourceVersion string,
+	err error) {
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return "", err

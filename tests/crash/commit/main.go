@@ -85,7 +85,8 @@ func rotation(dir string, registries plan.Row) (rows []plan.Row, c plan.Commit) 
 	write := func(k plan.Key) {
 		c.Writes = append(c.Writes, plan.CommitWrite{Key: k, Data: []byte("rotated\n")})
 	}
-	for i, id := range []plan.RowID{plan.KubeAPIServerServingCAData, plan.CloudProviderCAData, plan.RootCAData, plan.AdditionalTrustBundle} {
+	for i, id := range []plan.RowID{plan.KubeAPIServerServingCAData, plan.CloudProviderCAData, plan.RootCAData,
+		plan.AdditionalTrustBundle} {
 		rows = append(rows, plan.Row{ID: id, File: filepath.Join(dir, fmt.Sprintf("etc/%d.crt", i)), Mode: 0o644})
 		write(plan.Key{Row: id})
 	}

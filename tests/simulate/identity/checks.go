@@ -71,13 +71,15 @@ func (w *world) check() {
 			p.keeper.Hint(text)
 		}
 	}
-	if old := generationIn(w.dir[previousFile]); g == nil && w.works(old) && time.Since(p.began) > soon && !p.status.Usable {
+	if old := generationIn(w.dir[previousFile]); g == nil && w.works(old) && time.Since(p.began) > soon &&
+		!p.status.Usable {
 		w.violate("given up", "the previous identity works and is not in use: %s: %s", p.status.State, p.status.Reason)
 	}
 	if w.works(g) && time.Since(p.began) > soon {
 		switch {
 		case !p.status.Usable:
-			w.violate("given up", "the identity at %s works and is not in use: %s: %s", g.server, p.status.State, p.status.Reason)
+			w.violate("given up", "the identity at %s works and is not in use: %s: %s", g.server, p.status.State,
+				p.status.Reason)
 		case p.status.Serial != g.cert.SerialNumber.Text(16):
 			w.violate("given up", "the identity on disk works, and another one is in use")
 		}
@@ -96,7 +98,8 @@ func (w *world) frugal() {
 		w.violate("calls", "%d calls in %v; %s: %s", len(w.calls), settle, w.process.status.State, w.process.status.Reason)
 	}
 	if len(w.creates) > mostRequests {
-		w.violate("requests", "%d requests in %v; %s: %s", len(w.creates), settle, w.process.status.State, w.process.status.Reason)
+		w.violate("requests", "%d requests in %v; %s: %s", len(w.creates), settle, w.process.status.State,
+			w.process.status.Reason)
 	}
 }
 
@@ -127,7 +130,8 @@ func (w *world) converge() {
 		w.pass(w.setting.Life / 20)
 		w.settled("later")
 	}
-	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files, func(f file) bool { return f.Digest.String() == w.served }) {
+	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files,
+		func(f file) bool { return f.Digest.String() == w.served }) {
 		w.violate("leftover", "the file that served is still there: %s", w.process.status.Reason)
 	}
 }

@@ -104,7 +104,8 @@ func newCluster(w *world, name string) *cluster {
 		requests: map[string]*request{}, approver: signs, info: true, faults: map[string]fault{}}
 	c.serve(w.authorityFrom(name+" serving", time.Now().Add(-10*time.Minute)))
 	c.issueWith(w.authority(name + " clients"))
-	c.server = &http.Server{Handler: c, ErrorLog: log.New(io.Discard, "", 0), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	c.server = &http.Server{Handler: c, ErrorLog: log.New(io.Discard, "", 0),
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -112,7 +113,8 @@ func newCluster(w *world, name string) *cluster {
 			if c.impostor != nil {
 				present = *c.impostor
 			}
-			return &tls.Config{Certificates: []tls.Certificate{present}, ClientAuth: tls.RequestClientCert, CurvePreferences: []tls.CurveID{tls.X25519}}, nil
+			return &tls.Config{Certificates: []tls.Certificate{present}, ClientAuth: tls.RequestClientCert,
+				CurvePreferences: []tls.CurveID{tls.X25519}}, nil
 		}}}
 	go func() { _ = c.server.ServeTLS(c.listener, "", "") }()
 	return c
@@ -123,7 +125,8 @@ func (c *cluster) url() string     { return "https://" + c.address() }
 
 // serve has the server present a certificate of that CA, with the CA in its chain.
 func (c *cluster) serve(by *testpki.Authority) {
-	c.serving, c.present = by, by.Issue(x509.Certificate{NotAfter: by.Cert.NotAfter, NotBefore: by.Cert.NotBefore, DNSNames: []string{c.name + ".test"}}).TLS()
+	c.serving, c.present = by, by.Issue(x509.Certificate{NotAfter: by.Cert.NotAfter, NotBefore: by.Cert.NotBefore,
+		DNSNames: []string{c.name + ".test"}}).TLS()
 	c.present.Certificate = append(c.present.Certificate, by.Cert.Raw)
 }
 
@@ -135,7 +138,8 @@ func (c *cluster) issueWith(a *testpki.Authority) {
 // knows reports whether the cluster takes a certificate for us now.
 func (c *cluster) knows(cert *x509.Certificate) bool {
 	now := time.Now()
-	return slices.Contains(c.trusted, c.w.issuerOf(cert)) && !c.revoked[cert.SerialNumber.Text(16)] && !now.After(cert.NotAfter) && !now.Before(cert.NotBefore)
+	return slices.Contains(c.trusted, c.w.issuerOf(cert)) && !c.revoked[cert.SerialNumber.Text(16)] &&
+		!now.After(cert.NotAfter) && !now.Before(cert.NotBefore)
 }
 
 // issuerOf is the authority that issued a certificate. What was found once is not computed again.
@@ -221,7 +225,8 @@ func (c *cluster) reply(r *http.Request) (status int, body any) {
 		if !anonymous {
 			return http.StatusServiceUnavailable, nil
 		}
-		return http.StatusOK, map[string]any{"data": map[string]any{"kubeconfig": "certificate-authority-data: " + base64.StdEncoding.EncodeToString(testpki.NewCA("x"))}}
+		return http.StatusOK, map[string]any{"data": map[string]any{"kubeconfig": "certificate-authority-data: " +
+			base64.StdEncoding.EncodeToString(testpki.NewCA("x"))}}
 	}
 	what := kind(r)
 	if what == "watch" {
@@ -251,7 +256,8 @@ func (c *cluster) answer(what string, r *http.Request) (status int, body any) {
 	who := c.who(r)
 	switch {
 	case r.URL.Path == clusterInfo && c.info:
-		return http.StatusOK, map[string]any{"data": map[string]any{"kubeconfig": "    certificate-authority-data: " + base64.StdEncoding.EncodeToString(c.serving.PEM())}}
+		return http.StatusOK, map[string]any{"data": map[string]any{"kubeconfig": "    certificate-authority-data: " +
+			base64.StdEncoding.EncodeToString(c.serving.PEM())}}
 	case who == "":
 		return http.StatusUnauthorized, nil
 	case what == "whoami":
@@ -338,8 +344,10 @@ func (c *cluster) issue(key any, subject pkix.Name) []byte {
 	if c.approver == unknownCA {
 		by = c.w.authority("nobody")
 	}
-	der, err := x509.CreateCertificate(c.w.entropy, &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: now.Add(-5 * time.Minute),
-		NotAfter: now.Add(c.w.setting.Life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, by.Cert, key, by.Key)
+	der, err := x509.CreateCertificate(c.w.entropy, &x509.Certificate{SerialNumber: serial, Subject: subject,
+		NotBefore: now.Add(-5 * time.Minute),
+		NotAfter:  now.Add(c.w.setting.Life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, by.Cert, key,
+		by.Key)
 	if err != nil {
 		panic(err)
 	}

@@ -26,7 +26,8 @@ func (w *world) busy() bool {
 		w.instant, w.at = now, 0
 	}
 	if w.at++; w.at == mostAtOnce {
-		w.violate("busy", "%d contacts with the outside at one instant; %s: %s", w.at, w.process.status.State, w.process.status.Reason)
+		w.violate("busy", "%d contacts with the outside at one instant; %s: %s", w.at, w.process.status.State,
+			w.process.status.Reason)
 	}
 	return w.at >= mostAtOnce
 }
@@ -81,7 +82,8 @@ func (w *world) other(c *cluster) *cluster {
 // impersonate puts somebody at c to whom the other cluster issued a server certificate for that name.
 func (c *cluster) impersonate(other *cluster) {
 	by := other.serving
-	has := by.Issue(x509.Certificate{NotBefore: by.Cert.NotBefore, NotAfter: by.Cert.NotAfter, DNSNames: []string{c.name + ".test"}}).TLS()
+	has := by.Issue(x509.Certificate{NotBefore: by.Cert.NotBefore, NotAfter: by.Cert.NotAfter,
+		DNSNames: []string{c.name + ".test"}}).TLS()
 	has.Certificate = append(has.Certificate, by.Cert.Raw)
 	c.impostor = &has
 }

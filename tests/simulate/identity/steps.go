@@ -40,7 +40,8 @@ func (w *world) present() *cluster {
 var operations = []operation{
 	{name: "wait", weight: 14, takes: func(w *world, r *rand.Rand) {
 		life := w.setting.Life
-		w.pass(pick(r, time.Second, 20*time.Second, 3*time.Minute, 40*time.Minute, time.Hour, life/3, life) + time.Duration(r.Int64N(int64(time.Second))))
+		w.pass(pick(r, time.Second, 20*time.Second, 3*time.Minute, 40*time.Minute, time.Hour, life/3, life) +
+			time.Duration(r.Int64N(int64(time.Second))))
 	}},
 	{name: "approver", weight: 6, do: func(w *world, r *rand.Rand) {
 		c := w.some(r)
@@ -115,7 +116,8 @@ var operations = []operation{
 	}},
 	{name: "rubbish", weight: 1, do: func(w *world, r *rand.Rand) {
 		w.put++
-		id := bootstrap.ID{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: plan.DigestOf(fmt.Append(nil, "rubbish ", w.put))}
+		id := bootstrap.ID{Name: fmt.Sprintf("%d0-file", 1+r.IntN(4)), Digest: plan.DigestOf(fmt.Append(nil, "rubbish ",
+			w.put))}
 		content := pick(r, "", "a: [", "users: [{name: u, user: {exec: {command: x}}}]")
 		w.place(file{Credential: bootstrap.Credential{ID: id, Content: secret.New([]byte(content))}})
 	}},

@@ -58,7 +58,8 @@ type Step struct {
 // operations may change.
 func Draw(seed uint64, n int) Walk {
 	r := rand.New(rand.NewPCG(seed, 3))
-	w := Walk{Seed: seed, Setting: Setting{Life: pick(r, time.Hour, time.Hour, 2*time.Hour, 6*time.Hour), Pins: r.IntN(3) == 0, Hints: r.IntN(2) == 0, Keep: r.IntN(4) == 0}}
+	w := Walk{Seed: seed, Setting: Setting{Life: pick(r, time.Hour, time.Hour, 2*time.Hour, 6*time.Hour),
+		Pins: r.IntN(3) == 0, Hints: r.IntN(2) == 0, Keep: r.IntN(4) == 0}}
 	total := 0
 	for _, o := range operations {
 		total += o.weight
@@ -176,7 +177,8 @@ func Shrink(w Walk, v Violation, run func(Walk) *Violation) Walk {
 			}
 		}
 	}
-	for _, plain := range []func(*Setting){func(s *Setting) { s.Pins = false }, func(s *Setting) { s.Hints = false }, func(s *Setting) { s.Keep = false }} {
+	for _, plain := range []func(*Setting){
+		func(s *Setting) { s.Pins = false }, func(s *Setting) { s.Hints = false }, func(s *Setting) { s.Keep = false }} {
 		x := w
 		if plain(&x.Setting); x.Setting != w.Setting && same(x) {
 			w = x

@@ -95,7 +95,8 @@ type Counts struct{ Walks, Steps, Calls, Lives, Identities int }
 
 // Add adds those of another walk.
 func (c *Counts) Add(o Counts) {
-	c.Walks, c.Steps, c.Calls, c.Lives, c.Identities = c.Walks+o.Walks, c.Steps+o.Steps, c.Calls+o.Calls, c.Lives+o.Lives, c.Identities+o.Identities
+	c.Walks, c.Steps, c.Calls, c.Lives, c.Identities = c.Walks+o.Walks, c.Steps+o.Steps, c.Calls+o.Calls, c.Lives+o.Lives,
+		c.Identities+o.Identities
 }
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
@@ -108,7 +109,8 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 		w.pins = append(w.pins, pinOf(c.serving.Cert))
 	}
 	stranger := w.authority("stranger")
-	w.impostor = stranger.Issue(x509.Certificate{NotAfter: stranger.Cert.NotAfter, DNSNames: []string{"a.test", "b.test"}}).TLS()
+	w.impostor = stranger.Issue(x509.Certificate{NotAfter: stranger.Cert.NotAfter,
+		DNSNames: []string{"a.test", "b.test"}}).TLS()
 	return w
 }
 
@@ -118,7 +120,8 @@ func (w *world) authority(name string) *testpki.Authority {
 }
 
 func (w *world) authorityFrom(name string, begin time.Time) *testpki.Authority {
-	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: begin, NotAfter: time.Now().Add(decade)}, testpki.ECDSA)
+	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: begin,
+		NotAfter: time.Now().Add(decade)}, testpki.ECDSA)
 	w.authorities = append(w.authorities, a)
 	return a
 }
@@ -144,7 +147,8 @@ var requestName = regexp.MustCompile(`node-cert-agent-[0-9a-z]{32}`)
 func (w *world) say(format string, args ...any) {
 	if w.telling {
 		at := time.Since(w.began).Round(time.Millisecond)
-		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+requestName.ReplaceAllString(fmt.Sprintf(format, args...), "the request"))
+		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+requestName.ReplaceAllString(fmt.Sprintf(format, args...),
+			"the request"))
 	}
 }
 
@@ -173,7 +177,8 @@ func (w *world) asked(q *request) {
 		if block == nil {
 			break
 		}
-		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil && key.(*ecdsa.PrivateKey).PublicKey.Equal(q.parse().PublicKey) {
+		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil &&
+			key.(*ecdsa.PrivateKey).PublicKey.Equal(q.parse().PublicKey) {
 			return
 		}
 		rest = more
@@ -208,7 +213,8 @@ func generationIn(data []byte) *generation {
 			_ = json.Unmarshal(block.Bytes, &notes)
 			g.credential = notes.Credential
 			g.stated = string(notes.Cluster.CertificateAuthority)
-			g.server, g.known = notes.Cluster.Server, string(notes.Cluster.CertificateAuthority)+string(notes.Cluster.PinnedAuthority)
+			g.server, g.known = notes.Cluster.Server,
+				string(notes.Cluster.CertificateAuthority)+string(notes.Cluster.PinnedAuthority)
 		}
 	}
 	if g.cert == nil || g.server == "" {

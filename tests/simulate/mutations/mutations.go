@@ -117,7 +117,8 @@ func (x Table) find(t *testing.T, m Mutation) result {
 	ctx, cancel := context.WithTimeout(t.Context(), x.Time)
 	defer cancel()
 	for first := uint64(1); first <= uint64(x.Walks); {
-		c := exec.CommandContext(ctx, program, "-test.run", "^TestWalks$", "-test.v", "-test.timeout", "0", "-until-found", "-show", "0",
+		c := exec.CommandContext(ctx, program, "-test.run", "^TestWalks$", "-test.v", "-test.timeout", "0", "-until-found",
+			"-show", "0",
 			"-seed", strconv.FormatUint(first, 10), "-walks", strconv.Itoa(x.Walks-int(first)+1))
 		out, err := c.CombinedOutput()
 		found := violations(out)
@@ -164,7 +165,8 @@ func (x Table) build(m Mutation, program string) error {
 			return err
 		}
 	}
-	out, err := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, ".").CombinedOutput()
+	out, err := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program,
+		".").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("building %s: %v\n%s", m.What, err, out)
 	}

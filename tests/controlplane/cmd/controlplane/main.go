@@ -19,7 +19,8 @@ import (
 )
 
 func main() {
-	up := flag.String("up", "", "start a control plane with its state in `DIR`, which must be empty or absent and is removed at the end")
+	up := flag.String("up", "", "start a control plane with its state in `DIR`, which must be empty or absent and is "+
+		"removed at the end")
 	keep := flag.Bool("keep", false, "leave DIR behind")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -61,7 +62,8 @@ func serve(ctx context.Context, p *controlplane.Plane, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s ready in %v, set up in %v\nexport KUBECONFIG=%s\nan agent's:       %s\nlogs:             %s\nCtrl-C takes it down\n",
+	fmt.Printf("%s ready in %v, set up in %v\nexport KUBECONFIG=%s\nan agent's:       %s\nlogs:             %s\nCtrl-C "+
+		"takes it down\n",
 		p.URL(), ready.Round(time.Millisecond), time.Since(start).Round(time.Millisecond),
 		filepath.Join(p.Dir(), "admin.kubeconfig"), agent, filepath.Join(p.Dir(), "*.log"))
 	<-ctx.Done()

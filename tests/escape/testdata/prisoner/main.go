@@ -187,7 +187,8 @@ func transient() error {
 		Name       string
 		Properties []property
 	}
-	start := []property{{"ExecStart", dbus.MakeVariant([]exec{{"/bin/touch", []string{"touch", "/etc/kubernetes/manifests/pod.yaml"}, false}})}}
+	start := []property{{"ExecStart", dbus.MakeVariant([]exec{{"/bin/touch",
+		[]string{"touch", "/etc/kubernetes/manifests/pod.yaml"}, false}})}}
 	return bus.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1").
 		Call("org.freedesktop.systemd1.Manager.StartTransientUnit", 0, "escape.service", "replace", start, []auxiliary{}).Err
 }

@@ -152,7 +152,8 @@ func do(request []string) error {
 func reach(verb, object string) error {
 	switch verb {
 	case "socket":
-		family := map[string]int{"inet": unix.AF_INET, "inet6": unix.AF_INET6, "unix": unix.AF_UNIX, "netlink": unix.AF_NETLINK, "packet": unix.AF_PACKET}[object]
+		family := map[string]int{"inet": unix.AF_INET, "inet6": unix.AF_INET6, "unix": unix.AF_UNIX,
+			"netlink": unix.AF_NETLINK, "packet": unix.AF_PACKET}[object]
 		fd, err := unix.Socket(family, unix.SOCK_DGRAM, 0)
 		if err == nil {
 			unix.Close(fd)
