@@ -100,7 +100,8 @@ func TestAJobOfADeadAgentIsWaitedForAndNotRepeatedBesideIt(t *testing.T) {
 	defer h.kill()
 	h.elapse(3 * time.Second)
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "has a job") || h.recorded("unit-dispatched") != 0 {
+	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "has a job") ||
+		h.recorded("unit-dispatched") != 0 {
 		t.Errorf("while the job of the dead agent runs: %+v, %q", u, h.trail.Names())
 	}
 	h.systemd.Hold = func(string) {}
@@ -184,7 +185,8 @@ func TestAnAgentThatDiesAgainAndAgainIsNoMoreEagerForIt(t *testing.T) {
 			t.Errorf("%s: %d tries in five minutes", verb, tries)
 		}
 		h.start()
-		if u := h.unit("reader.service"); u.State != "breaker open" || u.BreakerOpened.IsZero() || u.Reason != "before this start: tried 5 times, and not seen to succeed" {
+		if u := h.unit("reader.service"); u.State != "breaker open" || u.BreakerOpened.IsZero() ||
+			u.Reason != "before this start: tried 5 times, and not seen to succeed" {
 			t.Errorf("%s: after a crash %+v", verb, u)
 		}
 		h.elapse(31 * time.Minute) // half open, as without a crash
@@ -414,7 +416,8 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 
 func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 	h := newHost(t)
-	h.policy.Units[0] = unitplan.Unit{Name: "reader.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}}
+	h.policy.Units[0] = unitplan.Unit{Name: "reader.service", Verb: unitplan.TryRestart,
+		AlsoAffects: []string{"kubelet.service"}}
 	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
 	h.systemd.Start("reader.service")
 	h.start()
@@ -443,7 +446,8 @@ func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.elapse(time.Hour)
 	h.wantJobs()
-	want := "try-restart reader.service would also act on kubelet.service; to allow that, add `units: {reader.service: {alsoAffects: [kubelet.service]}}`"
+	want := "try-restart reader.service would also act on kubelet.service; to allow that, add `units: {reader.service: " +
+		"{alsoAffects: [kubelet.service]}}`"
 	if u := h.unit("reader.service"); u.State != "refused" || u.Reason != want || h.recorded("unit-refused") != 1 {
 		t.Errorf("have %+v, %q", u, h.trail.Names())
 	}
@@ -470,7 +474,8 @@ func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWor
 func (h *host) oneshotBeforeReader(maker string) {
 	h.t.Helper()
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
+		{Name: maker, Verb: unitplan.Restart}}
 	h.disk.Put(kubeletCA, caA)
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
@@ -495,7 +500,8 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
+		{Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
 	h.systemd.Fail = func(op, _ string) error {
@@ -549,7 +555,8 @@ const rootCA = "/etc/kubernetes/ca.crt"
 
 // rootRow gives the unit another row to read, and returns what asks for caB in it.
 func (h *host) rootRow() plan.Entry {
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: []string{"reader.service"}})
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644,
+		OnChange: []string{"reader.service"}})
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	e := kubelet(caB)
 	e.Key = plan.Key{Row: plan.RootCAData}

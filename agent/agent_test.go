@@ -61,8 +61,10 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{}, word: &agenttest.Operator{}}
-	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute, Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
+	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{},
+		word: &agenttest.Operator{}}
+	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
+		Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = unitplan.Policy{
 		Policy: plan.Policy{Rows: []plan.Row{
 			{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
@@ -77,8 +79,10 @@ func newHost(t *testing.T) *host {
 
 // agent is a new one on this host.
 func (h *host) agent() *agent.Agent {
-	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift), agenttest.NewReporter()
-	return &agent.Agent{Source: h.source, Drift: following{h.drift, &h.watched}, Writer: h.disk, Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
+	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift),
+		agenttest.NewReporter()
+	return &agent.Agent{Source: h.source, Drift: following{h.drift, &h.watched}, Writer: h.disk, Units: h.systemd,
+		Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
@@ -288,8 +292,10 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	h.wantJobs("reload reader.service")
 	h.wait(time.Hour + 6*time.Minute)
 	h.wantJobs("reload reader.service")
-	want := []string{"started", "no-memory", "unit-adopted", "source-state", "intent", "written", "unit-dispatched", "unit-paid"}
-	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n == "unit-adopted" }); !slices.Equal(got, slices.Delete(want, 2, 3)) {
+	want := []string{"started", "no-memory", "unit-adopted", "source-state", "intent", "written", "unit-dispatched",
+		"unit-paid"}
+	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n == "unit-adopted" }); !slices.Equal(got,
+		slices.Delete(want, 2, 3)) {
 		t.Errorf("the trail reads %q", got)
 	}
 }
@@ -745,7 +751,8 @@ func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {
 		h.pass()
 	}
 	h.wantFile(certsD+"r/ca.crt", caA)
-	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "refused" })); n != 1 || len(h.last.Refused) != 1 {
+	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "refused" })); n != 1 ||
+		len(h.last.Refused) != 1 {
 		t.Errorf("recorded %d times, status %v", n, h.last.Refused)
 	}
 }

@@ -26,7 +26,8 @@ func TestANodeThatWasOffDuringAChangeIsBroughtUpToDate(t *testing.T) {
 	h.clock.Move(time.Hour)
 	h.start()
 	defer h.kill()
-	h.ask(plan.Desired{Verified: true, Object: plan.Object{ResourceVersion: "1"}, Entries: []plan.Entry{kubelet(caB), registry("r:5000", caB)}})
+	h.ask(plan.Desired{Verified: true, Object: plan.Object{ResourceVersion: "1"},
+		Entries: []plan.Entry{kubelet(caB), registry("r:5000", caB)}})
 	h.wantFile(kubeletCA, caB)
 	h.wantFile(certsD+"r:5000/ca.crt", caB)
 }
@@ -63,7 +64,8 @@ func TestNothingIsCalledDoneBeforeItIs(t *testing.T) {
 		t.Errorf("nothing was written, and the status says %+v", s)
 	}
 	h.disk.Fail = func(string, string) error { return nil }
-	if s := h.wait(2 * time.Second); !s.Synced.After(synced) || s.Files[0].State != "in place" || s.Units[0].State != "owed" {
+	if s := h.wait(2 * time.Second); !s.Synced.After(synced) || s.Files[0].State != "in place" ||
+		s.Units[0].State != "owed" {
 		t.Errorf("written and not reloaded, and the status says %+v", s)
 	}
 	h.wait(2 * time.Second)
@@ -108,7 +110,8 @@ func TestARegistryWithAPortIsLeftAloneWhenOthersChange(t *testing.T) {
 }
 
 func TestTheNameInACertificateDecidesNothing(t *testing.T) {
-	for _, cn := range []string{"kube-apiserver-localhost-signer", "localhost-recovery-serving-signer", "kube-apiserver-lb-signer", "anything"} {
+	for _, cn := range []string{"kube-apiserver-localhost-signer", "localhost-recovery-serving-signer",
+		"kube-apiserver-lb-signer", "anything"} {
 		h := newHost(t)
 		h.systemd.Start("reader.service")
 		h.start()
@@ -152,7 +155,8 @@ func TestNoErrorOfTheAPIServerTakesAFileAway(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA), registry("r:5000", caA))
 	commits := h.disk.Commits
-	for _, reason := range []string{"x509: certificate signed by unknown authority", "401 Unauthorized", "connection refused"} {
+	for _, reason := range []string{"x509: certificate signed by unknown authority", "401 Unauthorized",
+		"connection refused"} {
 		h.source <- desired.Reading{State: "unreachable", Reason: reason}
 		if s := h.pass(); s.Reason != reason || len(s.Files) != 2 {
 			t.Errorf("the status says %+v", s)
@@ -195,7 +199,8 @@ func TestACommitThatChangedNothingLeavesNoDoubt(t *testing.T) {
 }
 
 func TestWhatOthersWroteWhileOursFailedIsTheirs(t *testing.T) {
-	for _, until := range []string{"the object drops it", "the directory can be written again, and then the object drops it"} {
+	for _, until := range []string{"the object drops it",
+		"the directory can be written again, and then the object drops it"} {
 		h := newHost(t)
 		h.start()
 		h.publish(registry("s", caA))

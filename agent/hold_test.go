@@ -22,7 +22,9 @@ func TestAHoldOutlivesTheAgentAndEndsByItself(t *testing.T) {
 	h.policy.Trust.Hold = time.Hour
 	h.start()
 	h.publish(kubelet(caA))
-	if s := h.publish(kubelet(caB)); len(s.Held) != 1 || s.Held[0].Fingerprint == "" || !s.Held[0].Until.Equal(h.clock.Now().Add(time.Hour)) || s.Files[0].State != "in place" || s.Files[0].Certificates != 2 {
+	if s := h.publish(kubelet(caB)); len(s.Held) != 1 || s.Held[0].Fingerprint == "" ||
+		!s.Held[0].Until.Equal(h.clock.Now().Add(time.Hour)) || s.Files[0].State != "in place" ||
+		s.Files[0].Certificates != 2 {
 		t.Errorf("the status says %+v", s)
 	}
 	h.wantFile(kubeletCA, caB+caA)
@@ -177,7 +179,8 @@ func TestWhileItIsPausedTrustGrowsAndNothingElseHappens(t *testing.T) {
 	h.wantFile(kubeletCA, caB+caA)
 	h.wantFile(certsD+"r/ca.crt", caA)
 	h.wantJobs("reload reader.service")
-	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "owed" || s.Units[0].Reason != "paused: freeze" {
+	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "owed" ||
+		s.Units[0].Reason != "paused: freeze" {
 		t.Errorf("the status says %+v", s)
 	}
 	h.publish(kubelet(caB), registry("s", caA))
@@ -213,7 +216,8 @@ func TestTheFirstDayOfACluster(t *testing.T) {
 	h.systemd.Start("reader.service")
 	born := h.clock.Now()
 	issue := func(at, life time.Duration) string {
-		return string(testpki.NewFrom(x509.Certificate{NotBefore: born.Add(at), NotAfter: born.Add(at + life)}, testpki.ECDSA).PEM())
+		return string(testpki.NewFrom(x509.Certificate{NotBefore: born.Add(at), NotAfter: born.Add(at + life)},
+			testpki.ECDSA).PEM())
 	}
 	const day, year = 24 * time.Hour, 365 * 24 * time.Hour
 	admin, toKubelet := issue(0, 10*year), issue(0, year)
@@ -319,7 +323,8 @@ func TestWhatWasRevokedStaysAwayAlthoughAnotherRowFails(t *testing.T) {
 		}
 		return nil
 	}
-	h.ask(plan.Desired{Entries: []plan.Entry{registry("s", caB)}, Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
+	h.ask(plan.Desired{Entries: []plan.Entry{registry("s", caB)},
+		Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
 	h.wait(2 * time.Second) // row by row
 	h.wantFile(kubeletCA, caB)
 	h.publish(registry("s", caB)) // the annotation is tidied away

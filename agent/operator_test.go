@@ -77,7 +77,8 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.start()
-	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}} // of which no row here takes
+	// of which no row here takes
+	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}}
 	h.pass()
 	h.publish(kubelet(caA), registry("r", caA))
 	h.wantFile(kubeletCA, caB)
@@ -93,7 +94,9 @@ func TestWhatIsTakenBackIsTheObjectsAgain(t *testing.T) {
 	h.turn()
 	h.wantFile(kubeletCA, caA)
 	want := []string{"operator-applied", "operator-released"}
-	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return !strings.HasPrefix(n, "operator") }); !slices.Equal(got, want) {
+	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool {
+		return !strings.HasPrefix(n, "operator")
+	}); !slices.Equal(got, want) {
 		t.Errorf("the trail holds %q", got)
 	}
 }
@@ -145,7 +148,8 @@ func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
-	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}
+	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(),
+		Uptime: h.clock.Uptime()}
 	h.word.Say(state.Word{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
 	h.start()
 	defer h.kill()
@@ -192,7 +196,8 @@ func TestOnceSeesTheUnitActionsThrough(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
-	h.word.Say(state.Word{Applied: &state.Applied{ID: "1", Now: true, Files: []state.AppliedFile{{Key: kubelet(caA).Key, Data: []byte(caA)}}}}, nil)
+	h.word.Say(state.Word{Applied: &state.Applied{ID: "1", Now: true,
+		Files: []state.AppliedFile{{Key: kubelet(caA).Key, Data: []byte(caA)}}}}, nil)
 	a := h.agent()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -249,7 +254,8 @@ func kubeconfig(data string) plan.Entry {
 func twoSources(t *testing.T) *host {
 	h := newHost(t)
 	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig", Mode: 0o600, OnChange: []string{"kubelet.service"}})
+	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig",
+		Mode: 0o600, OnChange: []string{"kubelet.service"}})
 	h.policy.Units = []unitplan.Unit{{Name: "kubelet.service", Verb: unitplan.TryRestart}}
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	h.systemd.Start("kubelet.service")

@@ -117,7 +117,8 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
 	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}, {Name: maker, Verb: unitplan.Restart}}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart},
+		{Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
 	h.systemd.Install(maker)
 	begun, end, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -726,7 +727,8 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		h := newHost(t)
 		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
 		h.policy.Rows[0].OnChange = []string{"reader.service", maker}
-		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}, {Name: maker, Verb: unitplan.Restart}}
+		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
+			{Name: maker, Verb: unitplan.Restart}}
 		h.systemd.Start("reader.service")
 		h.systemd.Install(maker)
 		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -907,7 +909,8 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			h.until("maker.service", "loaded", time.Second, 10*time.Second)
 			h.until("reader.service", "loaded", time.Second, 10*time.Second)
 			if *has != want {
-				t.Errorf("%s, first boot %v: the reader has not what the oneshot made, and is %+v", verb, first, h.unit("reader.service"))
+				t.Errorf("%s, first boot %v: the reader has not what the oneshot made, and is %+v", verb, first,
+					h.unit("reader.service"))
 			}
 			jobs := len(h.systemd.Done())
 			h.crash()
@@ -1072,7 +1075,8 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	h.wantFile(certsD+"r/ca.crt", "")
 	end()
 	if made {
-		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(slowMaker))
+		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v",
+			h.systemd.Done(), h.unit(slowMaker))
 	}
 }
 
@@ -1094,7 +1098,8 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 	h.step(1000 * time.Hour)
 	end()
 	if made != caB {
-		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(), h.unit(slowMaker))
+		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(),
+			h.unit(slowMaker))
 	}
 }
 
@@ -1146,8 +1151,8 @@ func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
 	}
 }
 
-// TestAFileThatCouldNotBeWrittenIsNobodyElses: nobody reloaded the unit with what stood there, since nobody else touched
-// it. Found by the simulator.
+// TestAFileThatCouldNotBeWrittenIsNobodyElses: nobody reloaded the unit with what stood there, since nobody else
+// touched it. Found by the simulator.
 func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 	h := newHost(t)
 	h.policy.Rows[1].OnChange = []string{"reader.service"}

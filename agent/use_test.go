@@ -200,7 +200,8 @@ func TestAHealedFileIsProvenAgain(t *testing.T) {
 
 func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	h, c := provenHost(t)
-	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"}, []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}}
+	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"},
+		[]unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	var works atomic.Bool

@@ -61,7 +61,8 @@ func TestMetricsCountVerdicts(t *testing.T) {
 	for _, want := range []string{
 		"\nnode_cert_approver_leading 1\n", "\nnode_cert_approver_left 1\n",
 		"\nnode_cert_approver_inquiries_total 1\n", "\nnode_cert_approver_failures_total 1\n",
-		"node_cert_approver_verdicts_total{verdict=\"approve\",check=\"\"} 2\nnode_cert_approver_verdicts_total{verdict=\"leave\",check=\"live identity\"} 1\n",
+		"node_cert_approver_verdicts_total{verdict=\"approve\",check=\"\"} " +
+			"2\nnode_cert_approver_verdicts_total{verdict=\"leave\",check=\"live identity\"} 1\n",
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %q in\n%s", want, w.Body)

@@ -18,13 +18,15 @@ func TestAMachineIsTheNodeThatItRefersToOrWillBe(t *testing.T) {
 		"another reference":           {`{"status":{"nodeRef":{"name":"worker-2"}}}`, false},
 		"its name inside the cluster": {`{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"},{"type":"InternalDNS","address":"worker-1"}]}}`, true},
 		"a name, and another joined":  {`{"status":{"nodeRef":{"name":"worker-2"},"addresses":[{"type":"InternalDNS","address":"worker-1"}]}}`, false},
-		"an empty reference":          {`{"status":{"nodeRef":{},"addresses":[{"type":"InternalDNS","address":"worker-1"}]}}`, true},
-		"its name outside":            {`{"status":{"addresses":[{"type":"ExternalDNS","address":"worker-1"},{"type":"InternalIP","address":"worker-1"}]}}`, false},
-		"the start of the name":       {`{"status":{"addresses":[{"type":"InternalDNS","address":"worker-1.example.org"}]}}`, false},
-		"the machine's own name":      {`{"metadata":{"name":"worker-1"}}`, false},
-		"being deleted":               {`{"metadata":{"deletionTimestamp":"2026-11-21T10:00:00Z"},"status":{"nodeRef":{"name":"worker-1"}}}`, false},
-		"nothing":                     {`{}`, false},
-		"not a machine":               {`{"status":{"addresses":"worker-1"}}`, false},
+		"an empty reference": {`{"status":{"nodeRef":{},"addresses":[{"type":"InternalDNS","address":"worker-1"}]}}`,
+			true},
+		"its name outside": {`{"status":{"addresses":[{"type":"ExternalDNS","address":"worker-1"},{"type":"InternalIP","address":"worker-1"}]}}`, false},
+		"the start of the name": {`{"status":{"addresses":[{"type":"InternalDNS","address":"worker-1.example.org"}]}}`,
+			false},
+		"the machine's own name": {`{"metadata":{"name":"worker-1"}}`, false},
+		"being deleted":          {`{"metadata":{"deletionTimestamp":"2026-11-21T10:00:00Z"},"status":{"nodeRef":{"name":"worker-1"}}}`, false},
+		"nothing":                {`{}`, false},
+		"not a machine":          {`{"status":{"addresses":"worker-1"}}`, false},
 	} {
 		var u unstructured.Unstructured
 		if err := json.Unmarshal([]byte(c.machine), &u.Object); err != nil {

@@ -34,46 +34,58 @@ var house = map[string][]string{
 	"cmd/node-cert-approver": {"agent/log", "approver", "approver/verdict"},
 	"packaging/pack":         {},
 
-	"agent/kubeconfig":    {},
-	"agent/secret":        {},
-	"agent/pki":           {},
-	"agent/reply":         {},
-	"agent/liveness":      {"agent/pki"},
-	"agent/plan":          {"agent/liveness", "agent/pki"},
-	"agent/audit":         {"agent/liveness", "agent/pki", "agent/plan", "agent/unitplan"},
-	"agent/log":           {},
-	"agent/check":         {"agent/plan", "agent/unitplan"},
-	"agent/clock":         {},
-	"agent/consumers":     {"agent/audit", "agent/clock", "agent/liveness", "agent/pki", "agent/plan", "agent/report"},
-	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan", "agent/reloader", "agent/report", "agent/unitplan"},
-	"agent/config":        {"agent/liveness", "agent/plan", "agent/unitplan", "packaging/profiles"},
-	"agent/csr":           {},
-	"agent/desired":       {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state"},
-	"agent/disk":          {"agent/plan"},
-	"agent/files":         {"agent/audit", "agent/clock", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitplan"},
-	"agent/frame":         {},
-	"agent/apiserver":     {"agent/reply"},
-	"agent/bootstrap":     {"agent/plan", "agent/secret"},
-	"agent/identity":      {"agent/apiserver", "agent/audit", "agent/bootstrap", "agent/csr", "agent/plan", "agent/reply", "agent/secret"},
-	"agent/probe":         {"agent/liveness", "agent/pki", "agent/plan"},
-	"agent/reloader":      {"agent/frame", "agent/unitplan"},
-	"agent/units":         {"agent/reloader", "agent/unitplan"},
-	"agent/unitactions":   {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state", "agent/unitplan"},
-	"agent/unitplan":      {"agent/pki", "agent/plan"},
-	"agent/watch":         {"agent/plan", "agent/pki", "agent/reply"},
-	"agent/state":         {"agent/pki", "agent/plan", "agent/unitplan"},
-	"agent/report":        {"agent/liveness", "agent/plan", "agent/reply", "agent/unitplan"},
-	"agent/writer":        {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig", "agent/secret"},
-	"agent":               {"agent/audit", "agent/clock", "agent/consumers", "agent/desired", "agent/files", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitactions", "agent/unitplan"},
-	"agent/source":        {"agent", "agent/apiserver", "agent/config", "agent/desired", "agent/identity", "agent/pki", "agent/plan", "agent/report", "agent/watch"},
-	"agent/agenttest":     {"agent/audit", "agent/desired", "agent/liveness", "agent/pki", "agent/plan", "agent/report", "agent/state", "agent/unitplan"},
-	"packaging/profiles":  {},
-	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check", "agent/check/collect", "agent/config", "agent/consumers", "agent/desired", "agent/disk", "agent/files", "agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan", "agent/units", "agent/watch", "agent/writer"},
+	"agent/kubeconfig": {},
+	"agent/secret":     {},
+	"agent/pki":        {},
+	"agent/reply":      {},
+	"agent/liveness":   {"agent/pki"},
+	"agent/plan":       {"agent/liveness", "agent/pki"},
+	"agent/audit":      {"agent/liveness", "agent/pki", "agent/plan", "agent/unitplan"},
+	"agent/log":        {},
+	"agent/check":      {"agent/plan", "agent/unitplan"},
+	"agent/clock":      {},
+	"agent/consumers":  {"agent/audit", "agent/clock", "agent/liveness", "agent/pki", "agent/plan", "agent/report"},
+	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan",
+		"agent/reloader", "agent/report", "agent/unitplan"},
+	"agent/config":  {"agent/liveness", "agent/plan", "agent/unitplan", "packaging/profiles"},
+	"agent/csr":     {},
+	"agent/desired": {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state"},
+	"agent/disk":    {"agent/plan"},
+	"agent/files": {"agent/audit", "agent/clock", "agent/pki", "agent/plan", "agent/report", "agent/state",
+		"agent/unitplan"},
+	"agent/frame":     {},
+	"agent/apiserver": {"agent/reply"},
+	"agent/bootstrap": {"agent/plan", "agent/secret"},
+	"agent/identity": {"agent/apiserver", "agent/audit", "agent/bootstrap", "agent/csr", "agent/plan", "agent/reply",
+		"agent/secret"},
+	"agent/probe":       {"agent/liveness", "agent/pki", "agent/plan"},
+	"agent/reloader":    {"agent/frame", "agent/unitplan"},
+	"agent/units":       {"agent/reloader", "agent/unitplan"},
+	"agent/unitactions": {"agent/audit", "agent/clock", "agent/plan", "agent/report", "agent/state", "agent/unitplan"},
+	"agent/unitplan":    {"agent/pki", "agent/plan"},
+	"agent/watch":       {"agent/plan", "agent/pki", "agent/reply"},
+	"agent/state":       {"agent/pki", "agent/plan", "agent/unitplan"},
+	"agent/report":      {"agent/liveness", "agent/plan", "agent/reply", "agent/unitplan"},
+	"agent/writer": {"agent/bootstrap", "agent/pki", "agent/plan", "agent/disk", "agent/frame", "agent/kubeconfig",
+		"agent/secret"},
+	"agent": {"agent/audit", "agent/clock", "agent/consumers", "agent/desired", "agent/files", "agent/pki",
+		"agent/plan", "agent/report", "agent/state", "agent/unitactions", "agent/unitplan"},
+	"agent/source": {"agent", "agent/apiserver", "agent/config", "agent/desired", "agent/identity", "agent/pki",
+		"agent/plan", "agent/report", "agent/watch"},
+	"agent/agenttest": {"agent/audit", "agent/desired", "agent/liveness", "agent/pki", "agent/plan", "agent/report",
+		"agent/state", "agent/unitplan"},
+	"packaging/profiles": {},
+	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
+		"agent/check/collect", "agent/config", "agent/consumers", "agent/desired", "agent/disk", "agent/files",
+		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/probe", "agent/reloader", "agent/report",
+		"agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan", "agent/units", "agent/watch",
+		"agent/writer"},
 }
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/":                                  {"agent/apiserver", "approver", "approver/pending", "approver/verdict", "cmd/node-cert-approver"},
+	"k8s.io/": {"agent/apiserver", "approver", "approver/pending", "approver/verdict",
+		"cmd/node-cert-approver"},
 	"k8s.io/api/":                              {"approver", "approver/verdict"},
 	"k8s.io/client-go/kubernetes":              {"approver"},
 	"k8s.io/client-go/dynamic":                 {"approver"},
@@ -84,10 +96,11 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
-	"net/http":                                 {"agent/apiserver", "agent/check/collect", "agent/identity", "agent/reply", "agent/report", "agent/source", "agent/watch", "approver", "cmd/node-cert-approver"},
-	"os/exec":                                  {},
-	"plugin":                                   {},
-	"C":                                        {},
+	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
+		"agent/reply", "agent/report", "agent/source", "agent/watch", "approver", "cmd/node-cert-approver"},
+	"os/exec": {},
+	"plugin":  {},
+	"C":       {},
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
@@ -213,13 +226,15 @@ func TestTheBusIsOutOfReachOfTheAgent(t *testing.T) {
 			packages = append(packages, module+dir)
 		}
 	}
-	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", "{{.ImportPath}}"}, packages...)...).CombinedOutput()
+	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", "{{.ImportPath}}"},
+		packages...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	n := 0
 	for p := range strings.FieldsSeq(string(out)) {
-		if n++; strings.HasPrefix(p, "github.com/godbus/") || p == "github.com/coreos/go-systemd/v22/dbus" || p == module+"agent/units" {
+		if n++; strings.HasPrefix(p, "github.com/godbus/") || p == "github.com/coreos/go-systemd/v22/dbus" ||
+			p == module+"agent/units" {
 			t.Errorf("the agent reaches %s", p)
 		}
 	}
@@ -227,7 +242,8 @@ func TestTheBusIsOutOfReachOfTheAgent(t *testing.T) {
 		t.Errorf("%d packages were looked at", n)
 	}
 	for _, f := range sources(t) {
-		if f.dir == "cmd/node-cert-agent" && f.product() && f.name != "reloader.go" && slices.Contains(imports(f), module+"agent/units") {
+		if f.dir == "cmd/node-cert-agent" && f.product() && f.name != "reloader.go" &&
+			slices.Contains(imports(f), module+"agent/units") {
 			t.Errorf("%s/%s imports agent/units", f.dir, f.name)
 		}
 	}

@@ -27,7 +27,8 @@ func TestWithoutACANoServerIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure, err := c.tls()
-	if err != nil || secure.RootCAs == nil || !secure.RootCAs.Equal(x509.NewCertPool()) || secure.InsecureSkipVerify || secure.MinVersion < tls.VersionTLS12 {
+	if err != nil || secure.RootCAs == nil || !secure.RootCAs.Equal(x509.NewCertPool()) || secure.InsecureSkipVerify ||
+		secure.MinVersion < tls.VersionTLS12 {
 		t.Errorf("%+v, %v", secure, err)
 	}
 }
@@ -39,14 +40,16 @@ func TestClusterInfoIsReadAsKubeadmWritesIt(t *testing.T) {
 		kubeconfig string
 		want       []byte
 	}{
-		"one cluster, as kubeadm": {"apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " + text(one) + "\n    server: https://x:6443\n  name: \"\"\n", one},
-		"two clusters":            {"clusters:\n- cluster:\n    certificate-authority-data: " + text(one) + "\n- cluster:\n    certificate-authority-data: " + text(two) + "\n", slices.Concat(one, two)},
-		"the first of the list":   {"clusters:\n- certificate-authority-data: " + text(one), one},
-		"in quotes":               {"  certificate-authority-data: \"" + text(one) + "\"\r\n", one},
-		"without any":             {"clusters: []\n", nil},
-		"what is no base64":       {"certificate-authority-data: [a, b]\ncertificate-authority-data: " + text(one), one},
-		"in flow style":           {"clusters:\n- {name: x, cluster: {server: \"https://x:6443\", certificate-authority-data: " + text(one) + "}}\n", one},
-		"as JSON":                 {`{"clusters":[{"cluster":{"certificate-authority-data":"` + text(one) + `"}}]}`, one},
+		"one cluster, as kubeadm": {"apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " + text(one) +
+			"\n    server: https://x:6443\n  name: \"\"\n", one},
+		"two clusters": {"clusters:\n- cluster:\n    certificate-authority-data: " + text(one) +
+			"\n- cluster:\n    certificate-authority-data: " + text(two) + "\n", slices.Concat(one, two)},
+		"the first of the list": {"clusters:\n- certificate-authority-data: " + text(one), one},
+		"in quotes":             {"  certificate-authority-data: \"" + text(one) + "\"\r\n", one},
+		"without any":           {"clusters: []\n", nil},
+		"what is no base64":     {"certificate-authority-data: [a, b]\ncertificate-authority-data: " + text(one), one},
+		"in flow style":         {"clusters:\n- {name: x, cluster: {server: \"https://x:6443\", certificate-authority-data: " + text(one) + "}}\n", one},
+		"as JSON":               {`{"clusters":[{"cluster":{"certificate-authority-data":"` + text(one) + `"}}]}`, one},
 	} {
 		answer, _ := json.Marshal(map[string]any{"data": map[string]any{"kubeconfig": c.kubeconfig}})
 		if got := authorities(clusterInfo(answer)); !slices.EqualFunc(got, authorities(c.want), (*x509.Certificate).Equal) {
@@ -57,11 +60,14 @@ func TestClusterInfoIsReadAsKubeadmWritesIt(t *testing.T) {
 
 // bombs are answers by which a stranger would have the agent take memory.
 func bombs(size int) (out [][]byte) {
-	for _, part := range []string{"a,", "[", "{", "- ", "a: &a [*a,", "? ", "certificate-authority-data: aGk=\\n", "certificate-authority-data: ", "\\n", "&a a,"} {
+	for _, part := range []string{"a,", "[", "{", "- ", "a: &a [*a,", "? ", "certificate-authority-data: aGk=\\n",
+		"certificate-authority-data: ", "\\n", "&a a,"} {
 		text := strings.Repeat(part, size/len(part))
-		out = append(out, []byte(`{"data":{"kubeconfig":"{`+text+`"}}`), []byte(`{"data":{"kubeconfig":"[`+text+`"}}`), []byte(`{"data":{`+text))
+		out = append(out, []byte(`{"data":{"kubeconfig":"{`+text+`"}}`), []byte(`{"data":{"kubeconfig":"[`+text+`"}}`),
+			[]byte(`{"data":{`+text))
 	}
-	return append(out, bytes.Repeat([]byte(`{"data":`), size/8), bytes.Repeat([]byte(`[`), size), bytes.Repeat([]byte(`{"a":[{},`), size/9))
+	return append(out, bytes.Repeat([]byte(`{"data":`), size/8), bytes.Repeat([]byte(`[`), size),
+		bytes.Repeat([]byte(`{"a":[{},`), size/9))
 }
 
 // allocated is what f allocates, in bytes, freed or not.
@@ -81,7 +87,9 @@ func TestAStrangersClusterInfoCostsLittle(t *testing.T) {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) }))
 		sum := sha256.Sum256(s.Certificate().RawSubjectPublicKeyInfo)
 		pins := ParsePins([]string{"sha256:" + hex.EncodeToString(sum[:])})
-		if cost := allocated(func() { _, _, _ = pins.Discover(t.Context(), Cluster{Server: s.URL}, nil) }); cost > mostForClusterInfo {
+		if cost := allocated(func() {
+			_, _, _ = pins.Discover(t.Context(), Cluster{Server: s.URL}, nil)
+		}); cost > mostForClusterInfo {
 			t.Errorf("%.40q: %d bytes", answer, cost)
 		}
 		s.Close()

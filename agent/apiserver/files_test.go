@@ -46,7 +46,8 @@ func TestAKubeconfigNamesRegularFilesOnly(t *testing.T) {
 		} {
 			path := kubeconfig(t, c[0], c[1])
 			returns(t, func() {
-				if _, err := FromKubeconfig(path); err == nil || !strings.HasSuffix(err.Error(), field+": "+special+": not a regular file") {
+				if _, err := FromKubeconfig(path); err == nil || !strings.HasSuffix(err.Error(),
+					field+": "+special+": not a regular file") {
 					t.Errorf("%s: %v", field, err)
 				}
 			})

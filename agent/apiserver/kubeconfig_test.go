@@ -29,7 +29,8 @@ func pair(t *testing.T, name string) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func pair(t *testing.T, name string) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
 // whoami answers with who it thinks the client is, and the protocol.
@@ -114,12 +116,16 @@ func TestAcceptedCredentials(t *testing.T) {
 	}
 	trust := "server: '" + s.URL + "', certificate-authority-data: " + data(ca)
 	for sentence, c := range map[string]struct{ cluster, user, want string }{
-		"certificate and key as data":  {trust, "client-certificate-data: " + data(cert) + ", client-key-data: " + data(key), "200 node-a node-cert-agent HTTP/2"},
-		"certificate and key as files": {trust, "client-certificate: " + dir + "/cert, client-key: " + dir + "/key", "200 node-a node-cert-agent HTTP/2"},
-		"a token":                      {trust, "token: abc", "200 Bearer abc node-cert-agent HTTP/2"},
-		"a token file":                 {trust, "tokenFile: " + dir + "/token", "200 Bearer abc node-cert-agent HTTP/2"},
-		"CAs as a file":                {"server: '" + s.URL + "', certificate-authority: " + dir + "/ca.crt", "token: abc", "200 Bearer abc node-cert-agent HTTP/2"},
-		"what kubectl writes needlessly": {trust + ", insecure-skip-tls-verify: false, extensions: [{name: x, extension: {a: b}}]", "token: abc, exec: null",
+		"certificate and key as data": {trust, "client-certificate-data: " + data(cert) + ", client-key-data: " + data(key),
+			"200 node-a node-cert-agent HTTP/2"},
+		"certificate and key as files": {trust, "client-certificate: " + dir + "/cert, client-key: " + dir + "/key",
+			"200 node-a node-cert-agent HTTP/2"},
+		"a token":      {trust, "token: abc", "200 Bearer abc node-cert-agent HTTP/2"},
+		"a token file": {trust, "tokenFile: " + dir + "/token", "200 Bearer abc node-cert-agent HTTP/2"},
+		"CAs as a file": {"server: '" + s.URL + "', certificate-authority: " + dir + "/ca.crt", "token: abc",
+			"200 Bearer abc node-cert-agent HTTP/2"},
+		"what kubectl writes needlessly": {trust + ", insecure-skip-tls-verify: false, extensions: [{name: x, extension: " +
+			"{a: b}}]", "token: abc, exec: null",
 			"200 Bearer abc node-cert-agent HTTP/2"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -164,7 +170,8 @@ func TestARenewedCertificateIsUsedForTheNextConnection(t *testing.T) {
 		save(t, dir+"/key", key)
 	}
 	renew("old")
-	i, err := FromKubeconfig(kubeconfig(t, "server: '"+s.URL+"', certificate-authority-data: "+data(ca), "client-certificate: "+dir+"/cert, client-key: "+dir+"/key"))
+	i, err := FromKubeconfig(kubeconfig(t, "server: '"+s.URL+"', certificate-authority-data: "+data(ca),
+		"client-certificate: "+dir+"/cert, client-key: "+dir+"/key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,34 +197,57 @@ func TestRefusedKubeconfigs(t *testing.T) {
 	save(t, leaf, cert)
 	trust := where + "certificate-authority-data: " + data(ca)
 	for sentence, c := range map[string]struct{ cluster, user, want string }{
-		"exec":                      {trust, "token: geheim, exec: {command: geheim}", "line 9: users[].user.exec: running a program is not accepted; " + acceptedCredentials},
-		"auth-provider":             {trust, "auth-provider: {name: geheim}", "line 9: users[].user.auth-provider: plug-ins are not accepted; " + acceptedCredentials},
-		"basic auth":                {trust, "username: geheim, password: geheim", "line 9: users[].user.username: basic authentication is not accepted; " + acceptedCredentials},
-		"impersonation":             {trust, "token: geheim, as: geheim", "line 9: users[].user.as: impersonation is not accepted; " + acceptedCredentials},
-		"an impersonated group":     {trust, "token: geheim, as-groups: [geheim]", "line 9: users[].user.as-groups: impersonation is not accepted; " + acceptedCredentials},
-		"no verification":           {where + "insecure-skip-tls-verify: true", "token: geheim", "line 6: clusters[].cluster.insecure-skip-tls-verify: a server that is not verified is not accepted; " + acceptedTrust},
-		"no verification, in words": {where + "insecure-skip-tls-verify: yes", "token: geheim", "line 6: clusters[].cluster.insecure-skip-tls-verify: a server that is not verified is not accepted; " + acceptedTrust},
-		"no CAs":                    {"server: 'https://x'", "token: geheim", "line 6: clusters[].cluster.certificate-authority: missing: the server must be verified against stated CAs"},
-		"http":                      {"server: 'http://geheim'", "token: geheim", "line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
-		"a password in the URL":     {"server: 'https://u:geheim@x'", "token: geheim", "line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
-		"no server":                 {"certificate-authority-data: " + data(ca), "token: geheim", "line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
-		"a missing file":            {trust, "tokenFile: /nowhere/token", "line 9: users[].user.tokenFile: /nowhere/token: no such file or directory"},
-		"no credentials":            {trust, "", "line 9: users[].user: no credentials; " + acceptedCredentials},
-		"a key alone":               {trust, "client-key-data: " + data(key), "line 9: users[].user.client-certificate: certificate and key must come together; " + acceptedCredentials},
-		"two tokens":                {trust, "token: geheim, tokenFile: " + leaf, "line 9: users[].user.tokenFile: token is given as well: give one"},
-		"data that is none":         {trust, "client-key-data: geheim!", "line 9: users[].user.client-key-data: not base64"},
-		"a certificate that is none": {trust, "client-certificate-data: " + data([]byte("geheim")) + ", client-key-data: " + data(key),
+		"exec": {trust, "token: geheim, exec: {command: geheim}",
+			"line 9: users[].user.exec: running a program is not accepted; " + acceptedCredentials},
+		"auth-provider": {trust, "auth-provider: {name: geheim}",
+			"line 9: users[].user.auth-provider: plug-ins are not accepted; " + acceptedCredentials},
+		"basic auth": {trust, "username: geheim, password: geheim",
+			"line 9: users[].user.username: basic authentication is not accepted; " + acceptedCredentials},
+		"impersonation": {trust, "token: geheim, as: geheim",
+			"line 9: users[].user.as: impersonation is not accepted; " + acceptedCredentials},
+		"an impersonated group": {trust, "token: geheim, as-groups: [geheim]",
+			"line 9: users[].user.as-groups: impersonation is not accepted; " + acceptedCredentials},
+		"no verification": {where + "insecure-skip-tls-verify: true", "token: geheim",
+			"line 6: clusters[].cluster.insecure-skip-tls-verify: a server that is not verified is not accepted; " +
+				acceptedTrust},
+		"no verification, in words": {where + "insecure-skip-tls-verify: yes", "token: geheim",
+			"line 6: clusters[].cluster.insecure-skip-tls-verify: a server that is not verified is not accepted; " +
+				acceptedTrust},
+		"no CAs": {"server: 'https://x'", "token: geheim",
+			"line 6: clusters[].cluster.certificate-authority: missing: the server must be verified against stated CAs"},
+		"http": {"server: 'http://geheim'", "token: geheim",
+			"line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
+		"a password in the URL": {"server: 'https://u:geheim@x'", "token: geheim",
+			"line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
+		"no server": {"certificate-authority-data: " + data(ca), "token: geheim",
+			"line 6: clusters[].cluster.server: accepted is https://host[:port][/path]"},
+		"a missing file": {trust, "tokenFile: /nowhere/token",
+			"line 9: users[].user.tokenFile: /nowhere/token: no such file or directory"},
+		"no credentials": {trust, "", "line 9: users[].user: no credentials; " + acceptedCredentials},
+		"a key alone": {trust, "client-key-data: " + data(key),
+			"line 9: users[].user.client-certificate: certificate and key must come together; " + acceptedCredentials},
+		"two tokens": {trust, "token: geheim, tokenFile: " + leaf,
+			"line 9: users[].user.tokenFile: token is given as well: give one"},
+		"data that is none": {trust, "client-key-data: geheim!", "line 9: users[].user.client-key-data: not base64"},
+		"a certificate that is none": {trust, "client-certificate-data: " + data([]byte("geheim")) + ", client-key-data: " +
+			data(key),
 			"its certificates or key cannot be used: tls: failed to find any PEM data in certificate input"},
-		"CAs that are none":          {where + "certificate-authority-data: " + data([]byte("geheim")), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
-		"a CA that is a leaf":        {where + "certificate-authority-data: " + data(cert), "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
-		"a leaf in the file of a CA": {where + "certificate-authority: " + leaf, "token: geheim", "line 6: clusters[].cluster.certificate-authority: holds no CA"},
-		"a CA without end":           {where + "certificate-authority: /dev/zero", "token: geheim", "line 6: clusters[].cluster.certificate-authority: /dev/zero: not a regular file"},
-		"a misplaced secret":         {trust, "geheim: x", "line 9: users[].user: an unknown field"},
-		"a field twice":              {trust, "token: geheim, token: geheim", "line 9: users[].user.token: given twice"},
-		"an alias":                   {trust + ", tls-server-name: &a geheim", "token: *a", "line 9: users[].user.token: aliases are not accepted"},
-		"a list as a token":          {trust, "token: [geheim]", "line 9: users[].user.token: not a string"},
-		"a strange proxy":            {trust + ", proxy-url: 'ftp://geheim'", "token: geheim", "line 6: clusters[].cluster.proxy-url: accepted is http://, https:// or socks5:// with a host"},
-		"text that is no YAML":       {trust, "token: 'geheim", "not YAML, line 9"},
+		"CAs that are none": {where + "certificate-authority-data: " + data([]byte("geheim")), "token: geheim",
+			"line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a CA that is a leaf": {where + "certificate-authority-data: " + data(cert), "token: geheim",
+			"line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a leaf in the file of a CA": {where + "certificate-authority: " + leaf, "token: geheim",
+			"line 6: clusters[].cluster.certificate-authority: holds no CA"},
+		"a CA without end": {where + "certificate-authority: /dev/zero", "token: geheim",
+			"line 6: clusters[].cluster.certificate-authority: /dev/zero: not a regular file"},
+		"a misplaced secret": {trust, "geheim: x", "line 9: users[].user: an unknown field"},
+		"a field twice":      {trust, "token: geheim, token: geheim", "line 9: users[].user.token: given twice"},
+		"an alias": {trust + ", tls-server-name: &a geheim", "token: *a",
+			"line 9: users[].user.token: aliases are not accepted"},
+		"a list as a token": {trust, "token: [geheim]", "line 9: users[].user.token: not a string"},
+		"a strange proxy": {trust + ", proxy-url: 'ftp://geheim'", "token: geheim",
+			"line 6: clusters[].cluster.proxy-url: accepted is http://, https:// or socks5:// with a host"},
+		"text that is no YAML": {trust, "token: 'geheim", "not YAML, line 9"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			path := kubeconfig(t, c.cluster, c.user)
@@ -253,7 +283,8 @@ func TestFilesThatAreNoKubeconfig(t *testing.T) {
 			t.Errorf("%.40q: error %v, want %s", content, err, want)
 		}
 	}
-	if _, err := FromKubeconfig("/nowhere"); err == nil || err.Error() != "kubeconfig /nowhere: no such file or directory" {
+	if _, err := FromKubeconfig("/nowhere"); err == nil ||
+		err.Error() != "kubeconfig /nowhere: no such file or directory" {
 		t.Errorf("error %v", err)
 	}
 }

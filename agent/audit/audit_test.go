@@ -42,7 +42,8 @@ func TestRecordsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range Kinds() {
-		if row := fmt.Sprintf("| `%s` | `%s` | %d | %s |", k.Name, k.ID, k.Priority, k.Meaning); !strings.Contains(string(page), row) {
+		if row := fmt.Sprintf("| `%s` | `%s` | %d | %s |", k.Name, k.ID, k.Priority,
+			k.Meaning); !strings.Contains(string(page), row) {
 			t.Errorf("docs/audit-records.md lacks the line\n%s", row)
 		}
 	}
@@ -59,9 +60,11 @@ var update = flag.Bool("update", false, "write the journal's catalog")
 // catalog is what journalctl -x says to each record (https://systemd.io/CATALOG).
 func catalog() string {
 	var b strings.Builder
-	b.WriteString("# What `journalctl -x` adds to the audit records. Made from agent/audit/ids.go by `go test ./agent/audit -update`.\n")
+	b.WriteString("# What `journalctl -x` adds to the audit records. Made from agent/audit/ids.go by `go test " +
+		"./agent/audit -update`.\n")
 	for _, k := range Kinds() {
-		fmt.Fprintf(&b, "\n-- %s\nSubject: Node certificate agent: %s\nDefined-By: node-cert-agent\nDocumentation: man:node-cert-agent(8)\n\n%s.\n",
+		fmt.Fprintf(&b, "\n-- %s\nSubject: Node certificate agent: %s\nDefined-By: node-cert-agent\nDocumentation: "+
+			"man:node-cert-agent(8)\n\n%s.\n",
 			k.ID, k.Name, strings.ToUpper(k.Meaning[:1])+k.Meaning[1:])
 		b.WriteString("The fields NODECERT_* of this entry (-o verbose) have the details.\n")
 	}
@@ -102,7 +105,10 @@ func TestARecordReachesTheJournalWithItsIdentity(t *testing.T) {
 
 func TestWithoutAJournalTheRecordGoesToStandardError(t *testing.T) {
 	var text strings.Builder
-	trail := &Trail{text: &text, send: func(string, journal.Priority, map[string]string) error { return errors.New("no socket") }}
+	trail := &Trail{text: &text, send: func(string, journal.Priority,
+		map[string]string) error {
+		return errors.New("no socket")
+	}}
 	trail.Record(sample())
 	if want := `<5>wrote /x path="/x" certs_added="a\nb"` + "\n"; text.String() != want {
 		t.Errorf("wrote %q, want %q", text.String(), want)

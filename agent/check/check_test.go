@@ -26,17 +26,21 @@ const mounts = `1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 
 // good is a host on which all is well, which every case changes.
 func good() Facts {
-	f := Facts{Root: true, Now: now, Profile: "standalone", Sources: []string{"builtin:standalone.yaml", "/etc/node-cert-agent/config.d/50-site.yaml"}, SELinux: true}
-	f.Policy.Units = []unitplan.Unit{{Name: "crio.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}}}
+	f := Facts{Root: true, Now: now, Profile: "standalone", Sources: []string{"builtin:standalone.yaml",
+		"/etc/node-cert-agent/config.d/50-site.yaml"}, SELinux: true}
+	f.Policy.Units = []unitplan.Unit{{Name: "crio.service", Verb: unitplan.TryRestart,
+		AlsoAffects: []string{"kubelet.service"}}}
 	f.Policy.Rows = []plan.Row{
 		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", OnChange: []string{"crio.service"}},
 		{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"},
 	}
 	f.Node.Name = "worker-1"
 	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d"} {
-		f.Directories = append(f.Directories, Directory{Path: dir, Real: dir, Mode: fs.ModeDir | 0o755, Label: "system_u:object_r:cert_t:s0"})
+		f.Directories = append(f.Directories, Directory{Path: dir, Real: dir, Mode: fs.ModeDir | 0o755,
+			Label: "system_u:object_r:cert_t:s0"})
 	}
-	f.Files = []File{{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt", File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
+	f.Files = []File{{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt",
+		File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
 	f.Writer = Writer{Asked: true, Mounts: mounts}
 	f.Reloader, f.Systemd = Reloader{Asked: true}, "252.39-1~deb12u1"
 	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Own: "crio.service", Affected: []string{"kubelet.service"}}}
@@ -44,7 +48,8 @@ func good() Facts {
 	f.Unit = "[Service]\nIPAddressDeny=169.254.169.254 fd00:ec2::254\n"
 	f.Resolvers = []netip.Addr{netip.MustParseAddr("10.0.0.10")}
 	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
-	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true, Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
+	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true,
+		Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
 	f.Clock = Clock{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
 	return f
 }
@@ -59,7 +64,8 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 		}
 		whats = append(whats, f.What)
 	}
-	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer", "reloader", "systemd",
+	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer",
+		"reloader", "systemd",
 		"allowlist", "unit", "service", "resolver", "identity", "API server", "renewal", "object", "clock"}
 	if !slices.Equal(whats, want) {
 		t.Errorf("looked at are %q\nwant %q", whats, want)
@@ -68,14 +74,17 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 
 func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 	f := good()
-	f.Units = append(f.Units, Unit{Unit: unitplan.Unit{Name: "b.service", Verb: unitplan.Reload}, Exists: true, Own: "b.service"}, Unit{Unit: unitplan.Unit{Name: "gone.service", Verb: unitplan.Reload}},
+	f.Units = append(f.Units, Unit{Unit: unitplan.Unit{Name: "b.service", Verb: unitplan.Reload}, Exists: true,
+		Own: "b.service"}, Unit{Unit: unitplan.Unit{Name: "gone.service", Verb: unitplan.Reload}},
 		Unit{Unit: unitplan.Unit{Name: "alias.service", Verb: unitplan.Reload}, Exists: true, Own: "other.service"},
-		Unit{Unit: unitplan.Unit{Name: "wide.service", Verb: unitplan.TryRestart}, Exists: true, Own: "wide.service", Affected: []string{"kubelet.service"}})
+		Unit{Unit: unitplan.Unit{Name: "wide.service", Verb: unitplan.TryRestart}, Exists: true, Own: "wide.service",
+			Affected: []string{"kubelet.service"}})
 	for sentence, c := range map[string]struct {
 		units []Unit
 		want  string
 	}{
-		"each unit that exists, with what goes along": {f.Units, "a compromised agent could act on: try-restart crio.service and with it kubelet.service; reload b.service"},
+		"each unit that exists, with what goes along": {f.Units,
+			"a compromised agent could act on: try-restart crio.service and with it kubelet.service; reload b.service"},
 		"no unit": {nil, "a compromised agent could act on: no unit"},
 	} {
 		f.Units = c.units
@@ -86,7 +95,9 @@ func TestTheWorstThatACompromisedAgentCouldDoIsSaid(t *testing.T) {
 }
 
 const (
-	cutOff   = "warn  resolver: the service cannot reach the host's name server 169.254.169.254: IPAddressDeny= of its unit denies it; do: systemctl edit node-cert-agent.service, add [Service] and an empty IPAddressDeny=, then systemctl restart node-cert-agent.service; or name the API server by its address"
+	cutOff = "warn  resolver: the service cannot reach the host's name server 169.254.169.254: IPAddressDeny= of its " +
+		"unit denies it; do: systemctl edit node-cert-agent.service, add [Service] and an empty IPAddressDeny=, then " +
+		"systemctl restart node-cert-agent.service; or name the API server by its address"
 	makeOurs = "systemd-tmpfiles --create node-cert-agent.conf"
 	noteTime = "timedatectl timesync-status, or chronyc tracking"
 	another  = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
@@ -100,9 +111,11 @@ var cases = map[string]struct {
 	"an ordinary user looks": {func(f *Facts) {
 		f.Root, f.Identity.Unseen, f.Writer, f.Reloader, f.Systemd, f.Units = false, true, Writer{}, Reloader{}, "", nil
 	},
-		[]string{"warn  user: not root: the writer, its files, the reloader, the units and the identity are not looked at; do: run it as root"}},
+		[]string{"warn  user: not root: the writer, its files, the reloader, the units and the identity are not looked at; " +
+			"do: run it as root"}},
 	"the machine config daemon and another profile": {func(f *Facts) { f.Host.MachineConfigDaemon = true },
-		[]string{"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files; do: set `profile: openshift`"}},
+		[]string{"warn  profile: standalone, and the machine config daemon manages this host: both may write the same " +
+			"files; do: set `profile: openshift`"}},
 	"the profile openshift on another host": {func(f *Facts) { f.Profile = "openshift" },
 		[]string{"warn  profile: openshift, and no machine config daemon has been on this host; do: set `profile: standalone`"}},
 	"a node of kubeadm with the default profile": {func(f *Facts) { f.Host.Kubeadm = true },
@@ -110,38 +123,58 @@ var cases = map[string]struct {
 	"the profile kubeadm on another host": {func(f *Facts) { f.Profile = "kubeadm" },
 		[]string{"warn  profile: kubeadm, and kubeadm did not make this node; do: set `profile: standalone`"}},
 	"no name": {func(f *Facts) { f.Node.Name = "" },
-		[]string{"fail  node name: unknown: the kubelet is given none and the host's is not one; do: set `node: {name: NAME}`, NAME as kubectl get nodes shows it"}},
+		[]string{"fail  node name: unknown: the kubelet is given none and the host's is not one; do: set `node: {name: " +
+			"NAME}`, NAME as kubectl get nodes shows it"}},
 	"a name that may be another one": {func(f *Facts) { f.Node.Problem = "kubelet\n" },
-		[]string{`warn  node name: worker-1, and perhaps another one: kubelet\n; do: set ` + "`node: {name: NAME}`, NAME as kubectl get nodes shows it"}},
+		[]string{`warn  node name: worker-1, and perhaps another one: kubelet\n; do: set ` +
+			"`node: {name: NAME}`, NAME as kubectl get nodes shows it"}},
 	"a directory that is missing, of which its file says nothing more": {func(f *Facts) {
 		f.Directories[0].Problem = "does not exist"
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "its directory does not exist"}
-	}, []string{"warn  directory: /etc/kubernetes: does not exist; for kubeAPIServerServingCAData; do: make it, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`"}},
+	}, []string{"warn  directory: /etc/kubernetes: does not exist; for kubeAPIServerServingCAData; do: make it, or turn " +
+		"off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`"}},
 	"a directory of somebody else": {func(f *Facts) { f.Directories[0].UID = 1001 },
-		[]string{"fail  directory: /etc/kubernetes: uid 1001, mode 0755: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
-	"a directory on a read-only file system of the host": {func(f *Facts) { f.Mounts = mounts[:strings.Index(mounts, "3 2")] },
-		[]string{"fail  directory: /etc/kubernetes: its file system is mounted read-only; for kubeAPIServerServingCAData; do: mount it writable, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`",
-			"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData; do: mount it writable, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}}`"}},
+		[]string{"fail  directory: /etc/kubernetes: uid 1001, mode 0755: the writer is root without capabilities and cannot " +
+			"write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
+	"a directory on a read-only file system of the host": {func(f *Facts) {
+		f.Mounts = mounts[:strings.Index(mounts, "3 2")]
+	},
+		[]string{"fail  directory: /etc/kubernetes: its file system is mounted read-only; for kubeAPIServerServingCAData; " +
+			"do: mount it writable, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`",
+			"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData; do: " +
+				"mount it writable, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}}`"}},
 	"a host whose mounts are all writable": {func(f *Facts) { f.Mounts = mounts }, nil},
-	"directories of ours that nobody made": {func(f *Facts) { f.Missing = []string{"/run/node-cert-agent", "/etc/node-cert-agent/bootstrap.d"} },
-		[]string{"fail  directory: /run/node-cert-agent: does not exist; the service cannot start without it; do: " + makeOurs,
+	"directories of ours that nobody made": {func(f *Facts) {
+		f.Missing = []string{"/run/node-cert-agent", "/etc/node-cert-agent/bootstrap.d"}
+	},
+		[]string{"fail  directory: /run/node-cert-agent: does not exist; the service cannot start without it; do: " +
+			makeOurs,
 			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: " + makeOurs}},
 	"nobody to run as": {func(f *Facts) { f.NoUser = true },
-		[]string{"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: systemd-sysusers node-cert-agent.conf && " + makeOurs}},
+		[]string{"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: " +
+			"systemd-sysusers node-cert-agent.conf && " + makeOurs}},
 	"a directory without write permission": {func(f *Facts) { f.Directories[0].Mode = fs.ModeDir | 0o555 },
-		[]string{"fail  directory: /etc/kubernetes: uid 0, mode 0555: the writer is root without capabilities and cannot write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
+		[]string{"fail  directory: /etc/kubernetes: uid 0, mode 0555: the writer is root without capabilities and cannot " +
+			"write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
 	"a directory outside of the writer's sandbox": {func(f *Facts) { f.Directories[0].Real = "/etc/kubernetes-2" },
-		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart " +
+			"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] " +
+			"ReadWritePaths=-/etc/kubernetes"}},
 	"the profile openshift without the drop-in that comes with it": {func(f *Facts) {
 		f.Profile, f.Host.MachineConfigDaemon = "openshift", true
 		f.Policy.Rows = append(f.Policy.Rows, plan.Row{ID: plan.KubeletKubeconfigCAData, File: "/var/lib/kubelet/kubeconfig"})
-		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet", Mode: fs.ModeDir | 0o755})
+		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet",
+			Mode: fs.ModeDir | 0o755})
 	},
-		[]string{"fail  directory: /var/lib/kubelet is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/var/lib/kubelet"}},
+		[]string{"fail  directory: /var/lib/kubelet is read-only for the writer; do: systemctl restart " +
+			"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] " +
+			"ReadWritePaths=-/var/lib/kubelet"}},
 	"a directory in /run without a drop-in": {func(f *Facts) {
 		f.Directories[0].Real = "/run/kubernetes"
 	},
-		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] BindPaths=-/run/kubernetes"}},
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart " +
+			"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] " +
+			"BindPaths=-/run/kubernetes"}},
 	"a resolver at the address that the unit denies": {func(f *Facts) {
 		f.Resolvers = append(f.Resolvers, netip.MustParseAddr("169.254.169.254"))
 	}, []string{cutOff}},
@@ -157,59 +190,91 @@ var cases = map[string]struct {
 		f.Unit += "[Service]\nIPAddressAllow = 169.254.169.0/24\n"
 		f.Resolvers = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
 	}, nil},
-	"a read-only file system": {func(f *Facts) { f.Writer.Mounts += "5 3 8:1 / /etc/kubernetes rw - ext4 /dev/sda1 ro,x\n" },
-		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/etc/kubernetes"}},
+	"a read-only file system": {func(f *Facts) {
+		f.Writer.Mounts += "5 3 8:1 / /etc/kubernetes rw - ext4 /dev/sda1 ro,x\n"
+	},
+		[]string{"fail  directory: /etc/kubernetes is read-only for the writer; do: systemctl restart " +
+			"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] " +
+			"ReadWritePaths=-/etc/kubernetes"}},
 	"a private key beside a bundle": {func(f *Facts) {
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, kubelet-ca.key"}
-	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"}},
+	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: " +
+		"give the row another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"}},
 	"a label of another type": {func(f *Facts) { f.Files[0].Label = "system_u:object_r:etc_t:s0" },
-		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; do: restorecon -nv /etc/kubernetes/kubelet-ca.crt says whether that is right"}},
+		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; do: restorecon -nv " +
+			"/etc/kubernetes/kubelet-ca.crt says whether that is right"}},
 	"a label that cannot be seen": {func(f *Facts) { f.Files[0].Label = "" },
-		[]string{"warn  SELinux: the label of /etc/kubernetes/kubelet-ca.crt or of its directory is unknown; do: ls -Z /etc/kubernetes/kubelet-ca.crt"}},
+		[]string{"warn  SELinux: the label of /etc/kubernetes/kubelet-ca.crt or of its directory is unknown; do: ls -Z " +
+			"/etc/kubernetes/kubelet-ca.crt"}},
 	"labels without SELinux": {func(f *Facts) { f.SELinux, f.Files[0].Label = false, "" }, nil},
 	"no writer": {func(f *Facts) { f.Writer.Problem, f.Files = "writer unavailable: connection refused", nil },
-		[]string{"fail  writer: writer unavailable: connection refused; do: systemctl enable --now node-cert-agent-writer.socket; systemctl status node-cert-agent-writer.service"}},
+		[]string{"fail  writer: writer unavailable: connection refused; do: systemctl enable --now " +
+			"node-cert-agent-writer.socket; systemctl status node-cert-agent-writer.service"}},
 	"no reloader": {func(f *Facts) { f.Reloader.Problem, f.Systemd, f.Units = "connection refused", "", nil },
-		[]string{"fail  reloader: no unit is acted on: connection refused; do: systemctl enable --now node-cert-agent-reloader.socket; systemctl status node-cert-agent-reloader.service dbus.socket"}},
+		[]string{"fail  reloader: no unit is acted on: connection refused; do: systemctl enable --now " +
+			"node-cert-agent-reloader.socket; systemctl status node-cert-agent-reloader.service dbus.socket"}},
 	"the systemd of RHEL 8": {func(f *Facts) { f.Systemd = "239 (239-82.el8)" },
-		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: Type=exec, LogRateLimitIntervalSec=, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
+		[]string{"warn  systemd: 239 (239-82.el8) passes over parts of our units, whose sandbox is weaker for it: " +
+			"Type=exec, LogRateLimitIntervalSec=, ProtectHostname=, RestrictSUIDSGID=, ProtectKernelLogs=, ProtectClock=, " +
+			"LoadCredential=, ProtectProc=, ProcSubset=, FlushPending=, NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or " +
+			"later, which knows them all; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"}},
 	"an older systemd": {func(f *Facts) { f.Systemd = "v238" },
 		[]string{"fail  systemd: v238 is too old, or says no number; do: use a host with 239 or later"}},
 	"the last systemd that lacks something": {func(f *Facts) { f.Systemd = "247.3" },
-		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all"}},
+		[]string{"warn  systemd: 247.3 passes over parts of our units, whose sandbox is weaker for it: NoExecPaths=, " +
+			"ExecPaths=, PrivateIPC=; do: use 248 or later, which knows them all"}},
 	"the first systemd that lacks nothing": {func(f *Facts) { f.Systemd = "248~rc1" }, nil},
 	"a unit that drags another along": {func(f *Facts) { f.Units[0].AlsoAffects = nil },
-		[]string{"fail  unit: try-restart crio.service would also act on kubelet.service: it is refused; do: add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"}},
+		[]string{"fail  unit: try-restart crio.service would also act on kubelet.service: it is refused; do: add `units: " +
+			"{crio.service: {alsoAffects: [kubelet.service]}}`"}},
 	"a unit that does not exist": {func(f *Facts) { f.Units[0].Exists = false },
-		[]string{"warn  unit: crio.service does not exist or is masked: it is never acted on; do: correct the name, or `units: {crio.service: {enabled: false}}`"}},
+		[]string{"warn  unit: crio.service does not exist or is masked: it is never acted on; do: correct the name, or " +
+			"`units: {crio.service: {enabled: false}}`"}},
 	"a unit by its alias": {func(f *Facts) { f.Units[0].Own = "cri-o.service" },
-		[]string{"fail  unit: crio.service is an alias of cri-o.service: it is refused; do: name cri-o.service in `units` and in `onChange`"}},
+		[]string{"fail  unit: crio.service is an alias of cri-o.service: it is refused; do: name cri-o.service in `units` " +
+			"and in `onChange`"}},
 	"a unit whose program the distribution does not have": {func(f *Facts) { f.Units[0].Absent = "/usr/bin/x" },
-		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
+		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl " +
+			"edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
 	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
-		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
-	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" }, []string{"warn  unit: crio.service: unreachable; do: "}},
-	"a service that does not run, whose last words are old": {func(f *Facts) { f.Service.Active, f.Service.Trouble = false, "x" },
+		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it " +
+			"where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
+	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" },
+		[]string{"warn  unit: crio.service: unreachable; do: "}},
+	"a service that does not run, whose last words are old": {func(f *Facts) {
+		f.Service.Active, f.Service.Trouble = false, "x"
+	},
 		[]string{"warn  service: node-cert-agent.service does not run; do: systemctl enable --now node-cert-agent.service"}},
 	"a service in trouble": {func(f *Facts) { f.Service.Trouble = "disk\tfull" },
 		[]string{`fail  service: its last pass could not be finished: disk\tfull; do: journalctl -u node-cert-agent`}},
 	"a service that does not follow and refuses something": {func(f *Facts) {
 		f.Service.State, f.Service.Reason = "connecting", "refused"
 		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Row: plan.RootCAData}, Reason: "empty"}}
-	}, []string{"warn  service: connecting: refused; do: node-cert-agent status", "warn  service: it refuses rootCAData: empty; do: correct the object or the row"}},
+	}, []string{"warn  service: connecting: refused; do: node-cert-agent status",
+		"warn  service: it refuses rootCAData: empty; do: correct the object or the row"}},
 	"no identity": {func(f *Facts) {
 		f.Identity, f.API, f.Clock.Server, f.Service.State = Identity{Problem: "none yet"}, API{}, time.Time{}, "no identity"
 	},
-		[]string{"warn  service: no identity; do: node-cert-agent status", "fail  identity: none yet; do: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"}},
+		[]string{"warn  service: no identity; do: node-cert-agent status",
+			"fail  identity: none yet; do: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; " +
+				"node-cert-agent status says how far it is"}},
 	"an identity that is elsewhere": {func(f *Facts) { f.Identity, f.API = Identity{Problem: "none yet"}, API{} },
-		[]string{"warn  identity: not the service's own, which follows: none yet; do: node-cert-agent check --kubeconfig FILE, with the file that the service was given"}},
-	"an identity that has ended":                    {func(f *Facts) { f.Identity.NotAfter = now }, []string{"fail  identity: its certificate ended at 2026-11-21T12:00:00Z; do: " + another}},
-	"an identity that was to be renewed":            {func(f *Facts) { f.Service.Renew = now.Add(-2 * time.Hour) }, []string{"warn  identity: its certificate ends at 2026-11-21T14:00:00Z and should have been renewed by now; do: " + another}},
-	"an identity near its end, and nobody says why": {func(f *Facts) { f.Service.Renew, f.Identity.NotAfter = time.Time{}, now.Add(5*time.Minute) }, []string{"warn  identity: its certificate ends at 2026-11-21T12:05:00Z and should have been renewed by now; do: " + another}},
+		[]string{"warn  identity: not the service's own, which follows: none yet; do: node-cert-agent check --kubeconfig " +
+			"FILE, with the file that the service was given"}},
+	"an identity that has ended": {func(f *Facts) { f.Identity.NotAfter = now },
+		[]string{"fail  identity: its certificate ended at 2026-11-21T12:00:00Z; do: " + another}},
+	"an identity that was to be renewed": {func(f *Facts) { f.Service.Renew = now.Add(-2 * time.Hour) },
+		[]string{"warn  identity: its certificate ends at 2026-11-21T14:00:00Z and should have been renewed by now; do: " +
+			another}},
+	"an identity near its end, and nobody says why": {func(f *Facts) {
+		f.Service.Renew, f.Identity.NotAfter = time.Time{}, now.Add(5*time.Minute)
+	}, []string{"warn  identity: its certificate ends at 2026-11-21T12:05:00Z and should have been renewed by now; do: " +
+		another}},
 	"a kubeconfig near its end, with nothing to ask": {func(f *Facts) {
 		f.Identity.Foreign, f.Identity.NotAfter, f.API.MayAsk = true, now.Add(5*time.Minute), false
 	},
-		[]string{"warn  identity: the kubeconfig's certificate ends at 2026-11-21T12:05:00Z; do: renew the kubeconfig's certificate"}},
+		[]string{"warn  identity: the kubeconfig's certificate ends at 2026-11-21T12:05:00Z; do: renew the kubeconfig's " +
+			"certificate"}},
 	"an API server that is down": {func(f *Facts) {
 		f.API = API{Asked: true, Server: "api:6443", Reason: "dial 10.0.0.1:6443: connection refused"}
 		f.Clock.Server = time.Time{}

@@ -28,19 +28,20 @@ TimeoutStopSec TriggerLimitIntervalSec Type UMask User WantedBy Wants WatchdogSe
 func ourOptions(t *testing.T) (out []string) {
 	t.Helper()
 	for _, tree := range []string{"../../systemd", "../../deb/tree"} {
-		err := filepath.WalkDir(filepath.Join(tree, "usr/lib/systemd/system"), func(p string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+		err := filepath.WalkDir(filepath.Join(tree, "usr/lib/systemd/system"),
+			func(p string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				text, err := os.ReadFile(p)
+				for _, m := range regexp.MustCompile(`(?m)^([A-Za-z]+)=`).FindAllStringSubmatch(string(text), -1) {
+					out = append(out, m[1])
+				}
+				if strings.Contains(string(text), "\nType=exec\n") {
+					out = append(out, "Type=exec")
+				}
 				return err
-			}
-			text, err := os.ReadFile(p)
-			for _, m := range regexp.MustCompile(`(?m)^([A-Za-z]+)=`).FindAllStringSubmatch(string(text), -1) {
-				out = append(out, m[1])
-			}
-			if strings.Contains(string(text), "\nType=exec\n") {
-				out = append(out, "Type=exec")
-			}
-			return err
-		})
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,8 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
 		ProbePatience: 90 * time.Second,
 		Consume:       "delete",
-		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute, Probe: 10 * time.Minute,
+		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute,
+			Probe:        10 * time.Minute,
 			SuspectAfter: 2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
 		Files:  []string{"builtin:standalone.yaml"},
 		Digest: s.Digest,
@@ -116,7 +117,8 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 	slices.SortFunc(want.Policy.Rows, func(a, b plan.Row) int {
 		return slices.Index(plan.RowIDs(), a.ID) - slices.Index(plan.RowIDs(), b.ID)
 	})
-	want.Policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: "127.0.0.1:10250", Mismatch: liveness.Unprovable}}
+	want.Policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: "127.0.0.1:10250",
+		Mismatch: liveness.Unprovable}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)
 	}
@@ -186,13 +188,18 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 		Policy: unitplan.Policy{
 			Policy: plan.Policy{
 				Rows: []plan.Row{
-					{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true, Validate: plan.Strict},
-					{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"}, Validate: plan.Warn,
+					{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true,
+						Validate: plan.Strict},
+					{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"},
+						Validate: plan.Warn,
 						Verify: []liveness.Consumer{{Kind: liveness.APIServer, Address: "[::1]:6443", Mismatch: liveness.Unprovable},
 							{Kind: liveness.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: liveness.Stale}}},
-					{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"}, Validate: plan.Strict},
-					{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644, Validate: plan.Warn},
-					{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644, Validate: plan.Warn},
+					{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"},
+						Validate: plan.Strict},
+					{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644,
+						Validate: plan.Warn},
+					{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644,
+						Validate: plan.Warn},
 					{ID: plan.InternalRegistryPullSecret, File: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
 				},
 				Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
@@ -210,7 +217,8 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 		KubeletIdentity: true,
 		FollowHint:      true,
 		Pins:            []string{"sha256:abababababababababababababababababababababababababababababababab"},
-		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second, Probe: 3 * time.Second,
+		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second,
+			Probe:        3 * time.Second,
 			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
 		Files:  s.Files,
 		Digest: s.Digest,
@@ -339,8 +347,10 @@ func TestWatchListsWhatLoadReads(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{}, "[/usr/share/node-cert-agent/profiles /usr/lib/node-cert-agent/config.d /run/node-cert-agent/config.d /etc/node-cert-agent/config.d]"},
-		{Options{Root: "/x"}, "[/x/usr/share/node-cert-agent/profiles /x/usr/lib/node-cert-agent/config.d /x/run/node-cert-agent/config.d /x/etc/node-cert-agent/config.d]"},
+		{Options{}, "[/usr/share/node-cert-agent/profiles /usr/lib/node-cert-agent/config.d /run/node-cert-agent/config.d " +
+			"/etc/node-cert-agent/config.d]"},
+		{Options{Root: "/x"}, "[/x/usr/share/node-cert-agent/profiles /x/usr/lib/node-cert-agent/config.d " +
+			"/x/run/node-cert-agent/config.d /x/etc/node-cert-agent/config.d]"},
 		{Options{Root: "/", Dirs: []string{"/a/b"}}, "[/usr/share/node-cert-agent/profiles /a/b]"},
 	} {
 		if have := fmt.Sprint(tt.o.Watch()); have != tt.want {

@@ -48,7 +48,8 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 			} else if id.Edits() {
 				want.Mode = 0
 			}
-			if have && (row.Mode != want.Mode || row.UID != 0 || row.GID != 0 || row.FollowLink || len(row.OnChange) > 0 || row.Validate != plan.Warn) {
+			if have && (row.Mode != want.Mode || row.UID != 0 || row.GID != 0 || row.FollowLink || len(row.OnChange) > 0 ||
+				row.Validate != plan.Warn) {
 				t.Errorf("%s: have %+v, want %+v", name, row, want)
 			}
 		}
@@ -93,7 +94,9 @@ func TestAProfileSetsOnlyWhatDiffersFromTheBase(t *testing.T) {
 }
 
 func TestAFragmentTurnsARowOfTheProfileOnAndOff(t *testing.T) {
-	s := load(t, map[string]string{etcDir + "10.yaml": header + "profile: openshift\nrows: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, kubeletKubeconfigCAData: {enabled: false}}\n"})
+	s := load(t, map[string]string{etcDir + "10.yaml": header +
+		"profile: openshift\nrows: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, " +
+		"kubeletKubeconfigCAData: {enabled: false}}\n"})
 	_, root := s.Policy.Row(plan.RootCAData)
 	_, kubeconfig := s.Policy.Row(plan.KubeconfigCAData)
 	if !root || kubeconfig || s.ConfigMap != (ConfigMap{}) {

@@ -64,7 +64,8 @@ func TestWhatIsBuiltPassesTheCheck(t *testing.T) {
 }
 
 func TestBuildRefusesWhatCheckWould(t *testing.T) {
-	for _, node := range []string{"", ".", "a..b", "-a", "a-", "A", "a_b", "a b", "a\n", "é", "a/b", "a:b", "a.", strings.Repeat("a", 254)} {
+	for _, node := range []string{"", ".", "a..b", "-a", "a-", "A", "a_b", "a b", "a\n", "é", "a/b", "a:b", "a.",
+		strings.Repeat("a", 254)} {
 		_, err := Build(node, key(t, elliptic.P256()), rand.Reader)
 		broken(t, err, NodeName)
 	}
@@ -102,41 +103,50 @@ func TestEachRuleBroken(t *testing.T) {
 	block, _ := pem.Decode(forged)
 	block.Bytes[len(block.Bytes)-1] ^= 1
 	two := subject(us, Group)
-	two.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: User("b")}, {Type: commonName, Value: us}}
+	two.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: User("b")},
+		{Type: commonName, Value: us}}
 	two.Subject.Organization = nil
 	for sentence, c := range map[string]struct {
 		pem  []byte
 		want Rule
 	}{
-		"nothing":                        {nil, Encoding},
-		"no PEM":                         {[]byte("x"), Encoding},
-		"text before the block":          {append([]byte("x\n"), built...), Encoding},
-		"a block after it":               {append(bytes.Clone(built), built...), Encoding},
-		"another type of block":          {bytes.ReplaceAll(built, []byte("CERTIFICATE REQUEST"), []byte("CERTIFICATE")), Encoding},
-		"headers":                        {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: block.Bytes, Headers: map[string]string{"A": "b"}}), Encoding},
-		"no PKCS#10":                     {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("x")}), Encoding},
-		"a block cut off":                {built[:len(built)-30], Encoding},
-		"too much":                       {append(bytes.Repeat([]byte("\n"), maxPEM), built...), Encoding},
-		"no subject":                     {request(t, subject(""), good), Subject},
-		"no organization":                {request(t, subject(us), good), Subject},
-		"no common name":                 {request(t, subject("", Group, Group), good), Subject},
-		"system:masters":                 {request(t, subject(us, "system:masters"), good), Subject},
-		"system:masters beside ours":     {request(t, subject(us, Group, "system:masters"), good), Subject},
-		"our group twice":                {request(t, subject("", Group, Group), good), Subject},
-		"a kubelet":                      {request(t, subject("system:node:a", Group), good), Subject},
-		"a user of another prefix":       {request(t, subject("x"+us, Group), good), Subject},
-		"two common names":               {request(t, two, good), Subject},
-		"a country":                      {request(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: us, Country: []string{Group}}}, good), Subject},
-		"no node":                        {request(t, subject(UserPrefix, Group), good), NodeName},
-		"an upper-case node":             {request(t, subject(User("A"), Group), good), NodeName},
-		"a node with a newline":          {request(t, subject(User("a\nb"), Group), good), NodeName},
-		"a node of two":                  {request(t, subject(User("a:node:b"), Group), good), NodeName},
-		"another curve":                  {request(t, subject(us, Group), key(t, elliptic.P384())), Key},
-		"another algorithm":              {request(t, subject(us, Group), other), Key},
-		"a DNS name":                     {request(t, withNames(x509.CertificateRequest{DNSNames: []string{"kubernetes"}}), good), Extensions},
-		"an address":                     {request(t, withNames(x509.CertificateRequest{IPAddresses: []net.IP{{10, 0, 0, 1}}}), good), Extensions},
-		"an e-mail address":              {request(t, withNames(x509.CertificateRequest{EmailAddresses: []string{"a@b"}}), good), Extensions},
-		"basic constraints":              {request(t, withNames(x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}}), good), Extensions},
+		"nothing":               {nil, Encoding},
+		"no PEM":                {[]byte("x"), Encoding},
+		"text before the block": {append([]byte("x\n"), built...), Encoding},
+		"a block after it":      {append(bytes.Clone(built), built...), Encoding},
+		"another type of block": {bytes.ReplaceAll(built, []byte("CERTIFICATE REQUEST"), []byte("CERTIFICATE")),
+			Encoding},
+		"headers": {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: block.Bytes,
+			Headers: map[string]string{"A": "b"}}), Encoding},
+		"no PKCS#10":                 {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("x")}), Encoding},
+		"a block cut off":            {built[:len(built)-30], Encoding},
+		"too much":                   {append(bytes.Repeat([]byte("\n"), maxPEM), built...), Encoding},
+		"no subject":                 {request(t, subject(""), good), Subject},
+		"no organization":            {request(t, subject(us), good), Subject},
+		"no common name":             {request(t, subject("", Group, Group), good), Subject},
+		"system:masters":             {request(t, subject(us, "system:masters"), good), Subject},
+		"system:masters beside ours": {request(t, subject(us, Group, "system:masters"), good), Subject},
+		"our group twice":            {request(t, subject("", Group, Group), good), Subject},
+		"a kubelet":                  {request(t, subject("system:node:a", Group), good), Subject},
+		"a user of another prefix":   {request(t, subject("x"+us, Group), good), Subject},
+		"two common names":           {request(t, two, good), Subject},
+		"a country": {request(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: us,
+			Country: []string{Group}}}, good), Subject},
+		"no node":               {request(t, subject(UserPrefix, Group), good), NodeName},
+		"an upper-case node":    {request(t, subject(User("A"), Group), good), NodeName},
+		"a node with a newline": {request(t, subject(User("a\nb"), Group), good), NodeName},
+		"a node of two":         {request(t, subject(User("a:node:b"), Group), good), NodeName},
+		"another curve":         {request(t, subject(us, Group), key(t, elliptic.P384())), Key},
+		"another algorithm":     {request(t, subject(us, Group), other), Key},
+		"a DNS name": {request(t, withNames(x509.CertificateRequest{DNSNames: []string{"kubernetes"}}),
+			good), Extensions},
+		"an address": {request(t, withNames(x509.CertificateRequest{IPAddresses: []net.IP{{10, 0, 0,
+			1}}}), good), Extensions},
+		"an e-mail address": {request(t, withNames(x509.CertificateRequest{EmailAddresses: []string{"a@b"}}),
+			good), Extensions},
+		"basic constraints": {request(t,
+			withNames(x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19},
+				Value: []byte{0x30, 3, 1, 1, 0xff}}}}), good), Extensions},
 		"a signature of somebody else's": {pem.EncodeToMemory(block), Signature},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -175,7 +185,8 @@ func TestTheNameFollowsTheContent(t *testing.T) {
 		"fewer usages":     Name(r, Signer, Usages()[:1], 600),
 		"joined usages":    Name(r, Signer, []string{"client authdigital signature"}, 600),
 		"another lifetime": Name(r, Signer, Usages(), 601),
-		"moved bytes":      Name(Request{SPKI: append(bytes.Clone(r.SPKI), r.Subject[0]), Subject: r.Subject[1:]}, Signer, Usages(), 600),
+		"moved bytes": Name(Request{SPKI: append(bytes.Clone(r.SPKI), r.Subject[0]), Subject: r.Subject[1:]}, Signer,
+			Usages(), 600),
 	} {
 		if other == name {
 			t.Errorf("%s has the same name", sentence)
@@ -210,9 +221,11 @@ func hostile(t testing.TB) map[string][]byte {
 		"a point of zeros":                 infinity,
 		"an RSA key":                       der(request(t, subject(User("a"), Group), rsaKey)),
 		"something after the request":      append(bytes.Clone(good), good...),
-		"a hundred attributes of a name":   der(request(t, x509.CertificateRequest{Subject: pkix.Name{OrganizationalUnit: slices.Repeat([]string{Group}, 100), CommonName: User("a")}}, rsaKey)),
-		"a name that is not UTF-8":         bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\xff")),
-		"a NUL in the name":                bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\x00")),
+		"a hundred attributes of a name": der(request(t,
+			x509.CertificateRequest{Subject: pkix.Name{OrganizationalUnit: slices.Repeat([]string{Group}, 100),
+				CommonName: User("a")}}, rsaKey)),
+		"a name that is not UTF-8": bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\xff")),
+		"a NUL in the name":        bytes.ReplaceAll(good, []byte("node:a"), []byte("node:\x00")),
 	}
 }
 
@@ -258,7 +271,8 @@ func FuzzCheck(f *testing.F) {
 	}
 	block, _ := pem.Decode(built)
 	f.Add(block.Bytes)
-	block, _ = pem.Decode(request(f, x509.CertificateRequest{Subject: pkix.Name{CommonName: "x"}, DNSNames: []string{"y"}}, k))
+	block, _ = pem.Decode(request(f, x509.CertificateRequest{Subject: pkix.Name{CommonName: "x"}, DNSNames: []string{"y"}},
+		k))
 	f.Add(block.Bytes)
 	f.Fuzz(func(t *testing.T, der []byte) {
 		r, err := Check(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}))

@@ -22,7 +22,8 @@ var kubeletCA = bytes.Repeat([]byte("a line of a certificate's base64\n"), 9*102
 // floor is the least that a careful writer does: renameio and one fsync of the directory.
 func floor(b *testing.B, path string) {
 	b.Helper()
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o644))
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)),
+		renameio.WithStaticPermissions(0o644))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -65,14 +65,16 @@ func TestCommitDoesAllOrSaysWhatNot(t *testing.T) {
 		"removals come last, and an error names both sides": {files{"a": "old", "b": "theirs", "c": "r"},
 			files{"a": "new", "b": "theirs", "c": "r"},
 			[]step{{"b", "", "", "r"}, {"c", "", "", "r"}, {"a", "", "new", ""}}, "(done: DIR/a; not done: DIR/b, DIR/c)"},
-		"one bad target stops all": {files{"a": "old", "certs.d/": "", "d/x": "x"}, files{"a": "old", "certs.d/": "", "d/x": "x"},
+		"one bad target stops all": {files{"a": "old", "certs.d/": "", "d/x": "x"},
+			files{"a": "old", "certs.d/": "", "d/x": "x"},
 			[]step{{"a", "", "new", ""}, {registries, "h", "new", ""}, {"d", "", "new", ""}}, "stage DIR/d: a directory"},
 		"a link is not replaced": {files{"a": "old", "l": "-> a"}, files{"a": "old", "l": "-> a"},
 			[]step{{"l", "", "new", ""}}, "a symbolic link"},
 		"a pipe is not replaced": {files{"p": "|"}, files{"p": "|"}, []step{{"p", "", "new", ""}}, "a named pipe"},
 		"a link in place of an own directory is not entered": {files{"certs.d/h": "-> ../etc", "etc/": ""},
 			files{"certs.d/h": "-> ../etc", "etc/": ""}, []step{{registries, "h", "new", ""}}, "a symbolic link"},
-		"a bundle is not written beside its key": {files{"pki/ca.crt": "old", "pki/ca.key": "k"}, files{"pki/ca.crt": "old", "pki/ca.key": "k"},
+		"a bundle is not written beside its key": {files{"pki/ca.crt": "old", "pki/ca.key": "k"},
+			files{"pki/ca.crt": "old", "pki/ca.key": "k"},
 			[]step{{"pki/ca.crt", "", "new", ""}}, "beside a private key, ca.key"},
 		"nor made there": {files{"pki/ca-key.pem": "k"}, files{"pki/ca-key.pem": "k"},
 			[]step{{"pki/ca.pem", "", "new", ""}}, "beside a private key, ca-key.pem"},
@@ -111,7 +113,8 @@ func TestCommitObeysNoUmask(t *testing.T) {
 	if err := commit(t, dir, step{"a", "", "new", ""}, step{registries, "h", "new", ""}); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]os.FileMode{"a": 0o644, "certs.d/h": 0o755 | os.ModeDir, "certs.d/h/ca.crt": 0o644} {
+	for name, want := range map[string]os.FileMode{"a": 0o644, "certs.d/h": 0o755 | os.ModeDir,
+		"certs.d/h/ca.crt": 0o644} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
 			t.Errorf("%s has mode %v, %v; want %v", name, info.Mode(), err, want)
 		}
@@ -191,7 +194,8 @@ func TestReplacedDirectoryIsNoticed(t *testing.T) {
 func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 	dir := files{
 		"real/ca.crt": "old", "good": "-> real/ca.crt", "absolute": "-> $DIR/real/ca.crt", "dangling": "-> real/new.crt",
-		"twice": "-> good", "folder": "-> real/.", "open/link": "-> ../real/ca.crt", "hop": "-> real", "hop.crt": "-> hop/../real/ca.crt",
+		"twice": "-> good", "folder": "-> real/.", "open/link": "-> ../real/ca.crt", "hop": "-> real",
+		"hop.crt": "-> hop/../real/ca.crt",
 	}.make(t)
 	if err := os.Chmod(filepath.Join(dir, "open"), 0o777); err != nil {
 		t.Fatal(err)
@@ -215,7 +219,8 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 				if c.lands != c.link {
 					want = filepath.Join(dir, filepath.Dir(c.lands))
 				}
-				if resolved, err := filepath.EvalSymlinks(f.Directory); f.Directory != "" && (err != nil || resolved != want) || want != "" && f.Directory == "" {
+				if resolved, err := filepath.EvalSymlinks(f.Directory); f.Directory != "" && (err != nil || resolved != want) ||
+					want != "" && f.Directory == "" {
 					t.Errorf("the file is said to be in %q, %v; want %q", f.Directory, err, want)
 				}
 			}

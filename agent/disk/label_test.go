@@ -6,8 +6,10 @@ import "testing"
 
 func TestAFileTakesOnlyTheTypeOfItsDirectory(t *testing.T) {
 	for _, c := range []struct{ file, dir, want string }{
-		{"system_u:object_r:etc_runtime_t:s0\x00", "unconfined_u:object_r:etc_t:s0:c1,c2\x00", "system_u:object_r:etc_t:s0\x00"},
-		{"system_u:object_r:etc_t:s0:c1,c2\x00", "system_u:object_r:kubernetes_file_t:s0\x00", "system_u:object_r:kubernetes_file_t:s0:c1,c2\x00"},
+		{"system_u:object_r:etc_runtime_t:s0\x00", "unconfined_u:object_r:etc_t:s0:c1,c2\x00",
+			"system_u:object_r:etc_t:s0\x00"},
+		{"system_u:object_r:etc_t:s0:c1,c2\x00", "system_u:object_r:kubernetes_file_t:s0\x00",
+			"system_u:object_r:kubernetes_file_t:s0:c1,c2\x00"},
 		{"system_u:object_r:etc_runtime_t\x00", "system_u:object_r:etc_t\x00", "system_u:object_r:etc_t\x00"},
 		{"system_u:object_r:etc_t:s0\x00", "system_u:object_r:etc_t\x00", ""},
 		{"", "system_u:object_r:etc_t:s0\x00", ""},

@@ -28,34 +28,36 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 		"ca.crt": "old", "folder/": "", "pipe": "|", "link": "-> ca.crt", "loop": "-> loop",
 		"big": strings.Repeat("x", MaxSize+1), "limit": strings.Repeat("x", MaxSize),
 		"certs.d/known/ca.crt": "r", "certs.d/file": "f", "certs.d/pipe": "|", "certs.d/link": "-> known",
-		"link.d": "-> certs.d", "pki/ca.crt": "ca", "pki/ca.key": "k", "pki/other.crt": "other", "certs.d/keyed/ca.crt": "r", "certs.d/keyed/ca.key": "k",
+		"link.d": "-> certs.d", "pki/ca.crt": "ca", "pki/ca.key": "k", "pki/other.crt": "other", "certs.d/keyed/ca.crt": "r",
+		"certs.d/keyed/ca.key": "k",
 	}.make(t)
 	for sentence, c := range map[string]struct {
 		file, name string
 		kind       plan.FileKind
 		reason     string
 	}{
-		"a file is regular":                           {"ca.crt", "", plan.Regular, ""},
-		"a file of the largest size is regular":       {"limit", "", plan.Regular, ""},
-		"a larger one is not touched":                 {"big", "", plan.Irregular, "2097153 bytes"},
-		"nothing is absent":                           {"none", "", plan.Absent, ""},
-		"a directory is refused":                      {"folder", "", plan.Irregular, "a directory"},
-		"a pipe is not opened":                        {"pipe", "", plan.Irregular, "a named pipe"},
-		"a link is not followed":                      {"link", "", plan.Irregular, "a symbolic link"},
-		"a missing directory is ours to report":       {"none/ca.crt", "", plan.Absent, "does not exist"},
-		"a directory that loops cannot be told":       {"loop/ca.crt", "", plan.Unreadable, "symbolic links"},
-		"a directory that is a pipe is refused":       {"pipe/ca.crt", "", plan.Irregular, "a named pipe"},
-		"the administrator may link directories":      {"link.d/{name}/ca.crt", "known", plan.Regular, ""},
-		"an entry is regular":                         {"certs.d/{name}/ca.crt", "known", plan.Regular, ""},
-		"an entry without a directory is absent":      {"certs.d/{name}/ca.crt", "new:5000", plan.Absent, ""},
-		"an entry without the top is ours to report":  {"none/{name}/ca.crt", "new", plan.Absent, "does not exist"},
-		"a file in place of an own directory":         {"certs.d/{name}/ca.crt", "file", plan.Irregular, "a regular file"},
-		"a link in place of an own directory":         {"certs.d/{name}/ca.crt", "link", plan.Irregular, "a symbolic link"},
-		"a pipe in place of an own directory":         {"certs.d/{name}/ca.crt", "pipe", plan.Irregular, "a named pipe"},
-		"a bundle beside its key is refused":          {"pki/ca.crt", "", plan.Irregular, "beside a private key, ca.key"},
-		"one that is yet to come is, too":             {"pki/ca.pem", "", plan.Irregular, "beside a private key, ca.key"},
-		"a neighbour of theirs is not":                {"pki/other.crt", "", plan.Regular, ""},
-		"an entry beside its key is refused":          {"certs.d/{name}/ca.crt", "keyed", plan.Irregular, "beside a private key, ca.key"},
+		"a file is regular":                          {"ca.crt", "", plan.Regular, ""},
+		"a file of the largest size is regular":      {"limit", "", plan.Regular, ""},
+		"a larger one is not touched":                {"big", "", plan.Irregular, "2097153 bytes"},
+		"nothing is absent":                          {"none", "", plan.Absent, ""},
+		"a directory is refused":                     {"folder", "", plan.Irregular, "a directory"},
+		"a pipe is not opened":                       {"pipe", "", plan.Irregular, "a named pipe"},
+		"a link is not followed":                     {"link", "", plan.Irregular, "a symbolic link"},
+		"a missing directory is ours to report":      {"none/ca.crt", "", plan.Absent, "does not exist"},
+		"a directory that loops cannot be told":      {"loop/ca.crt", "", plan.Unreadable, "symbolic links"},
+		"a directory that is a pipe is refused":      {"pipe/ca.crt", "", plan.Irregular, "a named pipe"},
+		"the administrator may link directories":     {"link.d/{name}/ca.crt", "known", plan.Regular, ""},
+		"an entry is regular":                        {"certs.d/{name}/ca.crt", "known", plan.Regular, ""},
+		"an entry without a directory is absent":     {"certs.d/{name}/ca.crt", "new:5000", plan.Absent, ""},
+		"an entry without the top is ours to report": {"none/{name}/ca.crt", "new", plan.Absent, "does not exist"},
+		"a file in place of an own directory":        {"certs.d/{name}/ca.crt", "file", plan.Irregular, "a regular file"},
+		"a link in place of an own directory":        {"certs.d/{name}/ca.crt", "link", plan.Irregular, "a symbolic link"},
+		"a pipe in place of an own directory":        {"certs.d/{name}/ca.crt", "pipe", plan.Irregular, "a named pipe"},
+		"a bundle beside its key is refused":         {"pki/ca.crt", "", plan.Irregular, "beside a private key, ca.key"},
+		"one that is yet to come is, too":            {"pki/ca.pem", "", plan.Irregular, "beside a private key, ca.key"},
+		"a neighbour of theirs is not":               {"pki/other.crt", "", plan.Regular, ""},
+		"an entry beside its key is refused": {"certs.d/{name}/ca.crt", "keyed", plan.Irregular,
+			"beside a private key, ca.key"},
 		"an own directory without the file is absent": {"certs.d/{name}/key", "known", plan.Absent, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -66,7 +68,8 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 			if c.kind != plan.Regular {
 				return
 			}
-			if got.Digest != plan.DigestOf(got.Data) || got.Mode != 0o644 || got.UID != os.Geteuid() || got.Changed.Before(before) {
+			if got.Digest != plan.DigestOf(got.Data) || got.Mode != 0o644 || got.UID != os.Geteuid() ||
+				got.Changed.Before(before) {
 				t.Errorf("facts do not fit: %v %v %d %v", got.Digest, got.Mode, got.UID, got.Changed)
 			}
 		})

@@ -76,7 +76,8 @@ func TestAPartIsReplacedAndTheFileKeepsItsModeAndOwner(t *testing.T) {
 		t.Errorf("now there is %v", got)
 	}
 	if after.Mode != 0o640 || after.UID != before.UID || after.GID != before.GID {
-		t.Errorf("mode and owner were %v %d:%d and are %v %d:%d", before.Mode, before.UID, before.GID, after.Mode, after.UID, after.GID)
+		t.Errorf("mode and owner were %v %d:%d and are %v %d:%d", before.Mode, before.UID, before.GID, after.Mode, after.UID,
+			after.GID)
 	}
 }
 
@@ -97,7 +98,8 @@ func TestAFileOfWhichOnlyPartIsOursIsNeitherMadeNorRemovedNorReplacedWhole(t *te
 			if c.remove {
 				changes, removals = nil, []Removal{{inPart(dir, c.file), plan.DigestOf([]byte("token|old|token"))}}
 			}
-			if err := open(t, "/").Commit(changes, removals); err == nil || !strings.Contains(err.Error(), c.reason) || strings.Contains(err.Error(), "token") {
+			if err := open(t, "/").Commit(changes, removals); err == nil || !strings.Contains(err.Error(), c.reason) ||
+				strings.Contains(err.Error(), "token") {
 				t.Errorf("error %v, want %s", err, c.reason)
 			}
 			if got := tell(t, dir); !maps.Equal(got, host) {
@@ -126,7 +128,8 @@ func TestAChangeByOthersWhileAPartIsStagedIsNotOverwritten(t *testing.T) {
 				}
 				return middle.Set(file, part)
 			}}
-			if err := open(t, "/").Commit([]Change{{at, []byte("new")}}, nil); err == nil || !strings.Contains(err.Error(), "somebody else changed the file meanwhile") {
+			if err := open(t, "/").Commit([]Change{{at, []byte("new")}}, nil); err == nil ||
+				!strings.Contains(err.Error(), "somebody else changed the file meanwhile") {
 				t.Errorf("error %v", err)
 			}
 			if got := tell(t, dir); !maps.Equal(got, files{"config": "TOKEN|old|token"}) {

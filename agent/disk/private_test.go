@@ -26,7 +26,8 @@ func TestPrivateFiles(t *testing.T) {
 		t.Errorf("no directory: %v, %v", files, err)
 	}
 	must(os.Mkdir(dir, 0o700))
-	for name, mode := range map[string]os.FileMode{"b.x": 0o600, "a.x": 0o400, "group.x": 0o640, "others.x": 0o604, ".hidden.x": 0o600, "other.y": 0o600} {
+	for name, mode := range map[string]os.FileMode{"b.x": 0o600, "a.x": 0o400, "group.x": 0o640, "others.x": 0o604,
+		".hidden.x": 0o600, "other.y": 0o600} {
 		must(os.WriteFile(filepath.Join(dir, name), []byte(name), mode))
 	}
 	must(os.Symlink("a.x", filepath.Join(dir, "link.x")))
@@ -34,8 +35,9 @@ func TestPrivateFiles(t *testing.T) {
 	must(os.WriteFile(filepath.Join(dir, "large.x"), make([]byte, 1<<20+1), 0o600))
 	files, err := tree.Private("/d", ".x")
 	must(err)
-	want := map[string]string{"a.x": "", "b.x": "", "dir.x": "a directory", "group.x": "has mode 0640", "large.x": "more than 524288",
-		"link.x": "a symbolic link", "others.x": "has mode 0604"}
+	want := map[string]string{"a.x": "", "b.x": "", "dir.x": "a directory", "group.x": "has mode 0640",
+		"large.x": "more than 524288",
+		"link.x":  "a symbolic link", "others.x": "has mode 0604"}
 	last := ""
 	for _, f := range files {
 		why, ok := want[f.Name]

@@ -20,7 +20,8 @@ func TestNobodyWhoSwapsNamesLeadsUsElsewhere(t *testing.T) {
 		"the file":      {"certs.d/evil/ca.crt", "certs.d/evil/link", "client.key"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := files{"outside/ca.crt": "SECRET", "certs.d/evil/ca.crt": "theirs", "certs.d/evil/client.key": "SECRET"}.make(t)
+			dir := files{"outside/ca.crt": "SECRET", "certs.d/evil/ca.crt": "theirs",
+				"certs.d/evil/client.key": "SECRET"}.make(t)
 			tree, err := Open(dir)
 			if err != nil {
 				t.Fatal(err)

@@ -35,7 +35,8 @@ func mount(t *testing.T, dir, size string) {
 func TestFullDiskIsMetBeforeAnythingChanges(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, dir, "64k")
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a"), []byte("old"), 0o644), os.Mkdir(filepath.Join(dir, "certs.d"), 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "a"), []byte("old"), 0o644),
+		os.Mkdir(filepath.Join(dir, "certs.d"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	before := tell(t, dir)
@@ -65,7 +66,8 @@ func TestReadOnlyFileSystemIsTold(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrReadOnly", sentence, err)
 		}
 	}
-	if got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, "a"), "")})[0]; string(got.Data) != "old" {
+	if got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, "a"),
+		"")})[0]; string(got.Data) != "old" {
 		t.Errorf("the file can be read no more: %s", got.Reason)
 	}
 }
@@ -78,7 +80,8 @@ func TestDevicesAreNeitherOpenedNorReplaced(t *testing.T) {
 		if err := unix.Mknod(p, kind|0o644, int(unix.Mkdev(240, 1))); err != nil {
 			t.Fatalf("mknod (this test needs root): %v", err)
 		}
-		if got := observe(t, open(t, "/"), Look{Target: target(t, p, "")})[0]; got.Kind != plan.Irregular || got.Reason != "a device" {
+		if got := observe(t, open(t, "/"), Look{Target: target(t, p, "")})[0]; got.Kind != plan.Irregular ||
+			got.Reason != "a device" {
 			t.Errorf("%s: observed %q (%s)", name, got.Kind, got.Reason)
 		}
 		if err := commit(t, dir, step{name, "", "new", ""}); err == nil {
@@ -109,7 +112,8 @@ func asNobody(t *testing.T, f func()) {
 
 func TestMissingPermissionIsAStateWithAReason(t *testing.T) {
 	dir := files{"a": "old", "hidden/a": "old", "certs.d/": ""}.make(t)
-	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(filepath.Join(dir, "a"), 0o600), os.Chmod(filepath.Join(dir, "hidden"), 0o700))
+	err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(filepath.Join(dir, "a"), 0o600),
+		os.Chmod(filepath.Join(dir, "hidden"), 0o700))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,8 @@ func TestMissingPermissionIsAStateWithAReason(t *testing.T) {
 
 func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
 	dir := files{"a": "old", ".a1": "ours", ".a2": "the row's", ".a3": "a stranger's"}.make(t)
-	if err := errors.Join(os.Chown(filepath.Join(dir, ".a2"), 1234, 0), os.Chown(filepath.Join(dir, ".a3"), 4321, 0)); err != nil {
+	if err := errors.Join(os.Chown(filepath.Join(dir, ".a2"), 1234, 0),
+		os.Chown(filepath.Join(dir, ".a3"), 4321, 0)); err != nil {
 		t.Fatal(err)
 	}
 	r := row(filepath.Join(dir, "a"))
@@ -160,7 +165,8 @@ func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
 
 func TestLinkOfAnotherUserIsNotFollowed(t *testing.T) {
 	dir := files{"real": "old", "link": "-> real", "theirs/link": "-> ../real"}.make(t)
-	if err := errors.Join(os.Lchown(filepath.Join(dir, "link"), 1234, 0), os.Chown(filepath.Join(dir, "theirs"), 1234, 0)); err != nil {
+	if err := errors.Join(os.Lchown(filepath.Join(dir, "link"), 1234, 0),
+		os.Chown(filepath.Join(dir, "theirs"), 1234, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"link", "theirs/link"} {
@@ -184,11 +190,13 @@ func TestAReaderFindsOldOrNewThroughThousandsOfRotations(t *testing.T) {
 func TestAPrivateFileOfAnotherUserIsRefused(t *testing.T) {
 	dir := files{"private/a.x": "theirs", "private/b.x": "ours"}.make(t)
 	private := filepath.Join(dir, "private")
-	if err := errors.Join(os.Chmod(private, 0o700), os.Chmod(private+"/a.x", 0o600), os.Chmod(private+"/b.x", 0o600), os.Chown(private+"/a.x", 1001, 0)); err != nil {
+	if err := errors.Join(os.Chmod(private, 0o700), os.Chmod(private+"/a.x", 0o600), os.Chmod(private+"/b.x", 0o600),
+		os.Chown(private+"/a.x", 1001, 0)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := open(t, "/").Private(private, ".x")
-	if err != nil || len(got) != 2 || got[0].Refused != "belongs to uid 1001, want 0" || got[0].Data != nil || string(got[1].Data) != "ours" {
+	if err != nil || len(got) != 2 || got[0].Refused != "belongs to uid 1001, want 0" || got[0].Data != nil ||
+		string(got[1].Data) != "ours" {
 		t.Errorf("read %+v, %v", got, err)
 	}
 	if err := os.Chown(private, 1001, 0); err != nil {

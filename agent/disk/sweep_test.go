@@ -32,8 +32,9 @@ func TestSweepTakesOurLeftoversAndNothingElse(t *testing.T) {
 		"etc/ca.crt": "kept", "etc/.ca.crt": "", "etc/.ca.crt12a": "", "etc/ca.crt123": "", "etc/..ca.crt12": "",
 		"etc/.ca.crt12345678901234567890": "", "etc/.other.crt12": "", "etc/.ca.crt-12": "", "etc/.ca.crt12/": "",
 		"etc/.ca.crt13": "-> ca.crt", "etc/.ca.crt14": "|", "etc/sub/.ca.crt12": "", "etc/.12": "", "etc/.ca.crt 1": "",
-		"certs.d/.ca.crt12": "", "certs.d/not a name/.ca.crt12": "", "certs.d/h:5000/ca.crt": "", "certs.d/h:5000/.client.key12": "",
-		"certs.d/link": "-> ../etc/sub", "flat/.nca-0123.crt12": "", "flat/nca-" + fingerprint + ".crt": "",
+		"certs.d/.ca.crt12": "", "certs.d/not a name/.ca.crt12": "", "certs.d/h:5000/ca.crt": "",
+		"certs.d/h:5000/.client.key12": "",
+		"certs.d/link":                 "-> ../etc/sub", "flat/.nca-0123.crt12": "", "flat/nca-" + fingerprint + ".crt": "",
 		"named/.-1": "", "named/.5": "", "elsewhere/.ca.crt12": "", "linked.crt": "-> real/linked.crt", ".linked.crt5": "",
 	}
 	all := maps.Clone(ours)

@@ -12,7 +12,8 @@ import (
 func TestWeighCountsEntriesAndTheirFiles(t *testing.T) {
 	fingerprint := strings.Repeat("0123456789abcdef", 4)
 	tree, err := Open(files{
-		"certs.d/a/ca.crt": "12345", "certs.d/b:5000/ca.crt": "123", "certs.d/b:5000/client.key": "not counted", "certs.d/empty/other": "x",
+		"certs.d/a/ca.crt": "12345", "certs.d/b:5000/ca.crt": "123", "certs.d/b:5000/client.key": "not counted",
+		"certs.d/empty/other":       "x",
 		"certs.d/not a name/ca.crt": "x", "certs.d/link/ca.crt": "-> ../a/ca.crt", "certs.d/.hidden/ca.crt": "x",
 		"flat/nca-" + fingerprint + ".crt": "1234567", "flat/other.crt": "x",
 	}.make(t))

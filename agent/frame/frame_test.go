@@ -82,7 +82,8 @@ func TestDecodeTakesOneValueOfKnownFieldsWithinItsLimit(t *testing.T) {
 		`{"Names":["a"]`:              "unexpected EOF",
 		``:                            "EOF",
 	} {
-		if err := Decode([]byte(text), new(request), limits); fmt.Sprint(err) != fmt.Sprint(want) && (err != nil || want != "") {
+		if err := Decode([]byte(text), new(request), limits); fmt.Sprint(err) != fmt.Sprint(want) &&
+			(err != nil || want != "") {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

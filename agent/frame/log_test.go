@@ -83,7 +83,8 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 		wait time.Duration
 		n    int
 		want bool
-	}{{0, 2, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, {time.Second, 1, true}, {0, 1, false}, {1500 * time.Millisecond, 1, true},
+	}{{0, 2, true}, {0, 2, false}, {0, 1, true}, {0, 1, false}, {time.Second, 1, true}, {0, 1, false},
+		{1500 * time.Millisecond, 1, true},
 		{500 * time.Millisecond, 1, true}, {0, 1, false}, {time.Hour, 4, false}, {0, 3, true}, {0, 1, false}} {
 		now = now.Add(step.wait)
 		if got := a.take(step.n, now); got != step.want {

@@ -142,7 +142,8 @@ func TestAServerSaysHowManyConnectionsItTakes(t *testing.T) {
 		for _, c := range kept {
 			_ = c.Close()
 		}
-		if !strings.Contains(s.log.String(), fmt.Sprintf("refused a connection: uid=%d pid=%d reason=\"%d are open\"", os.Geteuid(), os.Getpid(), want)) {
+		if !strings.Contains(s.log.String(), fmt.Sprintf("refused a connection: uid=%d pid=%d reason=\"%d are open\"",
+			os.Geteuid(), os.Getpid(), want)) {
 			t.Errorf("recorded %q", s.log)
 		}
 	}

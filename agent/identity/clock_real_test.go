@@ -53,10 +53,12 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 	defer cancel()
 	p, server := hourOld(ctx, t)
 	go approver(ctx, t, p)
-	for sentence, off := range map[string]time.Duration{"slow": -9 * time.Hour, "fast": 9 * time.Hour, "years slow": -20 * 365 * 24 * time.Hour} {
+	for sentence, off := range map[string]time.Duration{"slow": -9 * time.Hour, "fast": 9 * time.Hour,
+		"years slow": -20 * 365 * 24 * time.Hour} {
 		t.Run(sentence, func(t *testing.T) {
 			trail, w := &counting{}, newWorld(t) // of which only the state directory is used
-			o := Options{Node: "worker-" + strings.ReplaceAll(sentence, " ", "-"), Dir: w, Trail: trail, Lifetime: time.Hour, Clock: wrong(off),
+			o := Options{Node: "worker-" + strings.ReplaceAll(sentence, " ", "-"), Dir: w, Trail: trail, Lifetime: time.Hour,
+				Clock:      wrong(off),
 				Credential: secret.New(kubeconfigs.Token(server, p.CA().PEM(), bearer))}
 			for life := range 2 { // the second begins with the identity of the first, and renews it at once
 				ctx, stop := context.WithCancel(ctx)
@@ -80,7 +82,9 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 			if n := trail.others.Load(); n > 0 {
 				t.Errorf("%d records of trouble", n)
 			}
-			if slices.ContainsFunc(slices.Collect(maps.Keys(w.dir)), func(name string) bool { return strings.HasSuffix(name, bad) }) {
+			if slices.ContainsFunc(slices.Collect(maps.Keys(w.dir)), func(name string) bool {
+				return strings.HasSuffix(name, bad)
+			}) {
 				t.Error("a file was set aside")
 			}
 		})

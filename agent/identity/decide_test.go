@@ -13,12 +13,15 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func TestACertificateIsRenewedBeforeItEndsWhateverOurClockSays(t *testing.T) {
 	for sentence, slow := range map[string]time.Duration{
-		"the clock is right": 0, "it is three minutes slow": 3 * time.Minute, "it is hours slow": 9 * time.Hour, "it is years slow": 9 * 365 * 24 * time.Hour,
-		"it is minutes fast": -3 * time.Minute, "it is hours fast": -5 * time.Hour, "it is fast by more than the life": -50 * time.Hour,
+		"the clock is right": 0, "it is three minutes slow": 3 * time.Minute, "it is hours slow": 9 * time.Hour,
+		"it is years slow":   9 * 365 * 24 * time.Hour,
+		"it is minutes fast": -3 * time.Minute, "it is hours fast": -5 * time.Hour,
+		"it is fast by more than the life": -50 * time.Hour,
 	} {
 		for _, life := range []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
 			for serial := range int64(50) {
-				c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: noon.Add(-5 * time.Minute), NotAfter: noon.Add(life)}
+				c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: noon.Add(-5 * time.Minute),
+					NotAfter: noon.Add(life)}
 				received := noon.Add(-slow)
 				after := renewal(c, received).Sub(received) // as the clock counts, which is as time passes
 				if after >= life-life/20 || after < life/12 {

@@ -47,7 +47,8 @@ func TestAStoredIdentityNamesNoFile(t *testing.T) {
 	f := w.file("10-token", "good")
 	text := string(f.Content.Reveal())
 	from := strings.Index(text, "certificate-authority-data")
-	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca + text[from+strings.Index(text[from:], "}"):]))
+	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca +
+		text[from+strings.Index(text[from:], "}"):]))
 	w.files = []bootstrap.Credential{f}
 	w.until(w.keeper(), Active, time.Minute)
 	if notes := noted(t, w); strings.Contains(notes, ca) || !strings.Contains(notes, data(w.ca.PEM())) {
@@ -106,7 +107,8 @@ func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
 	f := w.file("10-token", "good")
 	text := string(f.Content.Reveal())
 	from := strings.Index(text, "certificate-authority-data")
-	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca + text[from+strings.Index(text[from:], "}"):]))
+	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca +
+		text[from+strings.Index(text[from:], "}"):]))
 	w.files = []bootstrap.Credential{f}
 	k := w.keeper()
 	if s := w.pass(k, 5*time.Minute); s.State == Active {

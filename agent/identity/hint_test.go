@@ -37,7 +37,8 @@ func TestAnAnnouncedClusterIsFollowedOnceItKnowsUs(t *testing.T) {
 	moved.approve = nil
 	k.setHint(moved.hint())
 	s := w.pass(k, time.Hour)
-	if s.State != Active || w.whoGoesThrough(k) != us || moved.made != 0 || !strings.Contains(s.Reason, "the announced cluster does not take us yet: the server answered 401") {
+	if s.State != Active || w.whoGoesThrough(k) != us || moved.made != 0 ||
+		!strings.Contains(s.Reason, "the announced cluster does not take us yet: the server answered 401") {
 		t.Fatalf("state %s: %s; %d requests there", s.State, s.Reason, moved.made)
 	}
 	moved.rolled = false
@@ -50,7 +51,8 @@ func TestAnAnnouncedClusterIsFollowedOnceItKnowsUs(t *testing.T) {
 	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us || w.made != 1 {
 		t.Errorf("the server is %s, known as %s", k.current.Cluster.Server, w.whoGoesThrough(k))
 	}
-	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil || previous.Cluster.Server != w.server.URL {
+	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil ||
+		previous.Cluster.Server != w.server.URL {
 		t.Errorf("the old identity is not kept: %v", err)
 	}
 	if wait := w.tick(k); wait < time.Minute {
@@ -161,7 +163,8 @@ func TestWherePinsAreAHintLeadsToPinnedCAsOnly(t *testing.T) {
 	k := w.keeper()
 	w.until(k, Active, time.Second)
 	k.setHint(moved.hint())
-	if s := w.pass(k, time.Hour); s.State != Active || moved.made > 0 || !strings.Contains(s.Reason, "no CA with a pinned key") {
+	if s := w.pass(k, time.Hour); s.State != Active || moved.made > 0 ||
+		!strings.Contains(s.Reason, "no CA with a pinned key") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 	w.pins = append(w.pins, pinOf(moved.ca.Cert))
@@ -195,7 +198,8 @@ func TestAHintIsIgnoredWhereTheHostSaysSo(t *testing.T) {
 	k = New(Options{Node: "worker-1", Dir: w, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 	w.until(k, Active, time.Second)
 	k.setHint(w.successor().hint())
-	if w.pass(k, time.Hour); k.migration.hint != nil || w.dir[hintFile] != nil || k.current.Cluster.Server != w.server.URL {
+	if w.pass(k, time.Hour); k.migration.hint != nil || w.dir[hintFile] != nil ||
+		k.current.Cluster.Server != w.server.URL {
 		t.Error("it was followed or kept")
 	}
 }

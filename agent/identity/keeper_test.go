@@ -310,7 +310,8 @@ func TestNothingIsSentWithAFileThatIsRefused(t *testing.T) {
 			w.files = []bootstrap.Credential{f}
 			k := w.keeper()
 			w.pass(k, time.Hour)
-			if k.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 || !strings.HasPrefix(k.reason, "10-bad: ") {
+			if k.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 ||
+				!strings.HasPrefix(k.reason, "10-bad: ") {
 				t.Errorf("%s: %q; %d requests, %d records", k.state, k.reason, w.tokened, w.records(audit.CredentialRefused))
 			}
 		})
@@ -360,7 +361,8 @@ func TestWithBothGenerationsDamagedTheTokenServes(t *testing.T) {
 }
 
 func TestAStartingServerCostsNoCredential(t *testing.T) {
-	for _, status := range []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError} {
+	for _, status := range []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable,
+		http.StatusInternalServerError} {
 		w := newWorld(t)
 		w.files = []bootstrap.Credential{w.file("token", "good")}
 		w.override = func(string) int { return status }
@@ -423,7 +425,8 @@ func TestOldConnectionsEndAfterTheSwap(t *testing.T) {
 
 func TestTheDoorLeadsToTheServer(t *testing.T) {
 	w, k := active(t)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, k.Server().JoinPath("apis", "x").String()+"?watch=true", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		k.Server().JoinPath("apis", "x").String()+"?watch=true", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +435,8 @@ func TestTheDoorLeadsToTheServer(t *testing.T) {
 		t.Fatalf("%v, %v", res, err)
 	}
 	_ = res.Body.Close()
-	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil || !strings.Contains(err.Error(), "this node has no identity yet") {
+	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil ||
+		!strings.Contains(err.Error(), "this node has no identity yet") {
 		t.Errorf("without an identity: %v", err)
 	}
 }
@@ -504,7 +508,8 @@ func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
 
 	fresh := newWorld(t)
 	fresh.files = w.files[1:]
-	if s := fresh.pass(fresh.keeper(), time.Minute); s.State != NoCredential || !strings.Contains(s.Reason, "none is known") {
+	if s := fresh.pass(fresh.keeper(), time.Minute); s.State != NoCredential ||
+		!strings.Contains(s.Reason, "none is known") {
 		t.Errorf("without a known cluster: state %s: %s", s.State, s.Reason)
 	}
 }
@@ -534,7 +539,8 @@ func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T
 	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us || len(w.files) > 0 {
 		t.Errorf("the server is %s, known as %s, %d files left", k.current.Cluster.Server, w.whoGoesThrough(k), len(w.files))
 	}
-	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil || previous.Cluster.Server != w.server.URL {
+	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil ||
+		previous.Cluster.Server != w.server.URL {
 		t.Errorf("the old identity is not kept: %v", err)
 	}
 }
@@ -606,7 +612,8 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 func lost(t *testing.T) (*world, *Keeper) {
 	t.Helper()
 	w, k := active(t)
-	w.files, w.revoked, k.health.probeAt = []bootstrap.Credential{w.file("another", "good")}, k.current.leaf.SerialNumber.Text(16), w.now
+	w.files, w.revoked, k.health.probeAt = []bootstrap.Credential{w.file("another", "good")},
+		k.current.leaf.SerialNumber.Text(16), w.now
 	return w, k
 }
 
@@ -710,7 +717,8 @@ func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
 
 // A clock that was fast when the certificate came, and was put right: what was noted then is in the future.
 func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
-	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour, "more than the life": 30 * 24 * time.Hour} {
+	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour,
+		"more than the life": 30 * 24 * time.Hour} {
 		for _, restart := range []bool{false, true} {
 			w := newWorld(t)
 			w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
@@ -743,7 +751,8 @@ func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
 
 // A whole new fleet asks at once. What it asks is there already, and may not be looked at.
 func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
-	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden, http.StatusBadRequest} {
+	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden,
+		http.StatusBadRequest} {
 		for _, files := range []int{1, 2} {
 			w := newWorld(t)
 			w.approve = nil
@@ -917,7 +926,8 @@ func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
 		moved.now = w.now
 	}
 	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us {
-		t.Errorf("the server is %s, known as %s; state %s: %s", k.current.Cluster.Server, w.whoGoesThrough(k), k.state, k.reason)
+		t.Errorf("the server is %s, known as %s; state %s: %s", k.current.Cluster.Server, w.whoGoesThrough(k), k.state,
+			k.reason)
 	}
 	wantOne(t, "requests there", moved.made, 1)
 }

@@ -46,9 +46,11 @@ func (w *world) presents(c *x509.Certificate) {
 func TestWithAPinAFileNeedsNoCA(t *testing.T) {
 	foreign := testpki.NewCA("foreign")
 	for sentence, prepare := range map[string]func(*world){
-		"which is in cluster-info":                       func(w *world) { w.info = w.ca.PEM() },
-		"which stands in cluster-info beside a stranger": func(w *world) { w.info = slices.Concat(foreign, w.ca.PEM(), foreign) },
-		"which the server presents":                      func(w *world) { w.presents(w.ca.Cert) },
+		"which is in cluster-info": func(w *world) { w.info = w.ca.PEM() },
+		"which stands in cluster-info beside a stranger": func(w *world) {
+			w.info = slices.Concat(foreign, w.ca.PEM(), foreign)
+		},
+		"which the server presents": func(w *world) { w.presents(w.ca.Cert) },
 		"which the server presents, with a stranger in cluster-info": func(w *world) {
 			w.info = foreign
 			w.presents(w.ca.Cert)
@@ -56,7 +58,8 @@ func TestWithAPinAFileNeedsNoCA(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t)
-			w.pins, w.files = []string{pinOf(testpki.New("backup", testpki.ECDSA).Cert), pinOf(w.ca.Cert)}, []bootstrap.Credential{w.bare("10-token", "good")}
+			w.pins, w.files = []string{pinOf(testpki.New("backup", testpki.ECDSA).Cert), pinOf(w.ca.Cert)},
+				[]bootstrap.Credential{w.bare("10-token", "good")}
 			prepare(w)
 			k := w.keeper()
 			w.until(k, Active, time.Minute)
@@ -80,13 +83,16 @@ func TestWhatAPinDoesNotFitGetsNoToken(t *testing.T) {
 		prepare func(*world)
 		reason  string
 	}{
-		"a server of another CA":                         {func(w *world) { w.info = w.ca.PEM(); w.presents(w.ca.Cert) }, noPin},
-		"one that shows the pinned CA and is of another": {func(w *world) { w.info = wanted.PEM() }, "the pinned CAs do not verify it either"},
+		"a server of another CA": {func(w *world) { w.info = w.ca.PEM(); w.presents(w.ca.Cert) },
+			noPin},
+		"one that shows the pinned CA and is of another": {func(w *world) { w.info = wanted.PEM() },
+			"the pinned CAs do not verify it either"},
 		"a pin on the server's own certificate": {func(w *world) {
 			leaf, _ := x509.ParseCertificate(w.serving.Certificate[0])
 			w.pins = []string{pinOf(leaf)}
 		}, leafPin},
-		"a pin that is none": {func(w *world) { w.info, w.pins = w.ca.PEM(), []string{"sha256:00"} }, "missing: the server must be verified"},
+		"a pin that is none": {func(w *world) { w.info, w.pins = w.ca.PEM(), []string{"sha256:00"} },
+			"missing: the server must be verified"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w := newWorld(t)
@@ -110,7 +116,8 @@ func TestAStatedCAThatIsStaleIsReplacedByThePinnedOne(t *testing.T) {
 	w := newWorld(t)
 	stale := w.file("10-token", "good")
 	next := testpki.New("next", testpki.ECDSA)
-	w.serving, w.info, w.pins, w.files = serving(next).TLS(), next.PEM(), []string{pinOf(next.Cert)}, []bootstrap.Credential{stale}
+	w.serving, w.info, w.pins, w.files = serving(next).TLS(), next.PEM(), []string{pinOf(next.Cert)},
+		[]bootstrap.Credential{stale}
 	k := w.keeper()
 	w.until(k, Active, time.Minute)
 	if got := k.current.Cluster; !bytes.Equal(got.CA, w.ca.PEM()) || !bytes.Equal(got.Pinned, next.PEM()) {

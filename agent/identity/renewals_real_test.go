@@ -100,10 +100,12 @@ func approver(ctx context.Context, t *testing.T, p *controlplane.Plane) {
 				continue
 			}
 			r["apiVersion"], r["kind"] = "certificates.k8s.io/v1", "CertificateSigningRequest"
-			r["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True", "reason": "Test", "message": "test"}}}
+			r["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Approved", "status": "True",
+				"reason": "Test", "message": "test"}}}
 			body, _ := json.Marshal(r)
 			name := r["metadata"].(map[string]any)["name"].(string)
-			req, _ := http.NewRequestWithContext(ctx, http.MethodPut, p.URL()+csrPath+"/"+name+"/approval", bytes.NewReader(body))
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPut, p.URL()+csrPath+"/"+name+"/approval",
+				bytes.NewReader(body))
 			req.Header.Set("Content-Type", "application/json")
 			if res, err := p.AdminClient().Do(req); err == nil {
 				answer, _ := io.ReadAll(res.Body)
@@ -150,7 +152,8 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 			break
 		}
 	}
-	o := watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped(), Group: controllerconfig.Small.Group, Version: controllerconfig.Small.Version,
+	o := watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped(),
+		Group: controllerconfig.Small.Group, Version: controllerconfig.Small.Version,
 		Resource: "controllerconfigs", Name: controllerconfig.Name, Spread: time.Second}
 	watcher := watch.New(o)
 	go watcher.Run(ctx)

@@ -32,7 +32,8 @@ func TestAStandingIsWhatTheServerSays(t *testing.T) {
 	w, id := kept(t)
 	before := time.Now().Add(-2 * time.Second)
 	s := Ask(t.Context(), id)
-	if s.Status != http.StatusCreated || s.User != us || !s.MayAsk || s.Reason+s.AskReason != "" || s.Untrusted || s.Date.Before(before) {
+	if s.Status != http.StatusCreated || s.User != us || !s.MayAsk || s.Reason+s.AskReason != "" || s.Untrusted ||
+		s.Date.Before(before) {
 		t.Errorf("asked when all is well it is %+v", s)
 	}
 	w.forbids = true

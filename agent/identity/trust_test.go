@@ -17,7 +17,8 @@ import (
 
 // next is another CA for the server.
 func (w *world) next() *testpki.Authority {
-	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "next"}, NotAfter: w.ca.Cert.NotAfter}, testpki.ECDSA)
+	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "next"}, NotAfter: w.ca.Cert.NotAfter},
+		testpki.ECDSA)
 }
 
 // reissued has the server present a certificate of that CA, on new connections.
@@ -90,7 +91,8 @@ func TestWhatOneClusterPublishesSaysNothingOfAnother(t *testing.T) {
 }
 
 func TestWithoutAnIdentityNothingIsProven(t *testing.T) {
-	if _, err := newWorld(t).keeper().Prove(t.Context(), testpki.NewCA("a")); err == nil || err.Error() != "this node has no identity yet" {
+	if _, err := newWorld(t).keeper().Prove(t.Context(), testpki.NewCA("a")); err == nil ||
+		err.Error() != "this node has no identity yet" {
 		t.Errorf("got %v", err)
 	}
 }

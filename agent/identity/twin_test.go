@@ -91,16 +91,20 @@ type twin struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().UTC().Truncate(time.Second), tokens: map[string]bool{"good": true},
-		requests: map[string]*twin{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {}, override: func(string) int { return 0 }}
-	w.ca = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "cluster"}, NotAfter: w.now.AddDate(1, 0, 0)}, testpki.ECDSA)
+		requests: map[string]*twin{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {},
+		override: func(string) int { return 0 }}
+	w.ca = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "cluster"}, NotAfter: w.now.AddDate(1, 0, 0)},
+		testpki.ECDSA)
 	w.approve = w.sign
 	w.server = httptest.NewUnstartedServer(w)
 	w.serving = serving(w.ca).TLS()
 	w.server.EnableHTTP2, w.server.Config.ErrorLog = true, log.New(io.Discard, "", 0)
-	w.server.TLS = &tls.Config{NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	w.server.TLS = &tls.Config{NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+		error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return &tls.Config{NextProtos: []string{"h2"}, ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{w.serving}}, nil
+		return &tls.Config{NextProtos: []string{"h2"}, ClientAuth: tls.RequestClientCert,
+			Certificates: []tls.Certificate{w.serving}}, nil
 	}}
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
@@ -132,8 +136,9 @@ func (w *world) sign(r *twin) {
 
 func (w *world) issue(key any, subject pkix.Name) []byte {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, Subject: subject, NotBefore: w.now.Add(-5 * time.Minute),
-		NotAfter: w.now.Add(w.life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.Cert, key, w.ca.Key)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, Subject: subject,
+		NotBefore: w.now.Add(-5 * time.Minute),
+		NotAfter:  w.now.Add(w.life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.Cert, key, w.ca.Key)
 	if err != nil {
 		w.t.Error(err)
 	}
@@ -144,7 +149,8 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 func (w *world) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		issued := func(a *testpki.Authority) bool { return certs[0].CheckSignatureFrom(a.Cert) == nil }
-		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.ahead).After(certs[0].NotAfter) || !issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.ahead).After(certs[0].NotAfter) ||
+			!issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
 			return ""
 		}
 		return certs[0].Subject.CommonName
@@ -182,7 +188,8 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case who == "":
 		status = http.StatusUnauthorized
 	case what == "POST selfsubjectreviews":
-		status, body = http.StatusCreated, map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
+		status, body = http.StatusCreated,
+			map[string]any{"status": map[string]any{"userInfo": map[string]any{"username": who}}}
 	case what == "POST selfsubjectaccessreviews":
 		status, body = http.StatusCreated, map[string]any{"status": map[string]any{"allowed": !w.forbids}}
 	case r.Method == http.MethodPost:
@@ -211,8 +218,9 @@ func (w *world) clusterInfo(r *http.Request) (int, any) {
 	if w.info == nil {
 		return http.StatusForbidden, nil
 	}
-	return http.StatusOK, map[string]any{"data": map[string]any{"jws-kubeconfig-good": "x", "kubeconfig": "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " +
-		base64.StdEncoding.EncodeToString(w.info) + "\n    server: https://elsewhere:6443\n  name: ''\ncontexts: null\n"}}
+	return http.StatusOK, map[string]any{"data": map[string]any{"jws-kubeconfig-good": "x",
+		"kubeconfig": "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: " +
+			base64.StdEncoding.EncodeToString(w.info) + "\n    server: https://elsewhere:6443\n  name: ''\ncontexts: null\n"}}
 }
 
 func (w *world) create(r *http.Request) (int, any) {
@@ -315,7 +323,8 @@ func (w *world) records(k audit.Kind) (n int) {
 
 // keeper is a new one, as after a start of the process.
 func (w *world) keeper() *Keeper {
-	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Pins: w.pins, FollowHint: true, Trail: w, Clock: w, Rand: func() float64 { return 0 }})
+	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Pins: w.pins, FollowHint: true,
+		Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 }
 
 // tick is one of the keeper's, which leads where the table says.

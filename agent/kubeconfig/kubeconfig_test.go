@@ -68,14 +68,17 @@ func TestOneValueIsReplacedAndEveryOtherByteKept(t *testing.T) {
 		"in single quotes":          strings.Replace(usual, b64("old\n"), `'`+b64("old\n")+`'`, 1),
 		"on the line below":         strings.Replace(usual, "data: ", "data:\n      ", 1),
 		"in JSON":                   `{"kind":"Config","clusters":[{"name":"a","cluster":{"server":"https://a","certificate-authority-data":"` + b64("old\n") + `"}}],"users":[]}`,
-		"in JSON over lines":        "{\n  \"clusters\": [\n    {\n      \"name\": \"a\",\n      \"cluster\": {\n        \"certificate-authority-data\": \"" + b64("old\n") + "\"\n      }\n    }\n  ]\n}\n",
-		"the only cluster":          `clusters: [{cluster: {certificate-authority-data: ` + b64("old\n") + `}}]`,
-		"beside a path, which loses": `clusters: [{cluster: {certificate-authority: /ca.crt, certificate-authority-data: ` + b64("old\n") + `}}]
+		"in JSON over lines": "{\n  \"clusters\": [\n    {\n      \"name\": \"a\",\n      \"cluster\": {\n        " +
+			"\"certificate-authority-data\": \"" + b64("old\n") + "\"\n      }\n    }\n  ]\n}\n",
+		"the only cluster": `clusters: [{cluster: {certificate-authority-data: ` + b64("old\n") + `}}]`,
+		"beside a path, which loses": `clusters: [{cluster: {certificate-authority: /ca.crt, certificate-authority-data: ` +
+			b64("old\n") + `}}]
 `,
-		"of the only cluster, whatever is current": "current-context: none\ncontexts: []\nclusters: [{name: a, cluster: {certificate-authority-data: " + b64("old\n") + "}}]",
-		"the current of two":                       two + "current-context: x\n",
-		"with the same value elsewhere":            usual + "  x: " + b64("old\n") + "\n",
-		"with anchors elsewhere":                   usual + "x: &a [1]\ny: *a\n",
+		"of the only cluster, whatever is current": "current-context: none\ncontexts: []\nclusters: [{name: a, cluster: " +
+			"{certificate-authority-data: " + b64("old\n") + "}}]",
+		"the current of two":            two + "current-context: x\n",
+		"with the same value elsewhere": usual + "  x: " + b64("old\n") + "\n",
+		"with anchors elsewhere":        usual + "x: &a [1]\ny: *a\n",
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			before := strings.Clone(file)
@@ -120,31 +123,36 @@ func TestWhatLeavesADoubtIsRefused(t *testing.T) {
 	cluster := func(s string) string { return "clusters: [{name: a, cluster: {" + s + "}}]\n" }
 	value := "certificate-authority-data: " + token
 	for sentence, tt := range map[string]struct{ file, reason string }{
-		"nothing":                      {"", "is empty"},
-		"comments only":                {"# " + token + "\n", "is empty"},
-		"text":                         {token, "line 1: is not a mapping"},
-		"a list":                       {"[" + token + "]", "line 1: is not a mapping"},
-		"broken YAML":                  {"a: b: " + token, "is not YAML"},
-		"broken YAML further down":     {usual + "\t" + token + ": [", "is not YAML at or near line 18"},
-		"an alias of nothing":          {"a: *" + token, "is not YAML"},
-		"a control character":          {"a: \x01" + token, "is not YAML"},
-		"bytes that are not UTF-8":     {usual + "\xff" + token, "is not UTF-8"},
-		"UTF-16":                       {"\xff\xfea\x00", "is not UTF-8"},
-		"two documents":                {usual + "---\n" + usual, "holds more than one document"},
-		"a second one that is broken":  {usual + "---\na: *" + token, "is not YAML"},
-		"more than a MiB":              {usual + strings.Repeat("#", MaxBytes), "1048963 bytes, more than 1048576"},
-		"no clusters":                  {"users: []\n", "has no cluster"},
-		"clusters of nothing":          {"clusters:\n", "has no cluster"},
-		"an empty list of clusters":    {"clusters: []\n", "has no cluster"},
-		"clusters that are a mapping":  {"clusters: {a: b}\n", "line 1: a value is of another type than in a kubeconfig"},
-		"a cluster that is text":       {"clusters: [" + token + "]\n", "line 1: is not a mapping"},
-		"a cluster without content":    {"clusters:\n- name: a\n", "line 2: the cluster is empty"},
-		"a cluster that is null":       {"clusters: [{cluster: null}]\n", "line 1: the cluster is empty"},
-		"a cluster without a CA":       {cluster("server: https://" + token), "line 1: the cluster has no certificate-authority-data"},
-		"a CA that is null":            {cluster("certificate-authority-data: "), "line 1: the cluster has no certificate-authority-data"},
-		"a path":                       {cluster("certificate-authority: /" + token), "line 1: the cluster names a file, certificate-authority, in place of the data"},
-		"a number":                     {cluster("certificate-authority-data: 12345678"), "line 1: a value is of another type than in a kubeconfig"},
-		"a list of CAs":                {cluster("certificate-authority-data: [" + token + "]"), "line 1: a value is of another type than in a kubeconfig"},
+		"nothing":                     {"", "is empty"},
+		"comments only":               {"# " + token + "\n", "is empty"},
+		"text":                        {token, "line 1: is not a mapping"},
+		"a list":                      {"[" + token + "]", "line 1: is not a mapping"},
+		"broken YAML":                 {"a: b: " + token, "is not YAML"},
+		"broken YAML further down":    {usual + "\t" + token + ": [", "is not YAML at or near line 18"},
+		"an alias of nothing":         {"a: *" + token, "is not YAML"},
+		"a control character":         {"a: \x01" + token, "is not YAML"},
+		"bytes that are not UTF-8":    {usual + "\xff" + token, "is not UTF-8"},
+		"UTF-16":                      {"\xff\xfea\x00", "is not UTF-8"},
+		"two documents":               {usual + "---\n" + usual, "holds more than one document"},
+		"a second one that is broken": {usual + "---\na: *" + token, "is not YAML"},
+		"more than a MiB":             {usual + strings.Repeat("#", MaxBytes), "1048963 bytes, more than 1048576"},
+		"no clusters":                 {"users: []\n", "has no cluster"},
+		"clusters of nothing":         {"clusters:\n", "has no cluster"},
+		"an empty list of clusters":   {"clusters: []\n", "has no cluster"},
+		"clusters that are a mapping": {"clusters: {a: b}\n", "line 1: a value is of another type than in a kubeconfig"},
+		"a cluster that is text":      {"clusters: [" + token + "]\n", "line 1: is not a mapping"},
+		"a cluster without content":   {"clusters:\n- name: a\n", "line 2: the cluster is empty"},
+		"a cluster that is null":      {"clusters: [{cluster: null}]\n", "line 1: the cluster is empty"},
+		"a cluster without a CA": {cluster("server: https://" + token),
+			"line 1: the cluster has no certificate-authority-data"},
+		"a CA that is null": {cluster("certificate-authority-data: "),
+			"line 1: the cluster has no certificate-authority-data"},
+		"a path": {cluster("certificate-authority: /" + token),
+			"line 1: the cluster names a file, certificate-authority, in place of the data"},
+		"a number": {cluster("certificate-authority-data: 12345678"),
+			"line 1: a value is of another type than in a kubeconfig"},
+		"a list of CAs": {cluster("certificate-authority-data: [" + token + "]"),
+			"line 1: a value is of another type than in a kubeconfig"},
 		"two clusters, none current":   {two, "has 2 clusters, and none is the current context's"},
 		"two, and another is current":  {two + "current-context: y\n", "has 2 clusters, and none is the current context's"},
 		"two, and none is the context": {two + "current-context: z\n", "has 2 clusters, and none is the current context's"},
@@ -152,26 +160,35 @@ func TestWhatLeavesADoubtIsRefused(t *testing.T) {
 			"has 2 clusters of the current context's name"},
 		"two contexts of one name": {strings.Replace(two, "name: y", "name: x", 1) + "current-context: x\n",
 			"has 2 contexts of the current one's name"},
-		"CA data twice":           {cluster(value + ", " + value), "line 1: a key for the second time"},
-		"clusters twice":          {usual + usual[strings.Index(usual, "clusters"):], "line 19: a key for the second time"},
-		"an anchor at the value":  {cluster("certificate-authority-data: &" + token + " " + token), "line 1: an anchor or alias"},
-		"an alias at the value":   {"a: &x " + token + "\n" + cluster("certificate-authority-data: *x"), "line 2: an anchor or alias"},
-		"a tag at the value":      {cluster("certificate-authority-data: !!str " + token), "line 1: a tag"},
-		"a binary tag":            {cluster("certificate-authority-data: !!binary " + token), "line 1: a tag"},
-		"an anchor at the list":   {"clusters: &x\n- cluster: {" + value + "}\n", "line 1: an anchor or alias"},
-		"an alias to a cluster":   {"x: &x {" + value + "}\nclusters: [{cluster: *x}]\n", "line 2: an anchor or alias"},
-		"an anchor at a cluster":  {"clusters: [{cluster: &x {" + value + "}}]\n", "line 1: an anchor or alias"},
-		"a merge key":             {"x: &x {" + value + "}\nclusters: [{cluster: {<<: *x}}]\n", "line 2: a merge key, or one that is not a word"},
-		"a list for a key":        {cluster("? [a]\n: b, " + value), "line 1: a merge key, or one that is not a word"},
-		"a literal block":         {"clusters:\n- cluster:\n    certificate-authority-data: |\n      " + token + "\n", "line 3: the CA data are a block of lines"},
-		"a folded block":          {"clusters:\n- cluster:\n    certificate-authority-data: >-\n      " + token + "\n", "line 3: the CA data are a block of lines"},
-		"a value over two lines":  {"clusters:\n- cluster:\n    certificate-authority-data: " + token + "\n      " + token + "\n", "line 3: the CA data are spread over lines, or written with escapes"},
-		"a quoted one over lines": {"clusters:\n- cluster:\n    certificate-authority-data: \"" + token + "\\\n      " + token + "\"\n", "line 3: the CA data are spread over lines, or written with escapes"},
-		"an escape":               {`{"clusters":[{"cluster":{"certificate-authority-data":"\u0041` + token + `"}}]}`, "line 1: the CA data are spread over lines, or written with escapes"},
-		"an escaped slash":        {`{"clusters":[{"cluster":{"certificate-authority-data":"A\/` + token + `"}}]}`, "is not YAML"},
+		"CA data twice":  {cluster(value + ", " + value), "line 1: a key for the second time"},
+		"clusters twice": {usual + usual[strings.Index(usual, "clusters"):], "line 19: a key for the second time"},
+		"an anchor at the value": {cluster("certificate-authority-data: &" + token + " " + token),
+			"line 1: an anchor or alias"},
+		"an alias at the value": {"a: &x " + token + "\n" + cluster("certificate-authority-data: *x"),
+			"line 2: an anchor or alias"},
+		"a tag at the value":     {cluster("certificate-authority-data: !!str " + token), "line 1: a tag"},
+		"a binary tag":           {cluster("certificate-authority-data: !!binary " + token), "line 1: a tag"},
+		"an anchor at the list":  {"clusters: &x\n- cluster: {" + value + "}\n", "line 1: an anchor or alias"},
+		"an alias to a cluster":  {"x: &x {" + value + "}\nclusters: [{cluster: *x}]\n", "line 2: an anchor or alias"},
+		"an anchor at a cluster": {"clusters: [{cluster: &x {" + value + "}}]\n", "line 1: an anchor or alias"},
+		"a merge key": {"x: &x {" + value + "}\nclusters: [{cluster: {<<: *x}}]\n",
+			"line 2: a merge key, or one that is not a word"},
+		"a list for a key": {cluster("? [a]\n: b, " + value), "line 1: a merge key, or one that is not a word"},
+		"a literal block": {"clusters:\n- cluster:\n    certificate-authority-data: |\n      " + token + "\n",
+			"line 3: the CA data are a block of lines"},
+		"a folded block": {"clusters:\n- cluster:\n    certificate-authority-data: >-\n      " + token + "\n",
+			"line 3: the CA data are a block of lines"},
+		"a value over two lines": {"clusters:\n- cluster:\n    certificate-authority-data: " + token + "\n      " + token +
+			"\n", "line 3: the CA data are spread over lines, or written with escapes"},
+		"a quoted one over lines": {"clusters:\n- cluster:\n    certificate-authority-data: \"" + token + "\\\n      " +
+			token + "\"\n", "line 3: the CA data are spread over lines, or written with escapes"},
+		"an escape": {`{"clusters":[{"cluster":{"certificate-authority-data":"\u0041` + token + `"}}]}`,
+			"line 1: the CA data are spread over lines, or written with escapes"},
+		"an escaped slash": {`{"clusters":[{"cluster":{"certificate-authority-data":"A\/` + token + `"}}]}`, "is not YAML"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			for _, ask := range []func([]byte) ([]byte, error){CA, func(f []byte) ([]byte, error) { return SetCA(f, []byte("ca\n")) }} {
+			for _, ask := range []func([]byte) ([]byte, error){
+				CA, func(f []byte) ([]byte, error) { return SetCA(f, []byte("ca\n")) }} {
 				out, err := ask([]byte(tt.file))
 				if err == nil || err.Error() != tt.reason || out != nil {
 					t.Errorf("have %q, %v; want %s", out, err, tt.reason)
@@ -185,7 +202,8 @@ func TestWhatLeavesADoubtIsRefused(t *testing.T) {
 }
 
 func TestAResultThatCouldNotBeReadAgainIsNotMade(t *testing.T) {
-	for sentence, ca := range map[string][]byte{"nothing": nil, "a value that is too large": bytes.Repeat([]byte("x"), MaxBytes)} {
+	for sentence, ca := range map[string][]byte{"nothing": nil, "a value that is too large": bytes.Repeat([]byte("x"),
+		MaxBytes)} {
 		if out, err := SetCA([]byte(usual), ca); err == nil || out != nil {
 			t.Errorf("%s: have %d bytes, want an error", sentence, len(out))
 		}
@@ -193,8 +211,10 @@ func TestAResultThatCouldNotBeReadAgainIsNotMade(t *testing.T) {
 }
 
 func FuzzSetCA(f *testing.F) {
-	for _, seed := range []string{usual, crlf(usual), two + "current-context: x\n", "\uFEFF" + usual, `{"clusters":[{"cluster":{"certificate-authority-data":"YQ=="}}]}`,
-		"clusters:\n- cluster:\n    certificate-authority-data: |\n      YQ==\n", "? clusters\n: - ? cluster\n    : {? certificate-authority-data : 'YQ=='}\n"} {
+	for _, seed := range []string{usual, crlf(usual), two + "current-context: x\n", "\uFEFF" + usual,
+		`{"clusters":[{"cluster":{"certificate-authority-data":"YQ=="}}]}`,
+		"clusters:\n- cluster:\n    certificate-authority-data: |\n      YQ==\n",
+		"? clusters\n: - ? cluster\n    : {? certificate-authority-data : 'YQ=='}\n"} {
 		f.Add([]byte(seed), []byte("-----BEGIN CERTIFICATE-----\n"))
 	}
 	f.Fuzz(func(t *testing.T, file, ca []byte) {

@@ -24,10 +24,12 @@ var (
 	one       = authority.PEM()
 	two       = testpki.NewCA("ca-two")
 	leaf      = authority.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "leaf"}}).Cert
-	expired   = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Unix(1e9, 0), NotAfter: time.Unix(1.1e9, 0),
-		IsCA: true, BasicConstraintsValid: true}, testpki.ECDSA).PEM()
-	future = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "future"}, NotBefore: time.Unix(4e9, 0), NotAfter: time.Unix(4.1e9, 0),
-		IsCA: true, BasicConstraintsValid: true}, testpki.ECDSA).PEM()
+	expired   = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Unix(1e9, 0),
+		NotAfter: time.Unix(1.1e9, 0),
+		IsCA:     true, BasicConstraintsValid: true}, testpki.ECDSA).PEM()
+	future = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "future"}, NotBefore: time.Unix(4e9, 0),
+		NotAfter: time.Unix(4.1e9, 0),
+		IsCA:     true, BasicConstraintsValid: true}, testpki.ECDSA).PEM()
 	now = time.Unix(1.8e9, 0)
 )
 
@@ -51,37 +53,52 @@ func TestParse(t *testing.T) {
 		warn   []string // warnings
 		refuse string   // part of the reason
 	}{
-		"one CA is a bundle":                             {data: one, want: 1},
-		"two CAs are a bundle":                           {data: join(one, two), want: 2},
-		"a CA that is not yet valid is accepted":         {data: future, want: 1, opt: pki.Options{Now: now}},
-		"an expired CA is a warning":                     {data: join(one, expired), opt: pki.Options{Now: now}, want: 2, warn: []string{"an expired certificate"}},
-		"without a clock nothing is expired":             {data: expired, want: 1},
-		"text outside blocks is a warning":               {data: join([]byte("# corp root\n"), one), want: 1, warn: []string{"text outside blocks"}},
-		"text after the last block is a warning":         {data: join(one, []byte("the end\n")), want: 1, warn: []string{"text outside blocks"}},
-		"blank lines are nothing":                        {data: join([]byte("\n \n"), one, []byte("\n\n")), want: 1},
-		"white space at line ends is a warning":          {data: bytes.ReplaceAll(one, []byte("\n"), []byte(" \t\n")), want: 1, warn: []string{"white space at line ends"}},
-		"a rule of dashes is text":                       {data: join([]byte("# -----\n-----\n"), one), want: 1, warn: []string{"text outside blocks"}},
-		"CRLF is a warning":                              {data: bytes.ReplaceAll(one, []byte("\n"), []byte("\r\n")), want: 1, warn: []string{"CRLF line ends"}},
-		"duplicates are one certificate and one warning": {data: join(many...), want: 1, warn: []string{"a certificate twice"}},
-		"a leaf beside a CA is a warning":                {data: join(one, leaf), want: 2, warn: []string{"a certificate that is not a CA"}},
-		"a leaf alone anchors nothing":                   {data: leaf, refuse: "can anchor trust"},
-		"a registry may be trusted by its leaf":          {data: leaf, opt: pki.Options{AllowLeaf: true}, want: 1},
-		"strict refuses what is only warned about":       {data: join(one, one), opt: pki.Options{Strict: true}, refuse: "strict row: a certificate twice"},
-		"empty bytes hold no certificate":                {data: nil, refuse: "no certificate"},
-		"one newline holds no certificate":               {data: []byte("\n"), refuse: "no certificate"},
-		"text alone holds no certificate":                {data: []byte("certificate"), refuse: "no certificate"},
-		"a private key is refused":                       {data: join(one, authority.KeyPEM()), refuse: "private key"},
-		"half a private key is refused as one":           {data: join(one, authority.KeyPEM()[:60]), refuse: "private key"},
-		"another kind of block is refused":               {data: join(one, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")})), refuse: `block 2 is a "X509 CRL"`},
-		"a block that is no certificate is refused":      {data: join(one, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})), refuse: "block 2 is not a certificate"},
-		"a damaged block in the middle is not skipped":   {data: join(one, damaged(two), one), refuse: "block 2 does not decode"},
-		"a damaged first block is not skipped":           {data: join(damaged(one), two), refuse: "block 1 does not decode"},
-		"a damaged last block is not skipped":            {data: join(one, damaged(two)), refuse: "block 2 does not decode"},
-		"a truncated last block is refused":              {data: join(one, two[:len(two)/2]), refuse: "block 2 does not decode or is cut off"},
-		"a block without its end line is refused":        {data: join(one[:len(one)-20], two), refuse: "block 1 does not decode or is cut off"},
-		"an end without a begin is refused":              {data: join([]byte("-----END CERTIFICATE-----\n"), one), refuse: "does not decode"},
-		"more than 1 MiB is refused":                     {data: bytes.Repeat([]byte("#"), pki.MaxBytes+1), refuse: "more than 1048576"},
-		"DER is not PEM":                                 {data: authority.Cert.Raw, refuse: "no certificate"},
+		"one CA is a bundle":                     {data: one, want: 1},
+		"two CAs are a bundle":                   {data: join(one, two), want: 2},
+		"a CA that is not yet valid is accepted": {data: future, want: 1, opt: pki.Options{Now: now}},
+		"an expired CA is a warning": {data: join(one, expired), opt: pki.Options{Now: now}, want: 2,
+			warn: []string{"an expired certificate"}},
+		"without a clock nothing is expired": {data: expired, want: 1},
+		"text outside blocks is a warning": {data: join([]byte("# corp root\n"), one), want: 1,
+			warn: []string{"text outside blocks"}},
+		"text after the last block is a warning": {data: join(one, []byte("the end\n")), want: 1,
+			warn: []string{"text outside blocks"}},
+		"blank lines are nothing": {data: join([]byte("\n \n"), one, []byte("\n\n")), want: 1},
+		"white space at line ends is a warning": {data: bytes.ReplaceAll(one, []byte("\n"), []byte(" \t\n")),
+			want: 1, warn: []string{"white space at line ends"}},
+		"a rule of dashes is text": {data: join([]byte("# -----\n-----\n"), one), want: 1,
+			warn: []string{"text outside blocks"}},
+		"CRLF is a warning": {data: bytes.ReplaceAll(one, []byte("\n"), []byte("\r\n")), want: 1,
+			warn: []string{"CRLF line ends"}},
+		"duplicates are one certificate and one warning": {data: join(many...), want: 1,
+			warn: []string{"a certificate twice"}},
+		"a leaf beside a CA is a warning": {data: join(one, leaf), want: 2,
+			warn: []string{"a certificate that is not a CA"}},
+		"a leaf alone anchors nothing":          {data: leaf, refuse: "can anchor trust"},
+		"a registry may be trusted by its leaf": {data: leaf, opt: pki.Options{AllowLeaf: true}, want: 1},
+		"strict refuses what is only warned about": {data: join(one, one), opt: pki.Options{Strict: true},
+			refuse: "strict row: a certificate twice"},
+		"empty bytes hold no certificate":      {data: nil, refuse: "no certificate"},
+		"one newline holds no certificate":     {data: []byte("\n"), refuse: "no certificate"},
+		"text alone holds no certificate":      {data: []byte("certificate"), refuse: "no certificate"},
+		"a private key is refused":             {data: join(one, authority.KeyPEM()), refuse: "private key"},
+		"half a private key is refused as one": {data: join(one, authority.KeyPEM()[:60]), refuse: "private key"},
+		"another kind of block is refused": {data: join(one,
+			pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")})), refuse: `block 2 is a "X509 CRL"`},
+		"a block that is no certificate is refused": {data: join(one,
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})), refuse: "block 2 is not a certificate"},
+		"a damaged block in the middle is not skipped": {data: join(one, damaged(two), one),
+			refuse: "block 2 does not decode"},
+		"a damaged first block is not skipped": {data: join(damaged(one), two), refuse: "block 1 does not decode"},
+		"a damaged last block is not skipped":  {data: join(one, damaged(two)), refuse: "block 2 does not decode"},
+		"a truncated last block is refused": {data: join(one, two[:len(two)/2]),
+			refuse: "block 2 does not decode or is cut off"},
+		"a block without its end line is refused": {data: join(one[:len(one)-20], two),
+			refuse: "block 1 does not decode or is cut off"},
+		"an end without a begin is refused": {data: join([]byte("-----END CERTIFICATE-----\n"), one),
+			refuse: "does not decode"},
+		"more than 1 MiB is refused": {data: bytes.Repeat([]byte("#"), pki.MaxBytes+1), refuse: "more than 1048576"},
+		"DER is not PEM":             {data: authority.Cert.Raw, refuse: "no certificate"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			b, err := pki.Parse(c.data, c.opt)
@@ -112,31 +129,37 @@ func TestWhatProgramsReadDifferentlyIsRefused(t *testing.T) {
 		data   []byte
 		refuse string
 	}{
-		"headers, with which a kubelet skips the block":                {withHeader(one), "block 1 has PEM headers"},
-		"headers beside a good block":                                  {join(one, withHeader(two)), "block 2 has PEM headers"},
-		"a line like a header":                                         {in(1, "A: b\n"+second), "block 1 has PEM headers"},
+		"headers, with which a kubelet skips the block": {withHeader(one), "block 1 has PEM headers"},
+		"headers beside a good block": {join(one, withHeader(two)),
+			"block 2 has PEM headers"},
+		"a line like a header": {in(1, "A: b\n"+second), "block 1 has PEM headers"},
 		"a blank line, which ends the headers for OpenSSL and p11-kit": {in(1, second+"\n"), "block 1 has a blank line"},
-		"a line of white space":                                        {in(1, second+" \t\n"), "block 1 has a blank line"},
-		"OpenSSL's older label":                                        {bytes.ReplaceAll(one, []byte(" CERT"), []byte(" X509 CERT")), `is a "X509 CERTIFICATE"`},
-		"OpenSSL's label for more than a certificate":                  {bytes.ReplaceAll(one, []byte(" CERT"), []byte(" TRUSTED CERT")), `is a "TRUSTED CERTIFICATE"`},
-		"p11-kit's own format":                                         {join([]byte("[p11-kit-object-v1]\nclass: certificate\n"), one), "p11-kit"},
-		"the mark of that format in a comment":                         {join(one, []byte("# see [p11-kit-object-v1]\n")), "p11-kit"},
-		"a NUL, which ends a text in C":                                {join(one, []byte("\x00\n"), two), "control character 0x00"},
-		"a form feed, which is white space in C":                       {in(1, "\f"+second), "control character 0x0c"},
-		"a carriage return inside a line":                              {in(1, second[:20]+"\r"+second[20:]), "control character 0x0d"},
-		"lines that end in two":                                        {in(1, second[:64]+"\r\r\n"), "control character 0x0d"},
-		"a text that ends in one":                                      {join(one, []byte("end\r")), "control character 0x0d"},
-		"a DEL":                                                        {join([]byte("\x7f\n"), one), "control character 0x7f"},
-		"white space in front of a line":                               {in(1, " "+second), "does not decode"},
-		"white space in front of a beginning":                          {join([]byte(" "), one), "does not decode"},
-		"a beginning that is commented out":                            {join(one, []byte("# "), two), "does not decode"},
-		"a beginning behind a line as long as OpenSSL reads":           {join(one, bytes.Repeat([]byte("x"), 254), two), "does not decode"},
-		"a byte order mark":                                            {join([]byte("\xef\xbb\xbf"), one), "does not decode"},
-		"two beginnings":                                               {join(beginning, one), "does not decode"},
-		"a block in one line":                                          {bytes.ReplaceAll(one, []byte("\n"), nil), "does not decode"},
-		"nothing between beginning and end":                            {join(beginning, []byte("-----END CERTIFICATE-----\n"), one), "does not decode"},
-		"padding in the middle":                                        {in(1, "AA==\n"+second), "does not decode"},
-		"an element after the certificate's last":                      {longer(one), "is not encoded as DER"},
+		"a line of white space": {in(1, second+" \t\n"), "block 1 has a blank line"},
+		"OpenSSL's older label": {bytes.ReplaceAll(one, []byte(" CERT"), []byte(" X509 CERT")),
+			`is a "X509 CERTIFICATE"`},
+		"OpenSSL's label for more than a certificate": {bytes.ReplaceAll(one, []byte(" CERT"),
+			[]byte(" TRUSTED CERT")), `is a "TRUSTED CERTIFICATE"`},
+		"p11-kit's own format": {join([]byte("[p11-kit-object-v1]\nclass: certificate\n"), one),
+			"p11-kit"},
+		"the mark of that format in a comment":   {join(one, []byte("# see [p11-kit-object-v1]\n")), "p11-kit"},
+		"a NUL, which ends a text in C":          {join(one, []byte("\x00\n"), two), "control character 0x00"},
+		"a form feed, which is white space in C": {in(1, "\f"+second), "control character 0x0c"},
+		"a carriage return inside a line":        {in(1, second[:20]+"\r"+second[20:]), "control character 0x0d"},
+		"lines that end in two":                  {in(1, second[:64]+"\r\r\n"), "control character 0x0d"},
+		"a text that ends in one":                {join(one, []byte("end\r")), "control character 0x0d"},
+		"a DEL":                                  {join([]byte("\x7f\n"), one), "control character 0x7f"},
+		"white space in front of a line":         {in(1, " "+second), "does not decode"},
+		"white space in front of a beginning":    {join([]byte(" "), one), "does not decode"},
+		"a beginning that is commented out":      {join(one, []byte("# "), two), "does not decode"},
+		"a beginning behind a line as long as OpenSSL reads": {join(one, bytes.Repeat([]byte("x"), 254), two),
+			"does not decode"},
+		"a byte order mark":   {join([]byte("\xef\xbb\xbf"), one), "does not decode"},
+		"two beginnings":      {join(beginning, one), "does not decode"},
+		"a block in one line": {bytes.ReplaceAll(one, []byte("\n"), nil), "does not decode"},
+		"nothing between beginning and end": {join(beginning, []byte("-----END CERTIFICATE-----\n"), one),
+			"does not decode"},
+		"padding in the middle":                   {in(1, "AA==\n"+second), "does not decode"},
+		"an element after the certificate's last": {longer(one), "is not encoded as DER"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			_, err := pki.Parse(c.data, pki.Options{AllowLeaf: true})
@@ -231,7 +254,8 @@ func TestMoreThan500CertificatesAreRefused(t *testing.T) {
 	for i := range pki.MaxCerts + 1 {
 		b = append(b, authority.Issue(x509.Certificate{Subject: pkix.Name{CommonName: fmt.Sprint(i)}}).Cert...)
 	}
-	if _, err := pki.Parse(b, pki.Options{AllowLeaf: true}); err == nil || !strings.Contains(err.Error(), "more than 500") {
+	if _, err := pki.Parse(b, pki.Options{AllowLeaf: true}); err == nil ||
+		!strings.Contains(err.Error(), "more than 500") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -284,7 +308,8 @@ func checkRead(t *testing.T, data []byte) {
 // FuzzParse: the canonical form of whatever is accepted is its own, and holds the same certificates. That
 // other programs read the same is FuzzReading's, in tests/readers.
 func FuzzParse(f *testing.F) {
-	for _, b := range [][]byte{one, join(one, two), withHeader(one), damaged(one), leaf, authority.KeyPEM(), []byte("-----BEGIN CERTIFICATE-----")} {
+	for _, b := range [][]byte{one, join(one, two), withHeader(one), damaged(one), leaf, authority.KeyPEM(),
+		[]byte("-----BEGIN CERTIFICATE-----")} {
 		f.Add(b)
 	}
 	for _, b := range objects.Contents() {

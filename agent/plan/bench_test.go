@@ -34,12 +34,14 @@ func unchanged(history int) Input {
 			panic(err)
 		}
 		path, _ := registries.Path(r.Name)
-		in.Desired.Entries, in.Observed[r.Key], in.Known[r.Digest] = append(in.Desired.Entries, r), file(r), pki.Content{Certs: r.Certs, Whole: true}
+		in.Desired.Entries, in.Observed[r.Key], in.Known[r.Digest] = append(in.Desired.Entries, r), file(r),
+			pki.Content{Certs: r.Certs, Whole: true}
 		in.Memory.Owned[path] = Claim{Key: r.Key, Digests: []Digest{r.Digest}}
 	}
 	in.Desired.Listed[ImageRegistryBundleData] = true
 	for i := range history {
-		in.Memory.Holds[HoldKey{Path: "/old", Cert: pki.Fingerprint(DigestOf([]byte{byte(i), byte(i >> 8)}))}] = Hold{Boot: "b"}
+		in.Memory.Holds[HoldKey{Path: "/old", Cert: pki.Fingerprint(DigestOf([]byte{byte(i),
+			byte(i >> 8)}))}] = Hold{Boot: "b"}
 	}
 	return in
 }

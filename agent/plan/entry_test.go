@@ -99,9 +99,11 @@ func TestTheWriterTakesAFileWithWhatIsHeld(t *testing.T) {
 func TestAFileOfAnotherFormIsWrittenOnceAndLosesNothing(t *testing.T) {
 	want := bundle(KubeAPIServerServingCAData, "", "ab")
 	old := slices.Concat([]byte("# by hand\n"), cas["b"], cas["a"])
-	in := Input{Desired: desired(want), Policy: policy, Observed: Observed{want.Key: {Kind: Regular, Digest: DigestOf(old), Mode: 0o644, Data: old}}}
+	in := Input{Desired: desired(want), Policy: policy, Observed: Observed{want.Key: {Kind: Regular, Digest: DigestOf(old),
+		Mode: 0o644, Data: old}}}
 	p := Compute(in)
-	if len(p.Writes) != 1 || !bytes.Equal(p.Writes[0].Data, want.Data) || len(p.Writes[0].Added)+len(p.Writes[0].Removed) != 0 || p.Shrinks() {
+	if len(p.Writes) != 1 || !bytes.Equal(p.Writes[0].Data, want.Data) ||
+		len(p.Writes[0].Added)+len(p.Writes[0].Removed) != 0 || p.Shrinks() {
 		t.Fatalf("the plan is\n%s", p)
 	}
 	in.Observed[want.Key] = File{Kind: Regular, Digest: want.Digest, Mode: 0o644, Data: want.Data}

@@ -119,13 +119,16 @@ func TestCompute(t *testing.T) {
 			Input{Desired: desired(kubelet("b")), Observed: disk(kubelet("a", "b")), Known: known(kubelet("a", "b"))},
 			"[write /etc/kubernetes/kubelet-ca.crt different +0 -1]"},
 		"a wrong mode is repaired": {
-			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular, Digest: kubelet("a").Digest, Mode: 0o600}}, Known: known(kubelet("a"))},
+			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular,
+				Digest: kubelet("a").Digest, Mode: 0o600}}, Known: known(kubelet("a"))},
 			"[write /etc/kubernetes/kubelet-ca.crt mode +0 -0]"},
 		"a wrong owner is repaired": {
-			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular, Digest: kubelet("a").Digest, Mode: 0o644, UID: 7}}, Known: known(kubelet("a"))},
+			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Regular,
+				Digest: kubelet("a").Digest, Mode: 0o644, UID: 7}}, Known: known(kubelet("a"))},
 			"[write /etc/kubernetes/kubelet-ca.crt mode +0 -0]"},
 		"a file whose commit failed is staged anew": {
-			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("a")), Known: known(kubelet("a")), Unsynced: map[Key]bool{kubelet("a").Key: true}},
+			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("a")), Known: known(kubelet("a")),
+				Unsynced: map[Key]bool{kubelet("a").Key: true}},
 			"[write /etc/kubernetes/kubelet-ca.crt undurable +0 -0]"},
 		"a symbolic link is refused, not replaced": {
 			Input{Desired: desired(kubelet("a")), Observed: Observed{kubelet("a").Key: {Kind: Irregular, Reason: "is a link"}}},
@@ -143,11 +146,13 @@ func TestCompute(t *testing.T) {
 		"a registry that was never ours stays": {
 			Input{Desired: desired(other), Observed: disk(reg, other)}, "[]"},
 		"a registry that somebody else changed stays": {
-			Input{Desired: desired(other), Observed: Observed{regKey: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
+			Input{Desired: desired(other), Observed: Observed{regKey: file(user), other.Key: file(other)},
+				Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: somebody else changed it]"},
 		"a registry whose new content is refused keeps its last good file": {
 			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[refuse imageRegistryBundleData/r:5000: holds a private key keep imageRegistryBundleData/r:5000: what the object asks for in its place is refused]"},
+			"[refuse imageRegistryBundleData/r:5000: holds a private key keep imageRegistryBundleData/r:5000: what the object " +
+				"asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: the row's list is empty, missing or invalid in the object]"},
@@ -155,15 +160,19 @@ func TestCompute(t *testing.T) {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
 		"a registry that moved to the other list is not removed": {
-			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)}, Memory: Memory{Owned: owned(regPath, reg)}},
+			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)},
+				Memory: Memory{Owned: owned(regPath, reg)}},
 			"[own 1]"},
 		"a registry that is gone already is forgotten once that is durable": {
-			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}}, "[remove " + regPath + "]"},
+			Input{Desired: desired(other), Observed: disk(other), Memory: Memory{Owned: owned(regPath, reg)}},
+			"[remove " + regPath + "]"},
 		"a registry whose directory is gone altogether is left as it is": {
-			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"}, other.Key: file(other)},
+			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"},
+				other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}}, "[keep imageRegistryBundleData/r:5000: its directory does not exist]"},
 		"a row that the administrator moved leaves the old file alone": {
-			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}}, "[]"},
+			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}},
+			"[]"},
 		"memory repairs a missing file": {
 			Input{Desired: remembered}, "[write /etc/kubernetes/kubelet-ca.crt missing +2 -0]"},
 		"memory adds what the file lacks": {
@@ -175,7 +184,8 @@ func TestCompute(t *testing.T) {
 		"memory leaves a file alone that holds all it remembers": {
 			Input{Desired: remembered, Observed: disk(kubelet("c", "b", "a")), Known: known(kubelet("c", "b", "a"))}, "[]"},
 		"memory replaces a file that does not parse": {
-			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644, Digest: DigestOf([]byte("junk")), Data: []byte("junk")}}},
+			Input{Desired: remembered, Observed: Observed{kubelet("a").Key: {Kind: Regular, Mode: 0o644,
+				Digest: DigestOf([]byte("junk")), Data: []byte("junk")}}},
 			"[write /etc/kubernetes/kubelet-ca.crt different +2 -0]"},
 		"content that was not read is not replaced": {
 			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("b"))},
@@ -207,11 +217,13 @@ func TestWritesKeepTheObjectsOrderAndRemovalsComeLast(t *testing.T) {
 func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	const path = "/etc/docker/certs.d/r:5000/ca.crt"
 	before, after := entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleData, "r:5000", "s")
-	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Known: known(before), Memory: Memory{Owned: owned(path, before)}})
+	p := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(before), Known: known(before),
+		Memory: Memory{Owned: owned(path, before)}})
 	if got := p.Owned[path].Digests; !slices.Equal(got, []Digest{after.Digest, before.Digest}) {
 		t.Fatalf("claimed %v before the commit", got)
 	}
-	killed := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: p.Owned}})
+	killed := Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after),
+		Memory: Memory{Owned: p.Owned}})
 	if len(killed.Writes) != 1 || killed.Owned != nil {
 		t.Errorf("an agent that was killed after the commit plans %s", brief(killed))
 	}
@@ -224,8 +236,10 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 
 func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
-	q := Queries(desired(b), Memory{Owned: map[string]Claim{"/etc/docker/certs.d/a/ca.crt": {Key: a.Key}, "/etc/docker/certs.d/b/ca.crt": {Key: Key{ImageRegistryBundleUserData, "b"}},
-		"/former/c": {Key: Key{ImageRegistryBundleData, "c"}}, "d": {Key: Key{RootCAData, ""}}, "e": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
+	q := Queries(desired(b), Memory{Owned: map[string]Claim{"/etc/docker/certs.d/a/ca.crt": {Key: a.Key},
+		"/etc/docker/certs.d/b/ca.crt": {Key: Key{ImageRegistryBundleUserData, "b"}},
+		"/former/c":                    {Key: Key{ImageRegistryBundleData, "c"}}, "d": {Key: Key{RootCAData, ""}},
+		"e": {Key: Key{KubeAPIServerServingCAData, "x"}}}}, policy, map[Key]Digest{b.Key: b.Digest})
 	want := []Query{{Key: a.Key}, {Key: b.Key, Known: b.Digest}, {Key: kubelet().Key}}
 	if !reflect.DeepEqual(q, want) {
 		t.Errorf("asked %v, want %v", q, want)
@@ -291,7 +305,8 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 		o[w.Key] = file(w.Entry)
 	}
 	for _, r := range p.Removes {
-		if cl, ok := m.Owned[r.Path]; !ok || r.Digest != o[r.Key].Digest || r.Digest != (Digest{}) && !slices.Contains(cl.Digests, r.Digest) {
+		if cl, ok := m.Owned[r.Path]; !ok || r.Digest != o[r.Key].Digest || r.Digest != (Digest{}) &&
+			!slices.Contains(cl.Digests, r.Digest) {
 			t.Fatalf("planned to remove %q, which is not ours", r.Path)
 		}
 		delete(o, r.Key)
@@ -300,7 +315,8 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 }
 
 func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
-	a, reg, user := kubelet("a"), entry(ImageRegistryBundleData, "r:5000", "r"), entry(ImageRegistryBundleUserData, "u", "u")
+	a, reg, user := kubelet("a"), entry(ImageRegistryBundleData, "r:5000", "r"),
+		entry(ImageRegistryBundleUserData, "u", "u")
 	before := desired(a, reg, user)
 	both := entry(ImageRegistryBundleUserData, "r:5000", "x")
 	gone := desired(reg)
@@ -310,11 +326,12 @@ func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
 		before, now Desired
 		want        string
 	}{
-		"nothing is carried while all is asked for":      {before, desired(a, reg, user), "a r u"},
-		"a single file without a field is carried":       {before, desired(reg, user), "a* r u"},
-		"a list that is missing is carried":              {before, desired(a, user), "a r* u"},
-		"an entry that is refused is carried":            {before, refusedEntry, "a* o r* u"},
-		"an entry that left a list is not carried":       {before, desired(a, entry(ImageRegistryBundleData, "other", "o"), user), "a o u"},
+		"nothing is carried while all is asked for": {before, desired(a, reg, user), "a r u"},
+		"a single file without a field is carried":  {before, desired(reg, user), "a* r u"},
+		"a list that is missing is carried":         {before, desired(a, user), "a r* u"},
+		"an entry that is refused is carried":       {before, refusedEntry, "a* o r* u"},
+		"an entry that left a list is not carried": {before, desired(a, entry(ImageRegistryBundleData, "other", "o"),
+			user), "a o u"},
 		"what was carried is carried on":                 {gone.Carry(before, policy), desired(reg), "a* r u*"},
 		"a path that is asked for again is not carried":  {desired(both), desired(reg), "r"},
 		"a row that the host does not have is forgotten": {desired(entry(RootCAData, "", "x")), desired(a), "a"},
@@ -338,7 +355,8 @@ func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
 func TestWhatIsCarriedRepairsAndIsReported(t *testing.T) {
 	d := desired(entry(ImageRegistryBundleData, "r", "r")).Carry(desired(kubelet("a")), policy)
 	p := Compute(Input{Policy: policy, Desired: d, Observed: disk(entry(ImageRegistryBundleData, "r", "r"))})
-	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 keep kubeAPIServerServingCAData: it is empty or missing in the object; the last good content stays]"; brief(p) != want {
+	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 keep kubeAPIServerServingCAData: it is empty or " +
+		"missing in the object; the last good content stays]"; brief(p) != want {
 		t.Errorf("planned %s\n   want %s", brief(p), want)
 	}
 }

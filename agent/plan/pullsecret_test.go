@@ -14,43 +14,59 @@ import (
 const password = "hunter-two"
 
 func pullSecret() string {
-	return `{"auths":{"registry.example":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("puller:"+password)) + `"}}}`
+	return `{"auths":{"registry.example":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("puller:"+password)) +
+		`"}}}`
 }
 
 func TestPullSecrets(t *testing.T) {
 	auth := base64.StdEncoding.EncodeToString([]byte("puller:" + password))
 	for sentence, tt := range map[string]struct{ content, reason string }{
-		"a login":                       {pullSecret(), ""},
-		"a login with more beside":      {`{"auths":{"a":{"auth":"` + auth + `","email":"x@example.org"}},"HttpHeaders":{}}`, ""},
-		"a user and a password":         {`{"auths":{"a":{"username":"u","password":"` + password + `"}}}`, ""},
-		"an identity token":             {`{"auths":{"a":{"identitytoken":"` + password + `"}}}`, ""},
-		"a registry token":              {`{"auths":{"a":{"registrytoken":"` + password + `"}}}`, ""},
-		"space around":                  {"\n " + pullSecret() + "\r\n", ""},
-		"text":                          {password, "is not JSON, or has a name twice"},
-		"a document that is cut off":    {pullSecret()[:30], "is not JSON, or has a name twice"},
-		"two documents":                 {pullSecret() + pullSecret(), "is not JSON, or has a name twice"},
-		"bytes that are not UTF-8":      {"{\"auths\":{\"\xff\":{}}}", "is not JSON, or has a name twice"},
-		"a registry twice":              {`{"auths":{"a":{"auth":"` + auth + `"},"a":{"auth":"` + auth + `"}}}`, "is not JSON, or has a name twice"},
-		"null":                          {"null", "is not a JSON object"},
-		"a list":                        {"[]", "is not a JSON object"},
-		"no auths":                      {"{}", "has no object auths with a registry in it"},
-		"auths of nothing":              {`{"auths":{}}`, "has no object auths with a registry in it"},
-		"auths that are null":           {`{"auths":null}`, "has no object auths with a registry in it"},
-		"auths that are a list":         {`{"auths":["` + password + `"]}`, "has no object auths with a registry in it"},
-		"auths in other letters":        {`{"Auths":{"a":{"auth":"` + auth + `"}}}`, "has auths in other letters"},
-		"the old format without auths":  {`{"registry.example":{"auth":"` + auth + `"}}`, "has no object auths with a registry in it"},
-		"a login that is null":          {`{"auths":{"a":null}}`, "registry 1 of auths, in the order of names, is not an object of texts"},
-		"a login that is text":          {`{"auths":{"a":"` + password + `"}}`, "registry 1 of auths, in the order of names, is not an object of texts"},
-		"an auth that is a number":      {`{"auths":{"a":{"auth":5}}}`, "registry 1 of auths, in the order of names, is not an object of texts"},
-		"an auth that is not base64":    {`{"auths":{"b":{"auth":"` + password + `"},"a":{"auth":"` + auth + `"}}}`, "registry 2 of auths, in the order of names, has an auth that is not user:password in base64"},
-		"an auth without a colon":       {`{"auths":{"a":{"auth":"aHVudGVyLXR3bw=="}}}`, "registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
-		"an auth of no user":            {`{"auths":{"a":{"auth":"Omg="}}}`, "registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
-		"an empty auth":                 {`{"auths":{"a":{"auth":""}}}`, "registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
-		"an empty login":                {`{"auths":{"a":{}}}`, "registry 1 of auths, in the order of names, has no credential"},
-		"a user without a password":     {`{"auths":{"a":{"username":"` + password + `"}}}`, "registry 1 of auths, in the order of names, has no credential"},
-		"a helper for all registries":   {`{"credsStore":"x","auths":{"a":{"auth":"` + auth + `"}}}`, "has credsstore, which names a program to run"},
-		"a helper in other letters":     {`{"CREDHELPERS":{"a":"x"},"auths":{"a":{"auth":"` + auth + `"}}}`, "has credhelpers, which names a program to run"},
-		"more than the object can hold": {`{"auths":{"a":{"auth":"` + strings.Repeat("A", 1<<20) + `"}}}`, "1048604 bytes, more than 1048576"},
+		"a login": {pullSecret(), ""},
+		"a login with more beside": {`{"auths":{"a":{"auth":"` + auth + `","email":"x@example.org"}},"HttpHeaders":{}}`,
+			""},
+		"a user and a password":      {`{"auths":{"a":{"username":"u","password":"` + password + `"}}}`, ""},
+		"an identity token":          {`{"auths":{"a":{"identitytoken":"` + password + `"}}}`, ""},
+		"a registry token":           {`{"auths":{"a":{"registrytoken":"` + password + `"}}}`, ""},
+		"space around":               {"\n " + pullSecret() + "\r\n", ""},
+		"text":                       {password, "is not JSON, or has a name twice"},
+		"a document that is cut off": {pullSecret()[:30], "is not JSON, or has a name twice"},
+		"two documents":              {pullSecret() + pullSecret(), "is not JSON, or has a name twice"},
+		"bytes that are not UTF-8":   {"{\"auths\":{\"\xff\":{}}}", "is not JSON, or has a name twice"},
+		"a registry twice": {`{"auths":{"a":{"auth":"` + auth + `"},"a":{"auth":"` + auth + `"}}}`,
+			"is not JSON, or has a name twice"},
+		"null":                   {"null", "is not a JSON object"},
+		"a list":                 {"[]", "is not a JSON object"},
+		"no auths":               {"{}", "has no object auths with a registry in it"},
+		"auths of nothing":       {`{"auths":{}}`, "has no object auths with a registry in it"},
+		"auths that are null":    {`{"auths":null}`, "has no object auths with a registry in it"},
+		"auths that are a list":  {`{"auths":["` + password + `"]}`, "has no object auths with a registry in it"},
+		"auths in other letters": {`{"Auths":{"a":{"auth":"` + auth + `"}}}`, "has auths in other letters"},
+		"the old format without auths": {`{"registry.example":{"auth":"` + auth + `"}}`,
+			"has no object auths with a registry in it"},
+		"a login that is null": {`{"auths":{"a":null}}`,
+			"registry 1 of auths, in the order of names, is not an object of texts"},
+		"a login that is text": {`{"auths":{"a":"` + password + `"}}`,
+			"registry 1 of auths, in the order of names, is not an object of texts"},
+		"an auth that is a number": {`{"auths":{"a":{"auth":5}}}`,
+			"registry 1 of auths, in the order of names, is not an object of texts"},
+		"an auth that is not base64": {`{"auths":{"b":{"auth":"` + password + `"},"a":{"auth":"` + auth + `"}}}`,
+			"registry 2 of auths, in the order of names, has an auth that is not user:password in base64"},
+		"an auth without a colon": {`{"auths":{"a":{"auth":"aHVudGVyLXR3bw=="}}}`,
+			"registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
+		"an auth of no user": {`{"auths":{"a":{"auth":"Omg="}}}`,
+			"registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
+		"an empty auth": {`{"auths":{"a":{"auth":""}}}`,
+			"registry 1 of auths, in the order of names, has an auth that is not user:password in base64"},
+		"an empty login": {`{"auths":{"a":{}}}`,
+			"registry 1 of auths, in the order of names, has no credential"},
+		"a user without a password": {`{"auths":{"a":{"username":"` + password + `"}}}`,
+			"registry 1 of auths, in the order of names, has no credential"},
+		"a helper for all registries": {`{"credsStore":"x","auths":{"a":{"auth":"` + auth + `"}}}`,
+			"has credsstore, which names a program to run"},
+		"a helper in other letters": {`{"CREDHELPERS":{"a":"x"},"auths":{"a":{"auth":"` + auth + `"}}}`,
+			"has credhelpers, which names a program to run"},
+		"more than the object can hold": {`{"auths":{"a":{"auth":"` + strings.Repeat("A", 1<<20) + `"}}}`,
+			"1048604 bytes, more than 1048576"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			e, err := Row{ID: InternalRegistryPullSecret}.Entry("", []byte(tt.content), time.Time{})
@@ -82,8 +98,10 @@ func TestNoTextFormShowsWhatAFileHolds(t *testing.T) {
 	if len(p.Writes) != 1 {
 		t.Fatalf("have %v", p)
 	}
-	secrets := []string{password, pullSecret()[30:60], fmt.Sprintf("%x", pullSecret()[30:60]), fmt.Sprint([]byte(pullSecret()[30:40])), base64.StdEncoding.EncodeToString([]byte(pullSecret()))[48:72]}
-	for what, v := range map[string]any{"entry": e, "pointer": &e, "desired": d, "plan": p, "write": p.Writes[0], "commit": p.Commit(), "commit write": p.Commit().Writes[0]} {
+	secrets := []string{password, pullSecret()[30:60], fmt.Sprintf("%x", pullSecret()[30:60]),
+		fmt.Sprint([]byte(pullSecret()[30:40])), base64.StdEncoding.EncodeToString([]byte(pullSecret()))[48:72]}
+	for what, v := range map[string]any{"entry": e, "pointer": &e, "desired": d, "plan": p, "write": p.Writes[0],
+		"commit": p.Commit(), "commit write": p.Commit().Writes[0]} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%o", "%t"} {
 			shows(t, what+" "+verb, fmt.Sprintf(verb, v), secrets)
 		}
@@ -126,7 +144,8 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 		"none, and the object was not read":    {File{}, false, missing, 0},
 		"the same, which everybody could read": {wide, false, wrongMode, 0},
 	} {
-		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Rows: []Row{row}}, Observed: Observed{e.Key: tt.file}})
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Rows: []Row{row}},
+			Observed: Observed{e.Key: tt.file}})
 		if len(p.Refused) > 0 || len(p.Kept) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {
 			t.Errorf("%s: have %v", sentence, p)
 		} else if len(p.Writes) > 0 && p.Writes[0].Cause != tt.writes {

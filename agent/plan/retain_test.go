@@ -18,9 +18,11 @@ var (
 	noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	// One CA for each letter; "x" ended an hour before noon.
 	cas = func() map[string][]byte {
-		all := map[string][]byte{"x": testpki.NewFrom(x509.Certificate{NotBefore: noon.Add(-48 * time.Hour), NotAfter: noon.Add(-time.Hour)}, testpki.ECDSA).PEM()}
+		all := map[string][]byte{"x": testpki.NewFrom(x509.Certificate{NotBefore: noon.Add(-48 * time.Hour),
+			NotAfter: noon.Add(-time.Hour)}, testpki.ECDSA).PEM()}
 		for _, name := range []string{"a", "b", "c", "d"} {
-			all[name] = testpki.NewFrom(x509.Certificate{NotBefore: noon.Add(-48 * time.Hour), NotAfter: noon.Add(48 * time.Hour)}, testpki.ECDSA).PEM()
+			all[name] = testpki.NewFrom(x509.Certificate{NotBefore: noon.Add(-48 * time.Hour),
+				NotAfter: noon.Add(48 * time.Hour)}, testpki.ECDSA).PEM()
 		}
 		return all
 	}()
@@ -71,7 +73,8 @@ type machine struct {
 func newMachine(t *testing.T, hold time.Duration) *machine {
 	p := policy
 	p.Trust = Trust{Hold: hold}
-	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[string]Claim{}}, now: Moment{Boot: "boot1", Uptime: time.Hour}}
+	return &machine{t: t, policy: p, disk: map[Key][]byte{}, memory: Memory{Owned: map[string]Claim{}},
+		now: Moment{Boot: "boot1", Uptime: time.Hour}}
 }
 
 // pass plans, carries out and checks that planning again would do nothing.
@@ -300,7 +303,8 @@ func TestTheTrustSourceShrinksOnlyAfterProof(t *testing.T) {
 }
 
 func TestARegistryThatIsNoLongerListedIsHeld(t *testing.T) {
-	r, s, u := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"), bundle(ImageRegistryBundleData, "u", "c")
+	r, s, u := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"),
+		bundle(ImageRegistryBundleData, "u", "c")
 	m := newMachine(t, time.Hour)
 	m.pass(desired(r, s, u))
 	m.pass(desired(r, s)).has("", "1h0m0s "+waits)
@@ -314,7 +318,8 @@ func TestARegistryThatIsNoLongerListedIsHeld(t *testing.T) {
 }
 
 func TestMoreThanHalfOfTheRegistriesGoneAtOnceWaitsForAnOperator(t *testing.T) {
-	r, s, u := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"), bundle(ImageRegistryBundleData, "u", "c")
+	r, s, u := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"),
+		bundle(ImageRegistryBundleData, "u", "c")
 	m := newMachine(t, time.Hour)
 	m.pass(desired(r, s, u))
 	m.pass(desired(r))
@@ -337,7 +342,8 @@ func TestHalfOfTheRegistriesMayGoTogether(t *testing.T) {
 }
 
 func TestARevokedOrExpiredRegistryCAGoesWithItsFile(t *testing.T) {
-	r, s, x := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"), bundle(ImageRegistryBundleData, "x", "x")
+	r, s, x := bundle(ImageRegistryBundleData, "r", "a"), bundle(ImageRegistryBundleData, "s", "b"),
+		bundle(ImageRegistryBundleData, "x", "x")
 	m := newMachine(t, time.Hour)
 	m.pass(desired(r, s, x))
 	m.now.Wall = noon

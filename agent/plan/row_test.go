@@ -51,7 +51,8 @@ func TestRegistryNames(t *testing.T) {
 }
 
 func TestRegistryNameReplacesEveryDoubleDot(t *testing.T) {
-	for file, want := range map[string]string{"r..5000": "r:5000", "a..b..5000": "a:b:5000", "...": ":.", "plain": "plain"} {
+	for file, want := range map[string]string{"r..5000": "r:5000", "a..b..5000": "a:b:5000", "...": ":.",
+		"plain": "plain"} {
 		if got := RegistryName(file); got != want {
 			t.Errorf("%q became %q, want %q", file, got, want)
 		}
@@ -110,7 +111,8 @@ func FuzzPath(f *testing.F) {
 // FuzzRegistryName: whatever the object calls a registry, its directory is one plain element of a
 // path that no other program reads as something else, or there is none.
 func FuzzRegistryName(f *testing.F) {
-	for _, s := range append(objects.Names(), "a..b", "....", "[::]..1", "a..0x10", "a..+1", "-a", "a-", "a.", strings.Repeat("a", 64)) {
+	for _, s := range append(objects.Names(), "a..b", "....", "[::]..1", "a..0x10", "a..+1", "-a", "a-", "a.",
+		strings.Repeat("a", 64)) {
 		f.Add(s)
 	}
 	row := Row{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
@@ -129,7 +131,8 @@ func FuzzRegistryName(f *testing.F) {
 		if p != "/etc/docker/certs.d/"+name+"/ca.crt" || path.Clean(p) != p {
 			t.Errorf("%q leads to %q", file, p)
 		}
-		if len(name) > 255 || strings.HasPrefix(name, ".") || strings.Contains(name, "..") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '\\' || r >= 0x7f }) {
+		if len(name) > 255 || strings.HasPrefix(name, ".") || strings.Contains(name, "..") ||
+			strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '\\' || r >= 0x7f }) {
 			t.Errorf("%q became the name %q", file, name)
 		}
 		if RegistryName(name) != name {
@@ -147,7 +150,8 @@ func TestAFileThatIsEditedMayHaveAnyModeAndOwner(t *testing.T) {
 	ca := []byte("x")
 	for id, want := range map[RowID]int{KubeconfigCAData: 0, KubeletKubeconfigCAData: 0, RootCAData: 1} {
 		e := Entry{Key: Key{Row: id}, Data: ca, Digest: DigestOf(ca)}
-		p := Compute(Input{Desired: Desired{Entries: []Entry{e}}, Policy: Policy{Rows: []Row{{ID: id, File: "/f", Mode: 0o644}}},
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}}, Policy: Policy{Rows: []Row{{ID: id, File: "/f",
+			Mode: 0o644}}},
 			Observed: Observed{e.Key: {Kind: Regular, Digest: e.Digest, Mode: 0o600, UID: 1, GID: 2}}})
 		if len(p.Writes) != want {
 			t.Errorf("%s: %d writes because of mode and owner, want %d", id, len(p.Writes), want)

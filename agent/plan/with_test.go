@@ -9,9 +9,12 @@ import (
 
 func TestTwoSourcesMakeOneDesire(t *testing.T) {
 	entry := func(id RowID) Entry { return Entry{Key: Key{Row: id}} }
-	first := Desired{Object: Object{UID: "u"}, Verified: true, Paused: "why", Listed: map[RowID]bool{ImageRegistryBundleData: true},
-		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)}, Refused: []Refusal{{Key: Key{Row: InternalRegistryPullSecret}}}}
-	second := Desired{Object: Object{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)}, Refused: []Refusal{{Key: Key{Row: KubeconfigCAData}}}}
+	first := Desired{Object: Object{UID: "u"}, Verified: true, Paused: "why",
+		Listed:  map[RowID]bool{ImageRegistryBundleData: true},
+		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)},
+		Refused: []Refusal{{Key: Key{Row: InternalRegistryPullSecret}}}}
+	second := Desired{Object: Object{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)},
+		Refused: []Refusal{{Key: Key{Row: KubeconfigCAData}}}}
 	got := first.With(second)
 	if want := "[rootCAData  kubeletKubeconfigCAData  additionalTrustBundle ]"; fmt.Sprint(got.Entries) != want {
 		t.Errorf("entries %v, want %s", got.Entries, want)
@@ -32,10 +35,13 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 
 func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
 	p := Policy{Rows: []Row{{ID: RootCAData, File: "/a"}, {ID: KubeconfigCAData, File: "/b"}}}
-	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Row: RootCAData}}, {Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
-	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("new"))}}}
+	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Row: RootCAData}},
+		{Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
+	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Row: KubeconfigCAData},
+		Digest: DigestOf([]byte("new"))}}}
 	got := now.Carry(before, p)
-	if got.Object.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried || got.Entries[1].Digest != now.Entries[0].Digest {
+	if got.Object.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried ||
+		got.Entries[1].Digest != now.Entries[0].Digest {
 		t.Errorf("have %+v", got)
 	}
 }
@@ -44,7 +50,8 @@ func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
 	p := Policy{Rows: []Row{{ID: KubeconfigCAData, File: "/b"}}}
 	e := Entry{Key: Key{Row: KubeconfigCAData}, Data: []byte("a"), Digest: DigestOf([]byte("a"))}
 	d := Desired{Verified: true}.Carry(Desired{Entries: []Entry{e}}, p)
-	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest, Data: e.Data}}}).Kept
+	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest,
+		Data: e.Data}}}).Kept
 	if len(got) != 1 || got[0].Reason != "the ConfigMap has not been read, or does not have it; the last good content stays" {
 		t.Errorf("kept %+v", got)
 	}

@@ -106,7 +106,8 @@ func (s *server) consumer() liveness.Consumer {
 }
 
 // prove runs one proof beside the test.
-func prove(t *testing.T, clock probe.Clock, c liveness.Consumer, want liveness.Asked, patience time.Duration) <-chan liveness.Proof {
+func prove(t *testing.T, clock probe.Clock, c liveness.Consumer, want liveness.Asked,
+	patience time.Duration) <-chan liveness.Proof {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -157,7 +158,8 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 		mismatch liveness.State
 		want     liveness.Proof
 	}{
-		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale, Reason: "announces 1 of the file's 2 CAs"}},
+		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale,
+			Reason: "announces 1 of the file's 2 CAs"}},
 		"and unprovable where it may be old": {liveness.Unprovable, liveness.Proof{State: liveness.Unprovable,
 			Reason: "announces 1 of the file's 2 CAs, which may be what it started with"}},
 	} {
@@ -206,7 +208,8 @@ func TestWhoDoesNotSpeakTLSCannotBeAsked(t *testing.T) {
 	}()
 	c := liveness.Consumer{Kind: liveness.ClientCA, Address: l.Addr().String(), Mismatch: liveness.Stale}
 	got := <-prove(t, agenttest.NewClock(), c, liveness.Asked{Certs: certs(t, one)}, 0)
-	if got.State != liveness.Unprovable || !strings.HasPrefix(got.Reason, "no TLS handshake: ") || strings.Contains(got.Reason, "\x1b") {
+	if got.State != liveness.Unprovable || !strings.HasPrefix(got.Reason, "no TLS handshake: ") ||
+		strings.Contains(got.Reason, "\x1b") {
 		t.Errorf("got %+v", got)
 	}
 }

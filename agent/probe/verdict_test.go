@@ -58,24 +58,40 @@ func TestAServerIsJudgedByTheNamesItAnnounces(t *testing.T) {
 		state    liveness.State
 		reason   string
 	}{
-		"the names of the file are live":                           {one, cas{a, b}, nil, announces(a, b), liveness.Live, ""},
-		"their order does not matter":                              {one, cas{a, b}, nil, announces(b, a), liveness.Live, ""},
-		"a name that is missing is not there yet":                  {one, cas{a, b}, past{bundle(a)}, announces(a), liveness.NotYet, "announces 1 of the file's 2 CAs"},
-		"a name too many is not gone yet":                          {one, cas{a}, past{bundle(a, b)}, announces(a, b), liveness.NotYet, "announces 1 CAs beside the file's 1"},
-		"a second CA of a name counts":                             {one, cas{a, a2}, past{bundle(a)}, announces(a), liveness.NotYet, "announces 1 of the file's 2 CAs"},
-		"and is seen when it is there":                             {one, cas{a, a2}, past{bundle(a)}, announces(a, a2), liveness.Live, ""},
-		"another CA of the same name cannot be told from it":       {one, cas{a2}, past{bundle(a)}, announces(a), liveness.Unprovable, "the file's CAs have the names of those before"},
-		"it can be told by what came with it":                      {one, cas{a2, b}, past{bundle(a)}, announces(a, b), liveness.Live, ""},
-		"the same CA again is no change that could be missed":      {one, cas{a}, past{bundle(a)}, announces(a), liveness.Live, ""},
-		"a change since the last proof may have been missed too":   {one, cas{a2}, past{bundle(a), bundle(b)}, announces(a), liveness.Unprovable, "the file's CAs have the names of those before"},
-		"the names of other files may stand beside":                {others, cas{a, b}, past{bundle(a)}, announces(a, fp, b), liveness.Live, ""},
-		"but not in the place of the file's":                       {others, cas{a, b}, past{bundle(a)}, announces(a, fp), liveness.NotYet, "announces 1 of the file's 2 CAs"},
-		"nor may names that the file held":                         {others, cas{a}, past{bundle(a, b)}, announces(a, fp, b), liveness.NotYet, "announces CAs that the file no longer holds"},
-		"not even from before the last change":                     {others, cas{a}, past{bundle(a, b), bundle(a)}, announces(a, fp, b), liveness.NotYet, "announces CAs that the file no longer holds"},
-		"who does not ask for certificates cannot be judged":       {one, cas{a}, nil, sighting{chain: [][]byte{nil}}, liveness.Unprovable, "does not ask for client certificates"},
-		"who names no CAs cannot be judged":                        {one, cas{a}, nil, announces(), liveness.Unprovable, "does not say which CAs it accepts"},
-		"who is not there cannot be judged":                        {one, cas{a}, nil, sighting{fault: "nothing listens there"}, liveness.Unprovable, "nothing listens there"},
-		"a question that this version does not know has no answer": {liveness.Consumer{Kind: "what"}, cas{a}, nil, announces(a), liveness.Unprovable, "nobody knows how to ask"},
+		"the names of the file are live": {one, cas{a, b}, nil, announces(a, b), liveness.Live, ""},
+		"their order does not matter":    {one, cas{a, b}, nil, announces(b, a), liveness.Live, ""},
+		"a name that is missing is not there yet": {one, cas{a, b}, past{bundle(a)}, announces(a),
+			liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"a name too many is not gone yet": {one, cas{a}, past{bundle(a, b)}, announces(a, b),
+			liveness.NotYet, "announces 1 CAs beside the file's 1"},
+		"a second CA of a name counts": {one, cas{a, a2}, past{bundle(a)}, announces(a),
+			liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"and is seen when it is there": {one, cas{a, a2}, past{bundle(a)}, announces(a, a2),
+			liveness.Live, ""},
+		"another CA of the same name cannot be told from it": {one, cas{a2}, past{bundle(a)}, announces(a),
+			liveness.Unprovable, "the file's CAs have the names of those before"},
+		"it can be told by what came with it": {one, cas{a2, b}, past{bundle(a)}, announces(a, b),
+			liveness.Live, ""},
+		"the same CA again is no change that could be missed": {one, cas{a}, past{bundle(a)}, announces(a),
+			liveness.Live, ""},
+		"a change since the last proof may have been missed too": {one, cas{a2}, past{bundle(a), bundle(b)}, announces(a),
+			liveness.Unprovable, "the file's CAs have the names of those before"},
+		"the names of other files may stand beside": {others, cas{a, b}, past{bundle(a)}, announces(a, fp, b),
+			liveness.Live, ""},
+		"but not in the place of the file's": {others, cas{a, b}, past{bundle(a)}, announces(a, fp),
+			liveness.NotYet, "announces 1 of the file's 2 CAs"},
+		"nor may names that the file held": {others, cas{a}, past{bundle(a, b)}, announces(a, fp, b),
+			liveness.NotYet, "announces CAs that the file no longer holds"},
+		"not even from before the last change": {others, cas{a}, past{bundle(a, b), bundle(a)},
+			announces(a, fp, b), liveness.NotYet, "announces CAs that the file no longer holds"},
+		"who does not ask for certificates cannot be judged": {one, cas{a}, nil, sighting{chain: [][]byte{nil}},
+			liveness.Unprovable, "does not ask for client certificates"},
+		"who names no CAs cannot be judged": {one, cas{a}, nil, announces(), liveness.Unprovable,
+			"does not say which CAs it accepts"},
+		"who is not there cannot be judged": {one, cas{a}, nil,
+			sighting{fault: "nothing listens there"}, liveness.Unprovable, "nothing listens there"},
+		"a question that this version does not know has no answer": {liveness.Consumer{Kind: "what"}, cas{a}, nil,
+			announces(a), liveness.Unprovable, "nobody knows how to ask"},
 	} {
 		got := judge(c.consumer, liveness.Asked{Certs: bundle(c.want...), Older: c.older}, c.seen, time.Now())
 		if got != (liveness.Proof{State: c.state, Reason: c.reason}) {
@@ -86,7 +102,8 @@ func TestAServerIsJudgedByTheNamesItAnnounces(t *testing.T) {
 
 // serving is the DER of a serving certificate, and its chain's.
 func serving(by *testpki.Authority, chain ...*testpki.Authority) sighting {
-	block, _ := pem.Decode(by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "s"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	block, _ := pem.Decode(by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "s"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}).Cert)
 	s := sighting{chain: [][]byte{block.Bytes}}
 	for _, c := range chain {
@@ -96,7 +113,8 @@ func serving(by *testpki.Authority, chain ...*testpki.Authority) sighting {
 }
 
 func TestAServedChainHasToVerifyWithTheFile(t *testing.T) {
-	expired := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "old"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, testpki.ECDSA)
+	expired := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "old"},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, testpki.ECDSA)
 	for sentence, c := range map[string]struct {
 		want  cas
 		seen  sighting
@@ -110,8 +128,10 @@ func TestAServedChainHasToVerifyWithTheFile(t *testing.T) {
 		"what does not parse proves nothing":  {cas{a}, sighting{chain: [][]byte{{1}}}, liveness.Unprovable},
 		"what comes along need not parse too": {cas{a}, sighting{chain: append(serving(a).chain, []byte{1})}, liveness.Live},
 	} {
-		got := judge(liveness.Consumer{Kind: liveness.APIServer}, liveness.Asked{Certs: bundle(c.want...)}, c.seen, time.Now())
-		if got.State != c.state || (got.Reason == "") != (c.state == liveness.Live) || strings.ContainsAny(got.Reason, "\n\x00") {
+		got := judge(liveness.Consumer{Kind: liveness.APIServer}, liveness.Asked{Certs: bundle(c.want...)}, c.seen,
+			time.Now())
+		if got.State != c.state || (got.Reason == "") != (c.state == liveness.Live) ||
+			strings.ContainsAny(got.Reason, "\n\x00") {
 			t.Errorf("%s: got %+v, want %s", sentence, got, c.state)
 		}
 	}

@@ -32,7 +32,8 @@ func unlimited(ago time.Duration) unitplan.State {
 
 func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *testing.T) {
 	const name = "a.service"
-	reload, restart := unitplan.Unit{Name: name, Verb: unitplan.Reload}, unitplan.Unit{Name: name, Verb: unitplan.TryRestart}
+	reload, restart := unitplan.Unit{Name: name, Verb: unitplan.Reload},
+		unitplan.Unit{Name: name, Verb: unitplan.TryRestart}
 	tests := map[string]struct {
 		unit   unitplan.Unit
 		seen   Seen
@@ -40,21 +41,32 @@ func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *tes
 		again  time.Duration
 		detail string
 	}{
-		"a unit that runs is acted on":                 {unit: reload, seen: running(name, nil)},
-		"a unit that does not run is asked about, too": {unit: reload, seen: running(name, func(s *Seen) { s.State.Active = false })},
-		"a unit that is not there":                     {reload, Seen{}, NoSuchUnit, 0, "masked"},
-		"an alias of another unit":                     {reload, running("b.service", nil), Refused, 0, "alias of b.service"},
-		"units that nobody allowed":                    {restart, running(name, func(s *Seen) { s.Affected = []string{"kubelet.service"} }), Refused, 0, "add `units: {a.service: {alsoAffects: [kubelet.service]}}`"},
-		"units that were allowed": {unit: unitplan.Unit{Name: name, Verb: unitplan.TryRestart, AlsoAffects: []string{"kubelet.service"}},
+		"a unit that runs is acted on": {unit: reload, seen: running(name, nil)},
+		"a unit that does not run is asked about, too": {unit: reload, seen: running(name,
+			func(s *Seen) { s.State.Active = false })},
+		"a unit that is not there": {reload, Seen{}, NoSuchUnit, 0, "masked"},
+		"an alias of another unit": {reload, running("b.service", nil), Refused, 0, "alias of b.service"},
+		"units that nobody allowed": {restart, running(name, func(s *Seen) { s.Affected = []string{"kubelet.service"} }),
+			Refused, 0, "add `units: {a.service: {alsoAffects: [kubelet.service]}}`"},
+		"units that were allowed": {unit: unitplan.Unit{Name: name, Verb: unitplan.TryRestart,
+			AlsoAffects: []string{"kubelet.service"}},
 			seen: running(name, func(s *Seen) { s.Affected = []string{"kubelet.service"} })},
-		"a unit with a job of somebody else":        {reload, running(name, func(s *Seen) { s.State.Busy = true }), Later, busyDelay, "has a job"},
-		"a start near the limit":                    {restart, running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(2 * time.Second)} }), Later, 3 * time.Second, "start limit"},
-		"a start that is far enough from the last":  {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(5 * time.Second)} })},
-		"a reload starts nothing":                   {unit: reload, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{limited(0)} })},
-		"an affected unit near its limit":           {restart, running(name, func(s *Seen) { s.Starts = append(s.Starts, limited(time.Second)) }), Later, 4 * time.Second, "start limit"},
-		"a unit without a limit has ours":           {restart, running(name, func(s *Seen) { s.Starts = []unitplan.State{unlimited(time.Second)} }), Later, 4 * time.Second, "start limit"},
-		"a unit without a limit that was let alone": {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{unlimited(5 * time.Second)} })},
-		"a unit that never started":                 {unit: restart, seen: running(name, func(s *Seen) { s.Starts = []unitplan.State{{Exists: true}} })},
+		"a unit with a job of somebody else": {reload, running(name, func(s *Seen) { s.State.Busy = true }), Later,
+			busyDelay, "has a job"},
+		"a start near the limit": {restart, running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{limited(2 * time.Second)} }), Later, 3 * time.Second, "start limit"},
+		"a start that is far enough from the last": {unit: restart, seen: running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{limited(5 * time.Second)} })},
+		"a reload starts nothing": {unit: reload, seen: running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{limited(0)} })},
+		"an affected unit near its limit": {restart, running(name,
+			func(s *Seen) { s.Starts = append(s.Starts, limited(time.Second)) }), Later, 4 * time.Second, "start limit"},
+		"a unit without a limit has ours": {restart, running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{unlimited(time.Second)} }), Later, 4 * time.Second, "start limit"},
+		"a unit without a limit that was let alone": {unit: restart, seen: running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{unlimited(5 * time.Second)} })},
+		"a unit that never started": {unit: restart, seen: running(name,
+			func(s *Seen) { s.Starts = []unitplan.State{{Exists: true}} })},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
@@ -96,7 +108,8 @@ func TestFiveActionsMayFollowOneAnotherAndThenOneASecond(t *testing.T) {
 	}
 }
 
-// The loop collects changes for two seconds, its default, and tries what fails after 1, 2, 4 and 8 seconds, less a tenth.
+// The loop collects changes for two seconds, its default, and tries what fails after 1, 2, 4 and 8 seconds, less a
+// tenth.
 func TestTheAgentsOwnPaceNeverMeetsTheBound(t *testing.T) {
 	u, s := unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}, running("a.service", nil)
 	var r rate
@@ -115,7 +128,8 @@ func TestTheAgentsOwnPaceNeverMeetsTheBound(t *testing.T) {
 // Whoever acts as soon as he is let to never has a unit started five times within ten seconds, systemd's default limit.
 func TestStartsNeverReachTheLimit(t *testing.T) {
 	u := unitplan.Unit{Name: "a.service", Verb: unitplan.TryRestart}
-	for _, limit := range []unitplan.State{limited(0), {StartBurst: 1, StartInterval: time.Minute}, {StartBurst: 3, StartInterval: 20 * time.Second}, {}} {
+	for _, limit := range []unitplan.State{limited(0), {StartBurst: 1, StartInterval: time.Minute},
+		{StartBurst: 3, StartInterval: 20 * time.Second}, {}} {
 		var r rate
 		var starts []time.Time
 		at := now
@@ -145,8 +159,10 @@ func TestStartsNeverReachTheLimit(t *testing.T) {
 }
 
 func TestOnlyTheAllowlistAndWhatItNamesIsVisible(t *testing.T) {
-	list := []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload}, {Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
-	for name, want := range map[string]bool{"a.service": true, "b.service": true, "c.service": true, "d.service": false, "": false} {
+	list := []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload},
+		{Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
+	for name, want := range map[string]bool{"a.service": true, "b.service": true, "c.service": true, "d.service": false,
+		"": false} {
 		if visible(list, name) != want {
 			t.Errorf("%q is visible: %v", name, !want)
 		}

@@ -167,7 +167,8 @@ type served struct {
 	listener net.Listener
 }
 
-var allowed = []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload}, {Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
+var allowed = []unitplan.Unit{{Name: "a.service", Verb: unitplan.Reload},
+	{Name: "b.service", Verb: unitplan.TryRestart, AlsoAffects: []string{"c.service"}}}
 
 func started(t testing.TB, mayAsk func(uint32) bool) *served {
 	t.Helper()
@@ -176,7 +177,8 @@ func started(t testing.TB, mayAsk func(uint32) bool) *served {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &served{systemd: &fakeSystemd{units: map[string]*Seen{}}, config: &settings{list: allowed}, log: &lines{}, socket: ln.Addr().String(), stop: cancel, done: make(chan error, 1), listener: ln}
+	s := &served{systemd: &fakeSystemd{units: map[string]*Seen{}}, config: &settings{list: allowed}, log: &lines{},
+		socket: ln.Addr().String(), stop: cancel, done: make(chan error, 1), listener: ln}
 	for _, name := range []string{"a.service", "b.service", "c.service", "secret.service"} {
 		s.systemd.units[name] = &Seen{Name: name, State: unitplan.State{Exists: true, Active: true, Invocation: name}}
 	}
@@ -203,13 +205,15 @@ func reasonOf(err error) Reason {
 func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 	s := started(t, ourselves)
 	state, err := s.Act(soon(t), allowed[1])
-	if want := (unitplan.State{Exists: true, Active: true, Invocation: "b.service", Boot: "boot"}); err != nil || state != want {
+	if want := (unitplan.State{Exists: true, Active: true, Invocation: "b.service", Boot: "boot"}); err != nil ||
+		state != want {
 		t.Errorf("have %+v, %v", state, err)
 	}
 	if acted := s.systemd.log(); !slices.Equal(acted, []string{"try-restart b.service"}) {
 		t.Errorf("systemd was asked for %q", acted)
 	}
-	line := fmt.Sprintf("unit=\"b.service\" verb=try-restart affected=\"c.service\" uid=%d pid=%d\n", os.Geteuid(), os.Getpid())
+	line := fmt.Sprintf("unit=\"b.service\" verb=try-restart affected=\"c.service\" uid=%d pid=%d\n", os.Geteuid(),
+		os.Getpid())
 	if want := "<5>reloader begins: " + line + "<5>reloader done: " + line; s.log.String() != want {
 		t.Errorf("recorded\n%s, want\n%s", s.log, want)
 	}
@@ -218,12 +222,14 @@ func TestAnActionIsCarriedOutAndRecordedBeforeAndAfter(t *testing.T) {
 func TestAnActionThatFailsIsRecordedWithItsReason(t *testing.T) {
 	s := started(t, ourselves)
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
-	s.systemd.ending <- &Error{Unit: "a.service", Verb: unitplan.Reload, Reason: JobFailed, Detail: "the job's result is failed"}
+	s.systemd.ending <- &Error{Unit: "a.service", Verb: unitplan.Reload, Reason: JobFailed,
+		Detail: "the job's result is failed"}
 	_, err := s.Act(soon(t), allowed[0])
 	if err == nil || err.Error() != "reload a.service: job-failed: the job's result is failed" {
 		t.Errorf("have %v", err)
 	}
-	if !strings.Contains(s.log.String(), `pid=`+fmt.Sprint(os.Getpid())+` reason=job-failed detail="the job's result is failed"`+"\n") {
+	if !strings.Contains(s.log.String(),
+		`pid=`+fmt.Sprint(os.Getpid())+` reason=job-failed detail="the job's result is failed"`+"\n") {
 		t.Errorf("recorded %s", s.log)
 	}
 }
@@ -233,7 +239,8 @@ func TestAJobOfSomebodyElseInTheWayPutsTheActionOff(t *testing.T) {
 	s.systemd.change(func(f *fakeSystemd) { f.begun, f.ending = make(chan string, 1), make(chan error, 1) })
 	s.systemd.ending <- &Error{Unit: "a.service", Verb: unitplan.Reload, Reason: Later, Detail: "destructive"}
 	_, err := s.Act(soon(t), allowed[0])
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() || e.Unreachable() {
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Postponed().Before(time.Now()) || e.Denied() ||
+		e.Unreachable() {
 		t.Errorf("have %+v", err)
 	}
 }
@@ -274,7 +281,8 @@ func TestWhatIsRefusedReachesSystemdInNoWayAndIsRecorded(t *testing.T) {
 				t.Errorf("systemd was asked for %q", acted)
 			}
 			want := fmt.Sprintf("<4>reloader refused a request: uid=%d pid=%d reason=", os.Geteuid(), os.Getpid())
-			if got := s.log.String(); !strings.HasPrefix(got, want) || !strings.Contains(got, tt.record) || strings.Count(got, "\n") != 1 {
+			if got := s.log.String(); !strings.HasPrefix(got, want) || !strings.Contains(got, tt.record) ||
+				strings.Count(got, "\n") != 1 {
 				t.Errorf("recorded %q", got)
 			}
 		})
@@ -305,8 +313,10 @@ func exchange(t testing.TB, socket string, text string) string {
 
 func TestRequestsNameUnitsAndNothingElse(t *testing.T) {
 	s := started(t, ourselves)
-	for _, text := range []string{`{"act":"a.service","verb":"restart"}`, `{"act":"a.service","mode":"flush"}`, `{"act":"a.service","version":true}`, `{}`, `[]`, `{"observe":[]}`,
-		`{"act":["a.service"]}`, `{"act":"a.service"}{}`, `{"act":"a.service","observe":["a.service"]}`, `{"stop":"a.service"}`, `null`, ``,
+	for _, text := range []string{`{"act":"a.service","verb":"restart"}`, `{"act":"a.service","mode":"flush"}`,
+		`{"act":"a.service","version":true}`, `{}`, `[]`, `{"observe":[]}`,
+		`{"act":["a.service"]}`, `{"act":"a.service"}{}`, `{"act":"a.service","observe":["a.service"]}`,
+		`{"stop":"a.service"}`, `null`, ``,
 		`{"observe":["` + strings.Repeat(`a.service","`, maxUnits) + `a.service"]}`} {
 		if answer := exchange(t, s.socket, text); !strings.Contains(answer, `"reason":"refused"`) {
 			t.Errorf("%.60s: %s", text, answer)
@@ -380,7 +390,8 @@ func TestAnInvalidConfigurationKeepsTheLastValidAllowlist(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := strings.Count(s.log.String(), "the last valid allowlist stays in force: reason=\"no YAML again\""); got != 1 {
+	if got := strings.Count(s.log.String(),
+		"the last valid allowlist stays in force: reason=\"no YAML again\""); got != 1 {
 		t.Errorf("recorded %d times: %s", got, s.log)
 	}
 }
@@ -395,7 +406,8 @@ func TestTwoActionsOnOneUnitDoNotRunAtOnceAndDelayNoOther(t *testing.T) {
 	}()
 	next(t, "a job", s.systemd.begun)
 	_, err := s.Act(soon(t), allowed[0])
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || time.Until(e.Postponed()) > busyDelay || e.Unreachable() || e.Denied() {
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || time.Until(e.Postponed()) > busyDelay ||
+		e.Unreachable() || e.Denied() {
 		t.Errorf("the second: %+v", err)
 	}
 	if st, err := s.State(soon(t), "a.service"); err != nil || !st.Active {
@@ -545,7 +557,8 @@ func TestManyUnitsAreAskedAboutInPieces(t *testing.T) {
 // FuzzServer sends what a hostile peer may. The reloader lives on, and acts on nothing but the allowlist.
 func FuzzServer(f *testing.F) {
 	s := started(f, ourselves)
-	for _, text := range []string{`{"act":"a.service"}`, `{"observe":["a.service","b.service"]}`, `{"version":true}`, `{"act":"x.service"}`, `{`, `{"act":"a.service\u0000"}`} {
+	for _, text := range []string{`{"act":"a.service"}`, `{"observe":["a.service","b.service"]}`, `{"version":true}`,
+		`{"act":"x.service"}`, `{`, `{"act":"a.service\u0000"}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

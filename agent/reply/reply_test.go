@@ -38,11 +38,13 @@ func TestAFailureHasTheSameWordsAtEachTry(t *testing.T) {
 	to := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}
 	for want, err := range map[string]error{
 		"dial 192.0.2.1:6443: connection refused": &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: syscall.ECONNREFUSED},
-		"read 192.0.2.1:6443: connection reset by peer": &url.Error{Op: "Get", URL: "https://geheim/?token=geheim", Err: &net.OpError{Op: "read", Net: "tcp",
-			Source: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40000}, Addr: to, Err: syscall.ECONNRESET}},
-		"dial: no such host": fmt.Errorf("once more: %w", &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no such host")}),
-		"an end":             &url.Error{Op: "Post", URL: "https://geheim", Err: errors.New("an end")},
-		"anything else":      errors.New("anything else"),
+		"read 192.0.2.1:6443: connection reset by peer": &url.Error{Op: "Get", URL: "https://geheim/?token=geheim",
+			Err: &net.OpError{Op: "read", Net: "tcp",
+				Source: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40000}, Addr: to, Err: syscall.ECONNRESET}},
+		"dial: no such host": fmt.Errorf("once more: %w", &net.OpError{Op: "dial", Net: "tcp",
+			Err: errors.New("no such host")}),
+		"an end":        &url.Error{Op: "Post", URL: "https://geheim", Err: errors.New("an end")},
+		"anything else": errors.New("anything else"),
 	} {
 		if got := reply.Fact(err); got != want {
 			t.Errorf("got %q, want %q", got, want)

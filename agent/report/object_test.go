@@ -37,7 +37,8 @@ type board struct {
 
 // newBoard has an object at work. Statuses were published before it could be written.
 func newBoard(t *testing.T, before ...report.Status) *board {
-	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10), trouble: make(chan error, 10)}
+	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10),
+		trouble: make(chan error, 10)}
 	b.dry.Store(http.StatusUnprocessableEntity)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -131,7 +132,8 @@ func TestAStatusIsPublishedOnTheHostAndInTheCluster(t *testing.T) {
 	b := newBoard(t)
 	var files []string
 	write := func(name string, _ []byte) error { files = append(files, name); return nil }
-	if err := (report.Fanout{Reporter: report.New(write, false), Object: b.object}).Publish(report.Status{State: "a"}); err != nil {
+	if err := (report.Fanout{Reporter: report.New(write, false),
+		Object: b.object}).Publish(report.Status{State: "a"}); err != nil {
 		t.Error(err)
 	}
 	b.wants("a", 200)
@@ -241,7 +243,8 @@ func TestWhenTheIdentityIsSwappedTheStateObjectIsWrittenAtOnce(t *testing.T) {
 	b.clock.Move(10 * time.Second)
 	b.object.Publish(report.Status{State: "unreachable", Trouble: "x"})
 	b.quiet() // that alone says nothing of the server
-	b.object.Publish(report.Status{State: "unreachable", Trouble: "x", Identity: &report.Identity{Serial: "0a", State: "active"}})
+	b.object.Publish(report.Status{State: "unreachable", Trouble: "x",
+		Identity: &report.Identity{Serial: "0a", State: "active"}})
 	b.wants("unreachable", 200)
 	b.pass(10 * time.Second)
 	b.clock.AwaitTimers(1)

@@ -16,11 +16,15 @@ import (
 )
 
 func sample() Status {
-	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"}, Synced: time.Unix(1e9, 0).UTC(),
-		Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1}, State: "in place",
+	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"},
+		Synced: time.Unix(1e9, 0).UTC(),
+		Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
+			State:        "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
-		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "loaded"}, {Name: "b.service", Verb: unitplan.Reload, State: "owed"},
-			{Name: "c.service", Verb: unitplan.TryRestart, State: "breaker open", Reason: "job-failed", BreakerOpened: time.Unix(1e9, 0).UTC()}},
+		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "loaded"},
+			{Name: "b.service", Verb: unitplan.Reload, State: "owed"},
+			{Name: "c.service", Verb: unitplan.TryRestart, State: "breaker open", Reason: "job-failed",
+				BreakerOpened: time.Unix(1e9, 0).UTC()}},
 		Writes: 3}
 }
 
@@ -56,7 +60,8 @@ func TestPublishShowsTheSameFactsThreeTimes(t *testing.T) {
 			t.Errorf("metrics lack %q in\n%s", line, files[MetricsFile])
 		}
 	}
-	if want := []string{"STATUS=following; 1 files from version 42; try-restart c.service fails again and again; 1 unit actions owed"}; !reflect.DeepEqual(*notes, want) {
+	if want := []string{"STATUS=following; 1 files from version 42; try-restart c.service fails again and again; 1 unit " +
+		"actions owed"}; !reflect.DeepEqual(*notes, want) {
 		t.Errorf("notified %q, want %q", *notes, want)
 	}
 }
@@ -86,15 +91,19 @@ func TestAFailedWriteIsTriedAgain(t *testing.T) {
 
 func TestSentences(t *testing.T) {
 	for want, s := range map[string]Status{
-		"starting":                                 {State: "starting"},
-		"unreachable: connection refused":          {State: "unreachable", Reason: "connection refused"},
-		"following; 0 files from version 7":        {State: "following", Object: plan.Object{ResourceVersion: "7"}},
-		"following":                                {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
-		"following; identity suspect: it said 401": {State: "following", Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
-		"no identity: pending: patience":           {State: "no identity", Reason: "pending: patience", Identity: &Identity{State: "pending", Reason: "patience"}},
-		"following; try-restart a.service refused; 2 unit actions owed": {State: "following", Units: []Unit{{Name: "a.service", Verb: unitplan.TryRestart, State: "refused"},
-			{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "loaded"}, {State: "not running"}}},
-		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full", Refused: make([]plan.Refusal, 1)},
+		"starting":                          {State: "starting"},
+		"unreachable: connection refused":   {State: "unreachable", Reason: "connection refused"},
+		"following; 0 files from version 7": {State: "following", Object: plan.Object{ResourceVersion: "7"}},
+		"following":                         {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
+		"following; identity suspect: it said 401": {State: "following",
+			Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
+		"no identity: pending: patience": {State: "no identity", Reason: "pending: patience",
+			Identity: &Identity{State: "pending", Reason: "patience"}},
+		"following; try-restart a.service refused; 2 unit actions owed": {State: "following",
+			Units: []Unit{{Name: "a.service", Verb: unitplan.TryRestart, State: "refused"},
+				{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "loaded"}, {State: "not running"}}},
+		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full",
+			Refused: make([]plan.Refusal, 1)},
 	} {
 		if got := s.Sentence(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -114,15 +123,18 @@ func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
 	if b := o.Spec.Breaker; b == nil || *b != want {
 		t.Errorf("the breaker is %+v, want %+v", b, want)
 	}
-	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "loaded"}}}, "n1", time.Time{})), "breaker") {
+	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "loaded"}}}, "n1", time.Time{})),
+		"breaker") {
 		t.Error("a breaker that is closed is reported")
 	}
 }
 
 func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 	r, files, notes := capture()
-	s := Status{State: "following", Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Consumers: []Consumer{
-		{Kind: liveness.ClientCA, Address: "127.0.0.1:1", State: liveness.Live}, {Kind: liveness.Serving, Address: "127.0.0.1:2", State: liveness.Stale}}}}}
+	s := Status{State: "following", Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1,
+		Consumers: []Consumer{
+			{Kind: liveness.ClientCA, Address: "127.0.0.1:1", State: liveness.Live},
+			{Kind: liveness.Serving, Address: "127.0.0.1:2", State: liveness.Stale}}}}}
 	_ = r.Publish(s)
 	for _, line := range []string{
 		`node_cert_agent_consumer_live{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 1`,
@@ -152,7 +164,8 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 		if want != "" && want != liveness.NotYet { // which would change by itself
 			use = `,"use":"` + string(want) + `"`
 		}
-		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b, `"files":[{"row":"","name":""`+use+"}]") {
+		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b,
+			`"files":[{"row":"","name":""`+use+"}]") {
 			t.Errorf("the state object of %q is\n%s", states, b)
 		}
 	}
@@ -166,17 +179,20 @@ func TestTheSecondSourceIsShownAndAPullSecretNeverExpires(t *testing.T) {
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}
-	if want := "STATUS=following; the ConfigMap: forbidden: not you; 2 files from version 42; try-restart c.service fails again and again; 1 unit actions owed"; (*notes)[0] != want {
+	if want := "STATUS=following; the ConfigMap: forbidden: not you; 2 files from version 42; try-restart c.service " +
+		"fails again and again; 1 unit actions owed"; (*notes)[0] != want {
 		t.Errorf("notified %q, want %q", (*notes)[0], want)
 	}
-	if m := files[MetricsFile]; !strings.Contains(m, "node_cert_agent_configmap_following 0\n") || strings.Contains(m, "internalRegistryPullSecret") {
+	if m := files[MetricsFile]; !strings.Contains(m, "node_cert_agent_configmap_following 0\n") ||
+		strings.Contains(m, "internalRegistryPullSecret") {
 		t.Errorf("metrics are\n%s", m)
 	}
 	s.ConfigMap.State, s.ConfigMap.Reason = "following", ""
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(files[MetricsFile], "node_cert_agent_configmap_following 1\n") || strings.Contains((*notes)[1], "ConfigMap") {
+	if !strings.Contains(files[MetricsFile], "node_cert_agent_configmap_following 1\n") ||
+		strings.Contains((*notes)[1], "ConfigMap") {
 		t.Errorf("notified %q, metrics are\n%s", (*notes)[1], files[MetricsFile])
 	}
 }

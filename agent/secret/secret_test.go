@@ -28,9 +28,11 @@ func TestASecretHasNoTextForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Write(b)
-	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.DebugLevel))
+	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out),
+		zap.DebugLevel))
 	log.Info("x", zap.Any("a", s), zap.Stringer("b", s), zap.Reflect("c", holder{s}))
-	for _, form := range []string{marker, fmt.Sprintf("%x", marker), fmt.Sprintf("%X", marker), fmt.Sprint([]byte(marker))} {
+	for _, form := range []string{marker, fmt.Sprintf("%x", marker), fmt.Sprintf("%X", marker),
+		fmt.Sprint([]byte(marker))} {
 		if strings.Contains(out.String(), form) {
 			t.Errorf("the secret shows as %q in %q", form, out.String())
 		}

@@ -32,7 +32,8 @@ func TestAnUpdateThatCannotBeSavedIsUndone(t *testing.T) {
 	}
 	again := state.NewMemory(state.Open(dir))
 	lost, err := again.Load()
-	if s := again.State(); err != nil || lost != "" || len(s.Owned) != 1 || s.Object.UID != "noted" || !s.Units["a.service"].Unknown {
+	if s := again.State(); err != nil || lost != "" || len(s.Owned) != 1 || s.Object.UID != "noted" ||
+		!s.Units["a.service"].Unknown {
 		t.Errorf("loaded %+v, lost %q, %v", s, lost, err)
 	}
 }

@@ -15,16 +15,19 @@ import (
 )
 
 func entry(name, data string) plan.Entry {
-	return plan.Entry{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name}, Data: []byte(data), Digest: plan.DigestOf([]byte(data))}
+	return plan.Entry{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name}, Data: []byte(data),
+		Digest: plan.DigestOf([]byte(data))}
 }
 
 func full() state.State {
 	e := entry("r:5000", "x")
 	return state.State{
 		Memory: plan.Memory{
-			Owned: map[string]plan.Claim{"/etc/docker/certs.d/r:5000/ca.crt": {Key: e.Key, Digests: []plan.Digest{e.Digest, {1}}}},
+			Owned: map[string]plan.Claim{"/etc/docker/certs.d/r:5000/ca.crt": {Key: e.Key,
+				Digests: []plan.Digest{e.Digest, {1}}}},
 		},
-		Units:  map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"}, "b.service": {Unknown: true}},
+		Units: map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"},
+			"b.service": {Unknown: true}},
 		Object: plan.Object{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
 	}
 }
@@ -107,10 +110,12 @@ func TestSavingTheSameStateTwiceWritesOnce(t *testing.T) {
 func TestTheLastGoodContentIsKeptAndOldContentDropped(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "1"}, []plan.Entry{entry("a", "one"), entry("b", "two"), entry("c", "one")}); err != nil {
+	if err := s.Keep(&st, plan.Object{ResourceVersion: "1"}, []plan.Entry{entry("a", "one"), entry("b", "two"),
+		entry("c", "one")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "2"}, []plan.Entry{entry("a", "one"), entry("b", "three")}); err != nil {
+	if err := s.Keep(&st, plan.Object{ResourceVersion: "2"}, []plan.Entry{entry("a", "one"),
+		entry("b", "three")}); err != nil {
 		t.Fatal(err)
 	}
 	if names, _ := dir.List("blobs"); len(names) != 2 {

@@ -18,11 +18,16 @@ func TestRefuseNamesTheLineThatAllows(t *testing.T) {
 		affected []string
 		want     string
 	}{
-		"nothing is dragged along":             {unit(), nil, ""},
-		"all that is dragged along is named":   {unit("b.service", "kubelet.service"), []string{"kubelet.service", "b.service"}, ""},
-		"more may be named than is there now":  {unit("kubelet.service"), nil, ""},
-		"one is not named":                     {unit(), []string{"kubelet.service"}, "try-restart crio.service would also act on kubelet.service; to allow that, add `units: {crio.service: {alsoAffects: [kubelet.service]}}`"},
-		"what is named already stays in place": {unit("z.service"), []string{"b.target", "kubelet.service", "z.service"}, "try-restart crio.service would also act on b.target, kubelet.service; to allow that, add `units: {crio.service: {alsoAffects: [b.target, kubelet.service, z.service]}}`"},
+		"nothing is dragged along": {unit(), nil, ""},
+		"all that is dragged along is named": {unit("b.service", "kubelet.service"),
+			[]string{"kubelet.service", "b.service"}, ""},
+		"more may be named than is there now": {unit("kubelet.service"), nil, ""},
+		"one is not named": {unit(), []string{"kubelet.service"},
+			"try-restart crio.service would also act on kubelet.service; to allow that, add `units: {crio.service: " +
+				"{alsoAffects: [kubelet.service]}}`"},
+		"what is named already stays in place": {unit("z.service"), []string{"b.target", "kubelet.service", "z.service"},
+			"try-restart crio.service would also act on b.target, kubelet.service; to allow that, add `units: {crio.service: " +
+				"{alsoAffects: [b.target, kubelet.service, z.service]}}`"},
 	} {
 		if got := c.unit.Refuse(c.affected); got != c.want {
 			t.Errorf("%s: got %q, want %q", sentence, got, c.want)
@@ -111,7 +116,8 @@ func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameRowLoad(t *testing.T) {
 	p := Policy{
 		Policy: plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData, OnChange: []string{"a.service", "make.service"}},
 			{ID: plan.AdditionalTrustBundle, OnChange: []string{"b.service"}}}},
-		Units: []Unit{{Name: "a.service", Verb: Reload}, {Name: "b.service", Verb: TryRestart}, {Name: "make.service", Verb: Restart}},
+		Units: []Unit{{Name: "a.service", Verb: Reload}, {Name: "b.service", Verb: TryRestart},
+			{Name: "make.service", Verb: Restart}},
 	}
 	var order []string
 	for _, u := range p.InOrder() {

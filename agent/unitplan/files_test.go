@@ -10,7 +10,8 @@ import (
 )
 
 var policy = plan.Policy{Rows: []plan.Row{
-	{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644, OnChange: []string{"a.service"}},
+	{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644,
+		OnChange: []string{"a.service"}},
 	{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 	{ID: plan.ImageRegistryBundleUserData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 }}

@@ -14,7 +14,8 @@ import (
 func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	// What is on disk: a row whose file changed now, and another, of an hour before.
-	in := Inputs{Digest: plan.Digest{1}, Rows: map[plan.RowID]rowInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11}, now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
+	in := Inputs{Digest: plan.Digest{1}, Rows: map[plan.RowID]rowInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
+		now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
 	running := func(invocation string, since time.Duration) State {
 		return State{Exists: true, Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
 	}
@@ -43,51 +44,97 @@ func TestOwed(t *testing.T) {
 		known  bool
 		want   Action
 	}{
-		"a unit that does not run owes nothing":                                         {Reload, State{}, Loaded{Unknown: true}, true, Nothing},
-		"a unit that loaded what is on disk owes nothing":                               {Reload, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a change since the last load is owed":                                          {Reload, running("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a change is owed even when the clock was set back since":                       {Reload, running("i1", time.Hour), loaded(2, "i1"), true, Act},
-		"a dispatched action that was not seen done is owed again":                      {Reload, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a unit that restarted by itself after the change is adopted":                   {Reload, running("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a restart during a dispatched action, after the change, is taken":              {TryRestart, running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
-		"a run that was found not to have loaded it owes, whatever the clock says":      {TryRestart, running("i2", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Act},
-		"and the run after it is judged anew":                                           {TryRestart, running("i3", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Adopt},
-		"a unit that restarted by itself before the change owes":                        {TryRestart, running("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a restart at the moment of the change is doubtful: act":                        {Reload, running("i2", clockSlack/2), loaded(1, "i1"), true, Act},
-		"after a reboot a unit started after the change is adopted":                     {TryRestart, running("i1", time.Minute), Loaded{Inputs: plan.Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
-		"without memory a reload is owed":                                               {Reload, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory a unit started after the change is adopted":                     {Reload, running("i1", time.Minute), Loaded{}, false, Adopt},
-		"without memory a restart needs proof of a change":                              {TryRestart, running("i1", -time.Minute), Loaded{}, false, Act},
-		"without memory a change a moment after the start is owed":                      {TryRestart, running("i1", -clockSlack/2), Loaded{}, false, Act},
-		"without memory a change by the same tick is owed":                              {TryRestart, running("i1", coarse/2), Loaded{}, false, Act},
-		"without memory and proof there is no restart":                                  {TryRestart, running("i1", clockSlack/2), Loaded{}, false, Adopt},
-		"a unit that is masked or missing owes nothing":                                 {Reload, State{}, Loaded{}, false, Nothing},
-		"a unit that failed reads its files when it starts":                             {TryRestart, State{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
-		"dispatched by an agent that died, before the restart: act":                     {TryRestart, running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"a reload is never proven by the time of the start":                             {Reload, running("i1", -time.Hour), loaded(1, "i0"), true, Act},
-		"a oneshot that never ran owes a run":                                           {Restart, State{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
-		"a oneshot that ran is inactive and owes nothing":                               {Restart, finished("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that systemd has forgotten since owes nothing":                       {Restart, State{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
-		"a oneshot owes a run after a change":                                           {Restart, finished("i1", -time.Hour), loaded(2, "i1"), true, Act},
-		"a oneshot that somebody ran after the change is adopted":                       {Restart, finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
-		"a oneshot that somebody ran before the change owes a run":                      {Restart, finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot whose run after the change failed owes another":                      {Restart, failed("i2", time.Minute), loaded(2, "i1"), true, Act},
-		"a oneshot adopted while it ran, which then failed, owes another":               {Restart, failed("i2", time.Minute), loaded(1, "i2"), true, Act},
-		"a oneshot that still runs since the change is not adopted":                     {Restart, busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
-		"a dispatched oneshot that still runs is not adopted":                           {Restart, busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
-		"without memory a oneshot that still runs since the change is not adopted":      {Restart, busy(finished("i2", time.Minute)), Loaded{}, false, Act},
-		"a unit that was started after the change and still has its job is not adopted": {TryRestart, busy(running("i2", time.Minute)), loaded(2, "i1"), true, Act},
-		"without memory a unit that is about to have started is adopted":                {TryRestart, busy(running("i2", time.Minute)), Loaded{}, false, Adopt},
-		"a oneshot owes a run in each boot":                                             {Restart, State{Exists: true, Boot: "boot1"}, Loaded{Inputs: plan.Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
-		"a oneshot that runs through (exited) is as good as any":                        {Restart, running("i1", -time.Hour), loaded(1, "i1"), true, Nothing},
-		"a oneshot that was dispatched and not seen done owes a run":                    {Restart, finished("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
-		"without memory a oneshot owes a run: it disturbs nobody":                       {Restart, finished("i1", -time.Minute), Loaded{}, false, Act},
-		"a new row whose file was there before the unit's start is adopted":             {TryRestart, running("i1", -time.Minute), knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}}), true, Adopt},
-		"a new row whose file changed after the unit's start is owed":                   {TryRestart, running("i1", -time.Minute), knew(map[plan.RowID]plan.Digest{plan.RootCAData: {12}}), true, Act},
-		"a new row does not hide another's change":                                      {TryRestart, running("i1", -time.Minute), knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {10}}), true, Act},
-		"a row that lost its files is owed":                                             {TryRestart, running("i1", time.Hour), knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {12}, plan.ImageRegistryBundleData: {13}}), true, Act},
-		"a row that got its first file is owed, even when the clock was back":           {TryRestart, running("i1", time.Hour), knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {}}), true, Act},
-		"without memory and a start time there is no restart":                           {TryRestart, State{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
+		"a unit that does not run owes nothing": {Reload, State{},
+			Loaded{Unknown: true}, true, Nothing},
+		"a unit that loaded what is on disk owes nothing": {Reload, running("i1", -time.Hour),
+			loaded(1, "i1"), true, Nothing},
+		"a change since the last load is owed": {Reload, running("i1", -time.Hour),
+			loaded(2, "i1"), true, Act},
+		"a change is owed even when the clock was set back since": {Reload, running("i1", time.Hour),
+			loaded(2, "i1"), true, Act},
+		"a dispatched action that was not seen done is owed again": {Reload, running("i1", -time.Hour),
+			Loaded{Unknown: true}, true, Act},
+		"a unit that restarted by itself after the change is adopted": {Reload, running("i2", time.Minute),
+			loaded(2, "i1"), true, Adopt},
+		"a restart during a dispatched action, after the change, is taken": {TryRestart,
+			running("i2", time.Minute), Loaded{Unknown: true}, true, Adopt},
+		"a run that was found not to have loaded it owes, whatever the clock says": {TryRestart,
+			running("i2", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Act},
+		"and the run after it is judged anew": {TryRestart,
+			running("i3", time.Minute), Loaded{}.Outdated(running("i2", 0)), true, Adopt},
+		"a unit that restarted by itself before the change owes": {TryRestart,
+			running("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a restart at the moment of the change is doubtful: act": {Reload, running("i2", clockSlack/2),
+			loaded(1, "i1"), true, Act},
+		"after a reboot a unit started after the change is adopted": {TryRestart,
+			running("i1", time.Minute), Loaded{Inputs: plan.Digest{2}, Boot: "boot0", Invocation: "i1"}, true, Adopt},
+		"without memory a reload is owed": {Reload, running("i1", -time.Minute),
+			Loaded{}, false, Act},
+		"without memory a unit started after the change is adopted": {Reload, running("i1", time.Minute),
+			Loaded{}, false, Adopt},
+		"without memory a restart needs proof of a change": {TryRestart,
+			running("i1", -time.Minute), Loaded{}, false, Act},
+		"without memory a change a moment after the start is owed": {TryRestart,
+			running("i1", -clockSlack/2), Loaded{}, false, Act},
+		"without memory a change by the same tick is owed": {TryRestart, running("i1", coarse/2),
+			Loaded{}, false, Act},
+		"without memory and proof there is no restart": {TryRestart,
+			running("i1", clockSlack/2), Loaded{}, false, Adopt},
+		"a unit that is masked or missing owes nothing": {Reload, State{}, Loaded{}, false,
+			Nothing},
+		"a unit that failed reads its files when it starts": {TryRestart,
+			State{Exists: true, Failed: true}, Loaded{Unknown: true}, true, Nothing},
+		"dispatched by an agent that died, before the restart: act": {TryRestart,
+			running("i1", -time.Hour), Loaded{Unknown: true}, true, Act},
+		"a reload is never proven by the time of the start": {Reload, running("i1", -time.Hour),
+			loaded(1, "i0"), true, Act},
+		"a oneshot that never ran owes a run": {Restart,
+			State{Exists: true, Boot: "boot1"}, Loaded{}, false, Act},
+		"a oneshot that ran is inactive and owes nothing": {Restart, finished("i1", -time.Hour),
+			loaded(1, "i1"), true, Nothing},
+		"a oneshot that systemd has forgotten since owes nothing": {Restart,
+			State{Exists: true, Boot: "boot1"}, loaded(1, ""), true, Nothing},
+		"a oneshot owes a run after a change": {Restart, finished("i1", -time.Hour),
+			loaded(2, "i1"), true, Act},
+		"a oneshot that somebody ran after the change is adopted": {Restart,
+			finished("i2", time.Minute), loaded(2, "i1"), true, Adopt},
+		"a oneshot that somebody ran before the change owes a run": {Restart,
+			finished("i2", -time.Minute), loaded(2, "i1"), true, Act},
+		"a oneshot whose run after the change failed owes another": {Restart, failed("i2", time.Minute),
+			loaded(2, "i1"), true, Act},
+		"a oneshot adopted while it ran, which then failed, owes another": {Restart, failed("i2", time.Minute),
+			loaded(1, "i2"), true, Act},
+		"a oneshot that still runs since the change is not adopted": {Restart,
+			busy(finished("i2", time.Minute)), loaded(2, "i1"), true, Act},
+		"a dispatched oneshot that still runs is not adopted": {Restart,
+			busy(finished("i2", time.Minute)), Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot that still runs since the change is not adopted": {Restart,
+			busy(finished("i2", time.Minute)), Loaded{}, false, Act},
+		"a unit that was started after the change and still has its job is not adopted": {TryRestart,
+			busy(running("i2", time.Minute)), loaded(2, "i1"), true, Act},
+		"without memory a unit that is about to have started is adopted": {TryRestart, busy(running("i2", time.Minute)),
+			Loaded{}, false, Adopt},
+		"a oneshot owes a run in each boot": {Restart, State{Exists: true, Boot: "boot1"},
+			Loaded{Inputs: plan.Digest{1}, Boot: "boot0", Invocation: "i1"}, true, Act},
+		"a oneshot that runs through (exited) is as good as any": {Restart, running("i1", -time.Hour),
+			loaded(1, "i1"), true, Nothing},
+		"a oneshot that was dispatched and not seen done owes a run": {Restart, finished("i1", -time.Hour),
+			Loaded{Unknown: true}, true, Act},
+		"without memory a oneshot owes a run: it disturbs nobody": {Restart, finished("i1", -time.Minute),
+			Loaded{}, false, Act},
+		"a new row whose file was there before the unit's start is adopted": {TryRestart, running("i1", -time.Minute),
+			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}}), true, Adopt},
+		"a new row whose file changed after the unit's start is owed": {TryRestart, running("i1", -time.Minute),
+			knew(map[plan.RowID]plan.Digest{plan.RootCAData: {12}}), true, Act},
+		"a new row does not hide another's change": {TryRestart, running("i1", -time.Minute),
+			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {10}}), true, Act},
+		"a row that lost its files is owed": {TryRestart, running("i1", time.Hour),
+			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {12},
+				plan.ImageRegistryBundleData: {13}}), true, Act},
+		"a row that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour),
+			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {}}), true, Act},
+		"without memory and a start time there is no restart": {TryRestart,
+			State{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known)
@@ -96,10 +143,12 @@ func TestOwed(t *testing.T) {
 			}
 			doubtful := in
 			doubtful.Doubt = "a file"
-			if d := Owed(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated || d.Action != Wait && d.Action != Nothing {
+			if d := Owed(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated ||
+				d.Action != Wait && d.Action != Nothing {
 				t.Errorf("decided %q in doubt, and to remember that %v", d.Action, d.Outdated)
 			}
-			if again := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded.Outdated(c.unit), true); got.Outdated && (c.want != Act || again.Outdated || again.Action != Act) {
+			if again := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded.Outdated(c.unit), true); got.Outdated &&
+				(c.want != Act || again.Outdated || again.Action != Act) {
 				t.Errorf("what is remembered leads to %q", again.Action)
 			}
 			if c.want == Act && !got.Outdated && !c.loaded.In(c.unit) {
@@ -156,20 +205,30 @@ func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 		unsynced       bool
 		want           string
 	}{
-		"a file as it shall be":                                    {asked: []plan.Entry{a}, planned: []plan.Entry{a}, on: disk(a)[file]},
-		"one with what is held in it":                              {asked: []plan.Entry{a}, planned: []plan.Entry{kubelet("a", "b")}, on: disk(kubelet("a", "b"))[file]},
-		"one that cannot be read":                                  {asked: []plan.Entry{a}, on: plan.File{Kind: plan.Unreadable, Reason: "input/output error"}, want: "input/output error"},
-		"one that cannot be read and nobody asks for":              {on: plan.File{Kind: plan.Unreadable, Reason: "input/output error"}, want: "input/output error"},
-		"a link in its place":                                      {asked: []plan.Entry{a}, on: plan.File{Kind: plan.Irregular, Reason: "a link"}, want: "a link"},
-		"somebody's link where nothing is asked for":               {on: plan.File{Kind: plan.Irregular, Reason: "a link"}},
-		"somebody's file where nothing is asked for":               {on: disk(kubelet("b"))[file]},
-		"one whose repair was put off":                             {asked: []plan.Entry{a}, planned: []plan.Entry{a}, on: disk(kubelet("b"))[file], want: "it is not yet as it shall be"},
-		"one that is missing and about to be written":              {asked: []plan.Entry{a}, planned: []plan.Entry{a}, want: "it is not yet as it shall be"},
-		"one that is missing and not ours to make":                 {asked: []plan.Entry{a}, on: plan.File{Reason: "missing, and it is not ours to make"}},
+		"a file as it shall be": {asked: []plan.Entry{a}, planned: []plan.Entry{a},
+			on: disk(a)[file]},
+		"one with what is held in it": {asked: []plan.Entry{a},
+			planned: []plan.Entry{kubelet("a", "b")}, on: disk(kubelet("a", "b"))[file]},
+		"one that cannot be read": {asked: []plan.Entry{a},
+			on: plan.File{Kind: plan.Unreadable, Reason: "input/output error"}, want: "input/output error"},
+		"one that cannot be read and nobody asks for": {on: plan.File{Kind: plan.Unreadable,
+			Reason: "input/output error"}, want: "input/output error"},
+		"a link in its place": {asked: []plan.Entry{a},
+			on: plan.File{Kind: plan.Irregular, Reason: "a link"}, want: "a link"},
+		"somebody's link where nothing is asked for": {on: plan.File{Kind: plan.Irregular, Reason: "a link"}},
+		"somebody's file where nothing is asked for": {on: disk(kubelet("b"))[file]},
+		"one whose repair was put off": {asked: []plan.Entry{a}, planned: []plan.Entry{a},
+			on: disk(kubelet("b"))[file], want: "it is not yet as it shall be"},
+		"one that is missing and about to be written": {asked: []plan.Entry{a}, planned: []plan.Entry{a},
+			want: "it is not yet as it shall be"},
+		"one that is missing and not ours to make": {asked: []plan.Entry{a},
+			on: plan.File{Reason: "missing, and it is not ours to make"}},
 		"one in a closed directory, which is left to others":       {asked: []plan.Entry{a}, on: disk(kubelet("b"))[file]},
 		"one whose last write failed and that nobody asks for now": {on: disk(a)[file], unsynced: true},
-		"one that was not looked at since it was written":          {asked: []plan.Entry{a}, planned: []plan.Entry{a}, on: plan.File{Kind: plan.Regular, Digest: a.Digest}, want: "it has not been looked at since it was written"},
-		"one whose last write failed":                              {asked: []plan.Entry{a}, planned: []plan.Entry{a}, on: disk(a)[file], unsynced: true, want: "its last write failed"},
+		"one that was not looked at since it was written": {asked: []plan.Entry{a}, planned: []plan.Entry{a},
+			on: plan.File{Kind: plan.Regular, Digest: a.Digest}, want: "it has not been looked at since it was written"},
+		"one whose last write failed": {asked: []plan.Entry{a}, planned: []plan.Entry{a}, on: disk(a)[file], unsynced: true,
+			want: "its last write failed"},
 	} {
 		o := disk(r)
 		o[file] = c.on
@@ -216,7 +275,8 @@ func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 			t.Errorf("%s: the inputs differ", sentence)
 		}
 	}
-	if InputsOf("a.service", both, disk(kubelet("a"), entry(plan.ImageRegistryBundleData, "s", "r")), nil, nil).Digest == before.Digest {
+	if InputsOf("a.service", both, disk(kubelet("a"), entry(plan.ImageRegistryBundleData, "s", "r")), nil,
+		nil).Digest == before.Digest {
 		t.Error("another file with the same content gives the same inputs")
 	}
 }

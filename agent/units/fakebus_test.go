@@ -239,7 +239,8 @@ func (b *fakeBus) unit(path string) (string, *fakeUnit) {
 func (c *fakeClient) properties(m *dbus.Message, path string) {
 	c.bus.mu.Lock()
 	defer c.bus.mu.Unlock()
-	values := map[string]any{"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "InvocationID": []byte{}, "InactiveExitTimestamp": uint64(0)}
+	values := map[string]any{"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead",
+		"InvocationID": []byte{}, "InactiveExitTimestamp": uint64(0)}
 	if name, u := c.bus.unit(path); u != nil {
 		values["LoadState"], values["Id"] = cmp.Or(u.load, "loaded"), name
 		if u.running > 0 {

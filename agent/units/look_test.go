@@ -30,11 +30,13 @@ func TestTheProgramOfAOneshotIsRead(t *testing.T) {
 		Words  []string
 		Ignore bool
 	}
-	b := newFakeBus(t, map[string]*fakeUnit{"once.service": {more: map[string]any{"ExecStart": []command{{"/bin/w", []string{"w", "x"}, true}}}},
+	b := newFakeBus(t, map[string]*fakeUnit{"once.service": {more: map[string]any{"ExecStart": []command{{"/bin/w",
+		[]string{"w", "x"}, true}}}},
 		"idle.service": {more: map[string]any{"ExecStart": []command{}}}})
 	c := connected(t, b)
 	for service, want := range map[string]string{"once.service": "/bin/w", "idle.service": "", "none.service": ""} {
-		if s, err := c.Look(within(t), unitplan.Unit{Name: service, Verb: unitplan.Restart}); s.Program != want || err != nil {
+		if s, err := c.Look(within(t), unitplan.Unit{Name: service, Verb: unitplan.Restart}); s.Program != want ||
+			err != nil {
 			t.Errorf("%s runs %q, %v", service, s.Program, err)
 		}
 	}
@@ -50,12 +52,14 @@ func TestAnAliasShowsTheNameOfItsUnit(t *testing.T) {
 // The last start of each unit comes in the time of now, whatever became of the clock since then.
 func TestStartsAreToldByAClockThatNobodySets(t *testing.T) {
 	start := func(ago time.Duration, more map[string]any) *fakeUnit {
-		m := map[string]any{"InactiveExitTimestampMonotonic": uint64((monotonic() - ago).Microseconds()), "StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}
+		m := map[string]any{"InactiveExitTimestampMonotonic": uint64((monotonic() - ago).Microseconds()),
+			"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}
 		maps.Copy(m, more)
 		// The wall clock was set back by hours after the start.
 		return &fakeUnit{active: "active", invocation: 7, since: time.Now().Add(3 * time.Hour), more: m}
 	}
-	b := newFakeBus(t, map[string]*fakeUnit{"a.service": start(2*time.Second, map[string]any{"RequiredBy": []string{"b.service", "c.service"}}),
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": start(2*time.Second,
+		map[string]any{"RequiredBy": []string{"b.service", "c.service"}}),
 		"b.service": start(time.Second, nil), "c.service": {load: "masked"}})
 	s, err := connected(t, b).Look(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.TryRestart})
 	if err != nil || len(s.Starts) != 3 {

@@ -74,23 +74,29 @@ func TestStateSaysWhetherAUnitRuns(t *testing.T) {
 		"a unit with a job is busy": {fakeUnit{active: "active", more: map[string]any{"Job": job{7, jobPath(7)}}},
 			with(func(s *unitplan.State) { s.Active, s.Busy = true, true })},
 		"a unit without a job is not": {fakeUnit{active: "active", more: map[string]any{"Job": job{0, "/"}}}, running},
-		"a start is known by a clock that nobody sets, too": {fakeUnit{active: "active", more: map[string]any{"InactiveExitTimestampMonotonic": uint64(90e6)}},
+		"a start is known by a clock that nobody sets, too": {fakeUnit{active: "active",
+			more: map[string]any{"InactiveExitTimestampMonotonic": uint64(90e6)}},
 			with(func(s *unitplan.State) { s.Active, s.SinceUptime = true, 90*time.Second })},
-		"a unit has a start limit": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(10e6)}},
+		"a unit has a start limit": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5),
+			"StartLimitIntervalUSec": uint64(10e6)}},
 			with(func(s *unitplan.State) { s.Active, s.StartBurst, s.StartInterval = true, 5, 10*time.Second })},
-		"a limit over no time is none":            {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(0)}}, running},
-		"a limit over all time is not understood": {fakeUnit{active: "active", more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(math.MaxUint64)}}, running},
+		"a limit over no time is none": {fakeUnit{active: "active",
+			more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(0)}}, running},
+		"a limit over all time is not understood": {fakeUnit{active: "active",
+			more: map[string]any{"StartLimitBurst": uint32(5), "StartLimitIntervalUSec": uint64(math.MaxUint64)}}, running},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) {
 			tt.unit.invocation, tt.unit.since = 7, since
-			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).Look(within(t), unitplan.Unit{Name: "a-b.service"})
+			have, err := connected(t, newFakeBus(t, map[string]*fakeUnit{"a-b.service": &tt.unit})).Look(within(t),
+				unitplan.Unit{Name: "a-b.service"})
 			if err != nil || have.State != tt.want || tt.want.Exists && have.Name != "a-b.service" {
 				t.Errorf("have %+v, %v", have, err)
 			}
 		})
 	}
-	if have, err := connected(t, newFakeBus(t, nil)).Look(within(t), unitplan.Unit{Name: "a.service"}); err != nil || have.Name != "" || have.State != (unitplan.State{}) {
+	if have, err := connected(t, newFakeBus(t, nil)).Look(within(t), unitplan.Unit{Name: "a.service"}); err != nil ||
+		have.Name != "" || have.State != (unitplan.State{}) {
 		t.Errorf("a unit that does not exist: have %+v, %v", have, err)
 	}
 }
@@ -107,9 +113,11 @@ func TestActWaitsForTheJobAndReturnsTheNewState(t *testing.T) {
 		return "done"
 	}
 	for _, early := range []bool{false, true} {
-		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", kind: "oneshot", invocation: 7, since: since, act: restarted}})
+		b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", kind: "oneshot", invocation: 7, since: since,
+			act: restarted}})
 		b.early = early
-		for verb, method := range map[unitplan.Verb]string{unitplan.Reload: "ReloadUnit", unitplan.TryRestart: "TryRestartUnit", unitplan.Restart: "RestartUnit"} {
+		for verb, method := range map[unitplan.Verb]string{unitplan.Reload: "ReloadUnit",
+			unitplan.TryRestart: "TryRestartUnit", unitplan.Restart: "RestartUnit"} {
 			have, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: verb})
 			want := unitplan.State{Exists: true, Active: true, Invocation: strings.Repeat("09", 16), Since: since}
 			if err != nil || have != want {
@@ -140,17 +148,21 @@ func TestActFails(t *testing.T) {
 		verb unitplan.Verb
 		want string
 	}{
-		"when the bus says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"}, unitplan.Reload,
+		"when the bus says no": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.AccessDenied"},
+			unitplan.Reload,
 			"reload a.service: denied: org.freedesktop.DBus.Error.AccessDenied: Permission denied"},
-		"when a person would have to be asked": {&fakeUnit{active: "active", deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, unitplan.TryRestart,
+		"when a person would have to be asked": {&fakeUnit{active: "active",
+			deny: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}, unitplan.TryRestart,
 			"try-restart a.service: denied: org.freedesktop.DBus.Error.InteractiveAuthorizationRequired: Permission denied"},
 		"when the unit does not exist": {nil, unitplan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.NoSuchUnit: Unit a.service not found."},
 		"when the unit is masked": {&fakeUnit{load: "masked", deny: "org.freedesktop.systemd1.UnitMasked"}, unitplan.Reload,
 			"reload a.service: no-such-unit: org.freedesktop.systemd1.UnitMasked: Permission denied"},
 		"when the unit cannot reload": {&fakeUnit{active: "active", cannotReload: true}, unitplan.Reload,
-			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not applicable for unit a.service."},
-		"when a job of somebody else is in the way": {&fakeUnit{active: "active", deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, unitplan.TryRestart,
+			"reload a.service: not-applicable: org.freedesktop.systemd1.JobTypeNotApplicable: Job type reload is not " +
+				"applicable for unit a.service."},
+		"when a job of somebody else is in the way": {&fakeUnit{active: "active",
+			deny: "org.freedesktop.systemd1.TransactionIsDestructive"}, unitplan.TryRestart,
 			"try-restart a.service: later: org.freedesktop.systemd1.TransactionIsDestructive: Permission denied"},
 		"when systemd is not on the bus": {&fakeUnit{deny: "org.freedesktop.DBus.Error.ServiceUnknown"}, unitplan.Reload,
 			"reload a.service: unreachable: org.freedesktop.DBus.Error.ServiceUnknown: Permission denied"},
@@ -162,13 +174,15 @@ func TestActFails(t *testing.T) {
 			"reload a.service: job-failed: the job's result is canceled"},
 		"when the unit is down after it": {&fakeUnit{active: "active", act: becomes("failed", "done")}, unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is failed (sub)"},
-		"when the unit waits for its next start": {&fakeUnit{active: "active", act: becomes("activating", "done")}, unitplan.TryRestart,
+		"when the unit waits for its next start": {&fakeUnit{active: "active", act: becomes("activating", "done")},
+			unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is activating (sub)"},
 		"when the unit was not running": {&fakeUnit{active: "inactive", act: ended("success")}, unitplan.TryRestart,
 			"try-restart a.service: not-active: the job is done and the unit is inactive (dead)"},
 		"when the run of a oneshot failed": {&fakeUnit{kind: "oneshot", act: ended("exit-code")}, unitplan.Restart,
 			"restart a.service: not-active: the job is done and the result of its run is exit-code"},
-		"when a oneshot is beyond its start limit": {&fakeUnit{kind: "oneshot", act: becomes("failed", "done")}, unitplan.Restart,
+		"when a oneshot is beyond its start limit": {&fakeUnit{kind: "oneshot", act: becomes("failed", "done")},
+			unitplan.Restart,
 			"restart a.service: not-active: the job is done and the unit is failed (sub)"},
 		"when a service is restarted that is no oneshot": {&fakeUnit{active: "active", kind: "notify"}, unitplan.Restart,
 			"restart a.service: refused: only a oneshot is restarted, and its type is notify"},
@@ -181,7 +195,8 @@ func TestActFails(t *testing.T) {
 				t.Errorf("have %+v, %v\nwant %s", state, err, tt.want)
 			}
 			reason(t, err)
-			if e := (*reloader.Error)(nil); !errors.As(err, &e) || e.Denied() != (strings.Contains(tt.want, ": denied: ") || strings.Contains(tt.want, ": refused: ")) || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
+			if e := (*reloader.Error)(nil); !errors.As(err, &e) || e.Denied() != (strings.Contains(tt.want, ": denied: ") ||
+				strings.Contains(tt.want, ": refused: ")) || e.Unreachable() != strings.Contains(tt.want, ": unreachable: ") {
 				t.Errorf("denied is %v, unreachable %v", e.Denied(), e.Unreachable())
 			}
 		})
@@ -217,16 +232,19 @@ func TestAOneshotThatFinishedWellSucceeded(t *testing.T) {
 }
 
 func TestAnEndThatSystemdDidNotAnnounceIsNotBelieved(t *testing.T) {
-	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", act: func(*fakeUnit) string { return "failed" }}})
+	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active",
+		act: func(*fakeUnit) string { return "failed" }}})
 	b.forge = true
-	if _, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t, err) != reloader.JobFailed {
+	if _, err := connected(t, b).Act(within(t), unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t,
+		err) != reloader.JobFailed {
 		t.Errorf("have %v", err)
 	}
 }
 
 func TestOneJobDoesNotDelayAnother(t *testing.T) {
 	slow := make(chan struct{})
-	b := newFakeBus(t, map[string]*fakeUnit{"slow.service": {active: "active", job: slow}, "fast.service": {active: "active"}})
+	b := newFakeBus(t, map[string]*fakeUnit{"slow.service": {active: "active", job: slow},
+		"fast.service": {active: "active"}})
 	b.early = true // there is no answer before the job could end
 	c, ctx := connected(t, b), within(t)
 	ended := make(chan error, 1)
@@ -259,7 +277,8 @@ func TestAJobPastItsTimeIsReportedAndGoesOn(t *testing.T) {
 		cancel()
 	}()
 	c := connected(t, b)
-	if _, err := c.Act(ctx, unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t, err) != reloader.Unfinished {
+	if _, err := c.Act(ctx, unitplan.Unit{Name: "a.service", Verb: unitplan.Reload}); reason(t,
+		err) != reloader.Unfinished {
 		t.Errorf("have %v", err)
 	}
 	if s, err := c.Look(within(t), a); err != nil || !s.State.Active {
@@ -272,7 +291,8 @@ func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
 		return &fakeUnit{active: "active", more: map[string]any{property: names}}
 	}
 	b := newFakeBus(t, map[string]*fakeUnit{
-		"crio.service":    {active: "active", more: map[string]any{"RequiredBy": []string{"kubelet.service"}, "BoundBy": []string{"b.service"}, "WantedBy": []string{"multi-user.target"}}},
+		"crio.service": {active: "active", more: map[string]any{"RequiredBy": []string{"kubelet.service"},
+			"BoundBy": []string{"b.service"}, "WantedBy": []string{"multi-user.target"}}},
 		"kubelet.service": needs("ConsistsOf", "part.service", "crio.service"),
 		"b.service":       needs("PropagatesReloadTo", "reloaded.service"),
 		"part.service":    needs("RequisiteOf", "last.target"),
@@ -299,7 +319,8 @@ func TestAffectedFollowsWhatSystemdCarriesOn(t *testing.T) {
 		}
 	}
 	b.stop()
-	if _, err := c.Look(within(t), unitplan.Unit{Name: "crio.service", Verb: unitplan.Reload}); reason(t, err) != reloader.Unreachable {
+	if _, err := c.Look(within(t), unitplan.Unit{Name: "crio.service", Verb: unitplan.Reload}); reason(t,
+		err) != reloader.Unreachable {
 		t.Errorf("without a bus: %v", err)
 	}
 }

@@ -20,7 +20,8 @@ const configMapKey = "ca-bundle.crt"
 // configMap renders one with these members beside its metadata.
 func configMap(tb testing.TB, members fields) []byte {
 	tb.Helper()
-	all := fields{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{"name": "kubeconfig-data", "namespace": "ns", "uid": "u", "resourceVersion": "7"}}
+	all := fields{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{"name": "kubeconfig-data", "namespace": "ns",
+		"uid": "u", "resourceVersion": "7"}}
 	maps.Copy(all, members)
 	b, err := json.Marshal(all)
 	if err != nil {
@@ -48,21 +49,26 @@ func TestAConfigMapFeedsEveryKubeconfigRowWithOneKey(t *testing.T) {
 		members      fields
 		data, reason string
 	}{
-		"binary":                         {fields{"binaryData": fields{configMapKey: []byte(pem)}}, pem, ""},
-		"text":                           {fields{"data": fields{configMapKey: pem}}, pem, ""},
-		"text in base64":                 {fields{"data": fields{configMapKey: encoded}}, pem, ""},
-		"text in base64 of many lines":   {fields{"data": fields{configMapKey: "\n" + encoded[:76] + "\n" + encoded[76:] + "\n"}}, pem, ""},
-		"text that is neither":           {fields{"data": fields{configMapKey: "hello, world"}}, "hello, world", ""},
-		"with other keys beside":         {fields{"data": fields{"other": "x", configMapKey: pem}, "binaryData": fields{"another": []byte("x")}}, pem, ""},
-		"with a spec, which is not ours": {fields{"data": fields{configMapKey: pem}, "spec": fields{"rootCAData": []byte("x")}}, pem, ""},
-		"empty text":                     {fields{"data": fields{configMapKey: ""}}, "", ""},
-		"empty bytes":                    {fields{"binaryData": fields{configMapKey: ""}}, "", ""},
-		"another key":                    {fields{"data": fields{"CA-bundle.crt": pem}}, "", "the ConfigMap has no key ca-bundle.crt"},
-		"no data":                        {fields{}, "", "the ConfigMap has no key ca-bundle.crt"},
-		"null":                           {fields{"data": nil}, "", "the ConfigMap has no key ca-bundle.crt"},
-		"a number":                       {fields{"data": fields{configMapKey: 7}}, "", "is a number, not text"},
-		"bytes that are no base64":       {fields{"binaryData": fields{configMapKey: "!"}}, "", "is not valid base64"},
-		"too much text":                  {fields{"data": fields{configMapKey: strings.Repeat("!", 1<<20+1)}}, "", "is larger than 1048576 bytes"},
+		"binary":         {fields{"binaryData": fields{configMapKey: []byte(pem)}}, pem, ""},
+		"text":           {fields{"data": fields{configMapKey: pem}}, pem, ""},
+		"text in base64": {fields{"data": fields{configMapKey: encoded}}, pem, ""},
+		"text in base64 of many lines": {fields{"data": fields{configMapKey: "\n" + encoded[:76] + "\n" + encoded[76:] +
+			"\n"}}, pem, ""},
+		"text that is neither": {fields{"data": fields{configMapKey: "hello, world"}}, "hello, world", ""},
+		"with other keys beside": {fields{"data": fields{"other": "x", configMapKey: pem},
+			"binaryData": fields{"another": []byte("x")}}, pem, ""},
+		"with a spec, which is not ours": {fields{"data": fields{configMapKey: pem},
+			"spec": fields{"rootCAData": []byte("x")}}, pem, ""},
+		"empty text":  {fields{"data": fields{configMapKey: ""}}, "", ""},
+		"empty bytes": {fields{"binaryData": fields{configMapKey: ""}}, "", ""},
+		"another key": {fields{"data": fields{"CA-bundle.crt": pem}}, "",
+			"the ConfigMap has no key ca-bundle.crt"},
+		"no data":                  {fields{}, "", "the ConfigMap has no key ca-bundle.crt"},
+		"null":                     {fields{"data": nil}, "", "the ConfigMap has no key ca-bundle.crt"},
+		"a number":                 {fields{"data": fields{configMapKey: 7}}, "", "is a number, not text"},
+		"bytes that are no base64": {fields{"binaryData": fields{configMapKey: "!"}}, "", "is not valid base64"},
+		"too much text": {fields{"data": fields{configMapKey: strings.Repeat("!", 1<<20+1)}}, "",
+			"is larger than 1048576 bytes"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := decodeConfigMap(t, string(configMap(t, tt.members)))
@@ -79,7 +85,8 @@ func TestAConfigMapFeedsEveryKubeconfigRowWithOneKey(t *testing.T) {
 }
 
 func TestAControllerConfigFeedsNoKubeconfigRow(t *testing.T) {
-	o, err := DecodeObject(strings.NewReader(string(object(t, fields{"kubeconfigCAData": []byte("x"), "rootCAData": []byte("y")}))))
+	o, err := DecodeObject(strings.NewReader(string(object(t, fields{"kubeconfigCAData": []byte("x"),
+		"rootCAData": []byte("y")}))))
 	if err != nil || len(o.Fields) != 1 {
 		t.Errorf("have %v, %v", o.Fields, err)
 	}
@@ -93,7 +100,8 @@ func startConfigMap(t *testing.T) (*server, *Watcher) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := New(Options{Client: s.Client(), Server: u, Version: "v1", Resource: "configmaps", Namespace: "ns", Name: "kubeconfig-data", Key: configMapKey, Spread: time.Millisecond})
+	w := New(Options{Client: s.Client(), Server: u, Version: "v1", Resource: "configmaps", Namespace: "ns",
+		Name: "kubeconfig-data", Key: configMapKey, Spread: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()
@@ -104,7 +112,8 @@ func startConfigMap(t *testing.T) (*server, *Watcher) {
 func TestTheConfigMapIsFollowedAsTheObjectIs(t *testing.T) {
 	s, w := startConfigMap(t)
 	q := s.next(t)
-	if q.URL.Path != "/api/v1/namespaces/ns/configmaps" || !strings.Contains(q.URL.RawQuery, "fieldSelector=metadata.name%3Dkubeconfig-data") {
+	if q.URL.Path != "/api/v1/namespaces/ns/configmaps" || !strings.Contains(q.URL.RawQuery,
+		"fieldSelector=metadata.name%3Dkubeconfig-data") {
 		t.Errorf("asked for %s", q.URL)
 	}
 	reads := func(want State, reason string) Reading {
@@ -138,12 +147,14 @@ func TestFieldsThatNoRowWantsAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := New(Options{Client: s.Client(), Server: u, Group: "g", Version: "v1", Resource: "r", Name: objectName, Rows: []plan.RowID{plan.RootCAData}})
+	w := New(Options{Client: s.Client(), Server: u, Group: "g", Version: "v1", Resource: "r", Name: objectName,
+		Rows: []plan.RowID{plan.RootCAData}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); receive(t, ended, "end of Run") })
-	s.next(t).open(line("ADDED", object(t, fields{"rootCAData": []byte("x"), "internalRegistryPullSecret": []byte("secret")})))
+	s.next(t).open(line("ADDED", object(t, fields{"rootCAData": []byte("x"),
+		"internalRegistryPullSecret": []byte("secret")})))
 	for {
 		if r := receive(t, w.Readings(), "object"); r.Object != nil {
 			if len(r.Object.Fields) != 1 || string(r.Object.Fields[plan.RootCAData].Data) != "x" {

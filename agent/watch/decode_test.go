@@ -39,9 +39,10 @@ func TestEventsAreDecodedHoweverTheyAreWritten(t *testing.T) {
 		t.Fatal(text)
 	}
 	for sentence, in := range map[string]string{
-		"as a server writes them":          `{"type":"ADDED","object":{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"spec":{"rootCAData":"+//+"}}}`,
-		"with the type last":               `{"object":{"spec":{"rootCAData":"+//+"},"metadata":{"resourceVersion":"7","uid":"u","name":"n"}},"type":"ADDED"}`,
-		"with white space":                 " \r\n\t{ \"type\" :\n\"ADDED\" , \"object\" : { \"metadata\" : { \"name\" : \"n\",\"uid\":\"u\",\"resourceVersion\":\"7\"} , \"spec\" : { \"rootCAData\" : \"+//+\" } } } \n",
+		"as a server writes them": `{"type":"ADDED","object":{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"spec":{"rootCAData":"+//+"}}}`,
+		"with the type last":      `{"object":{"spec":{"rootCAData":"+//+"},"metadata":{"resourceVersion":"7","uid":"u","name":"n"}},"type":"ADDED"}`,
+		"with white space": " \r\n\t{ \"type\" :\n\"ADDED\" , \"object\" : { \"metadata\" : { \"name\" : " +
+			"\"n\",\"uid\":\"u\",\"resourceVersion\":\"7\"} , \"spec\" : { \"rootCAData\" : \"+//+\" } } } \n",
 		"with escapes":                     `{"type":"\u0041DDED","object":{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"spec":{"rootCAD\u0061ta":"\u002b\/\/+"}}}`,
 		"with line breaks in the base64":   `{"type":"ADDED","object":{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"spec":{"rootCAData":"+/\r\n/+\n"}}}`,
 		"with the field twice: last wins":  `{"type":"ADDED","object":{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"spec":{"rootCAData":7,"rootCAData":"+//+"}}}`,
@@ -79,11 +80,12 @@ func TestBrokenStreamsAreErrorsThatQuoteNothing(t *testing.T) {
 		in   io.Reader
 		want string
 	}{
-		"cut off":                    {strings.NewReader(whole[:len(whole)/2]), errCutOff.Error()},
-		"a web page":                 {strings.NewReader("<html>geheim"), "not JSON at byte 0"},
-		"a stray bracket":            {strings.NewReader(whole + `]`), fmt.Sprintf("not JSON at byte %d", len(whole))},
-		"an error of the connection": {io.MultiReader(strings.NewReader(whole[:9]), iotest.ErrReader(reset)), "connection reset"},
-		"endless nesting":            {strings.NewReader(strings.Repeat(`{"a":`, 20000)), "not JSON at byte 50000"},
+		"cut off":         {strings.NewReader(whole[:len(whole)/2]), errCutOff.Error()},
+		"a web page":      {strings.NewReader("<html>geheim"), "not JSON at byte 0"},
+		"a stray bracket": {strings.NewReader(whole + `]`), fmt.Sprintf("not JSON at byte %d", len(whole))},
+		"an error of the connection": {io.MultiReader(strings.NewReader(whole[:9]), iotest.ErrReader(reset)),
+			"connection reset"},
+		"endless nesting": {strings.NewReader(strings.Repeat(`{"a":`, 20000)), "not JSON at byte 50000"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			_, err := events(c.in)
@@ -135,7 +137,8 @@ func TestOnlyOurAnnotationsAreKept(t *testing.T) {
 }
 
 func TestAnEventTakesNoMoreThanItsBudget(t *testing.T) {
-	d := newDecoder(io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"x":[`), endlessly(`"`+strings.Repeat("x", 1000)+`",`)), nil, nil)
+	d := newDecoder(io.MultiReader(strings.NewReader(`{"type":"ADDED","object":{"x":[`),
+		endlessly(`"`+strings.Repeat("x", 1000)+`",`)), nil, nil)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := d.next()
@@ -202,7 +205,8 @@ func FuzzDecode(f *testing.F) {
 				return
 			}
 			got := e.object.Fields[plan.RootCAData]
-			if want, ok := reference(in); ok && len(got.Data) > 0 && !bytes.Equal(got.Data, want) && d.json.InputOffset() == int64(len(in)) {
+			if want, ok := reference(in); ok && len(got.Data) > 0 && !bytes.Equal(got.Data, want) &&
+				d.json.InputOffset() == int64(len(in)) {
 				t.Errorf("decoded %q, encoding/json %q", got.Data, want)
 			}
 			desired := p.Project(e.object, rows(), newClock().now)
@@ -233,7 +237,8 @@ func reference(in []byte) ([]byte, bool) {
 		} `json:"object"`
 	}
 	err := json.Unmarshal(in, &e)
-	comparable := err == nil && !bytes.Contains(in, []byte(`\u`)) && !bytes.ContainsFunc(in, func(r rune) bool { return r > 0x7f })
+	comparable := err == nil && !bytes.Contains(in, []byte(`\u`)) &&
+		!bytes.ContainsFunc(in, func(r rune) bool { return r > 0x7f })
 	for _, name := range []string{"object", "spec", "rootcadata"} {
 		comparable = comparable && bytes.Count(bytes.ToLower(in), []byte(name)) == 1
 	}
@@ -242,7 +247,8 @@ func reference(in []byte) ([]byte, bool) {
 
 func TestAnEventBehindALargeValueIsReadAndItsBuffersAreNot(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 2*swelling)
-	stream := slices.Concat(line("ADDED", object(t, fields{"rootCAData": big})), line("MODIFIED", object(t, fields{"rootCAData": []byte("y")})),
+	stream := slices.Concat(line("ADDED", object(t, fields{"rootCAData": big})),
+		line("MODIFIED", object(t, fields{"rootCAData": []byte("y")})),
 		line("MODIFIED", object(t, fields{"rootCAData": big, "cloudProviderCAData": []byte("z")})))
 	d := newDecoder(bytes.NewReader(stream), nil, nil)
 	for i, want := range [][]byte{big, []byte("y"), big} {

@@ -153,7 +153,8 @@ func TestStagedFilesAreNotNews(t *testing.T) {
 	dir := t.TempDir()
 	d := newDrift(t, dir)
 	d.quiet = time.Hour
-	for name, want := range map[string]bool{".ca.crt123456": false, ".7": false, ".ca.crt": true, "ca.crt1": true, "a": true} {
+	for name, want := range map[string]bool{".ca.crt123456": false, ".7": false, ".ca.crt": true, "ca.crt1": true,
+		"a": true} {
 		d.pending = false
 		d.event(fsnotify.Event{Name: filepath.Join(dir, name), Op: fsnotify.Create})
 		if d.pending != want {

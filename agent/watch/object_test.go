@@ -53,7 +53,8 @@ func sign(tb testing.TB, name string, public, key any, edit ...func(*x509.Certif
 func issuedLeaf(tb testing.TB) []byte {
 	tb.Helper()
 	key := rsaKey()
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, NotAfter: time.Now().Add(time.Hour)}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"},
+		NotAfter: time.Now().Add(time.Hour)}
 	parent := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, parent, &key.PublicKey, key)
 	if err != nil {
@@ -107,12 +108,15 @@ func large(tb testing.TB) []byte {
 		registries = append(registries, fields{"file": name, "data": data})
 	}
 	for i := range 27 {
-		certificates = append(certificates, fields{"bundleFile": "KubeAPIServerServingCAData", "subject": fmt.Sprintf("CN=signer-%d,OU=openshift", i),
-			"signer": fmt.Sprintf("CN=signer-%d,OU=openshift", i), "notBefore": "2026-01-01T00:00:00Z", "notAfter": "2027-01-01T00:00:00Z"})
+		certificates = append(certificates, fields{"bundleFile": "KubeAPIServerServingCAData",
+			"subject": fmt.Sprintf("CN=signer-%d,OU=openshift", i),
+			"signer":  fmt.Sprintf("CN=signer-%d,OU=openshift", i), "notBefore": "2026-01-01T00:00:00Z",
+			"notAfter": "2027-01-01T00:00:00Z"})
 	}
 	images := fields{}
 	for i := range 40 {
-		images[fmt.Sprintf("component-%02d", i)] = fmt.Sprintf("quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:%064x", i)
+		images[fmt.Sprintf("component-%02d", i)] = fmt.Sprintf("quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:%064x",
+			i)
 	}
 	b, err := json.Marshal(fields{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
 		"metadata": fields{"name": objectName, "uid": "5d0c7a0e-0001", "resourceVersion": "100", "annotations": fields{
@@ -121,7 +125,8 @@ func large(tb testing.TB) []byte {
 			"kubeAPIServerServingCAData": bundle, "rootCAData": rsaCertificate(tb, "root-ca"),
 			"cloudProviderCAData": rsaCertificate(tb, "cloud-ca"), "additionalTrustBundle": rsaCertificate(tb, "corporate"),
 			"imageRegistryBundleData": registries, "internalRegistryPullSecret": fmt.Appendf(nil, "%01600x", 7),
-			"infra": fields{"spec": fields{"platformSpec": fields{"type": "None"}}, "status": fields{"platformStatus": fields{"type": "None"}}}},
+			"infra": fields{"spec": fields{"platformSpec": fields{"type": "None"}},
+				"status": fields{"platformStatus": fields{"type": "None"}}}},
 		"status": fields{"observedGeneration": 1, "controllerCertificates": certificates}})
 	if err != nil {
 		tb.Fatal(err)

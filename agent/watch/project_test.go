@@ -59,26 +59,32 @@ func TestBundles(t *testing.T) {
 		value any
 		want  string
 	}{
-		"a bundle is asked for as published":        {both, "rootCAData certs=2"},
-		"a missing final newline is added":          {bytes.TrimSuffix(a, []byte("\n")), "rootCAData certs=1"},
-		"null asks for nothing":                     {nil, ""},
-		"empty asks for nothing":                    {"", ""},
-		"a list is refused":                         {[]int{1}, "refuse rootCAData: is a list, not base64 text"},
-		"a number is refused":                       {7, "refuse rootCAData: is a number, not base64 text"},
-		"an object is refused":                      {fields{"a": 1}, "refuse rootCAData: is an object, not base64 text"},
-		"a boolean is refused":                      {true, "refuse rootCAData: is a boolean, not base64 text"},
-		"invalid base64 is refused":                 {"%%%%", "refuse rootCAData: is not valid base64"},
-		"a private key is refused":                  {slices.Concat(a, key), "refuse rootCAData: holds a private key"},
-		"a truncated block is refused":              {both[:len(both)-40], "refuse rootCAData: block 2 does not decode or is cut off"},
-		"text alone is refused":                     {[]byte("hello"), "refuse rootCAData: holds no certificate"},
-		"whitespace alone is refused":               {[]byte("\n"), "refuse rootCAData: holds no certificate"},
-		"more than 1 MiB is refused while decoding": {make([]byte, 1<<20+1), "refuse rootCAData: is larger than 1048576 bytes"},
-		"the newline counts towards 1 MiB":          {bytes.Repeat([]byte("x"), 1<<20), "refuse rootCAData: 1048577 bytes, more than 1048576"},
-		"an expired certificate warns":              {slices.Concat(a, expired), "rootCAData certs=2 warn=an expired certificate"},
-		"NotBefore never warns or refuses":          {future, "rootCAData certs=1"},
-		"text outside blocks warns":                 {slices.Concat([]byte("# corporate\n"), a), "rootCAData certs=1 warn=text outside blocks"},
-		"a certificate twice warns":                 {slices.Concat(a, a), "rootCAData certs=1 warn=a certificate twice"},
-		"a self-signed leaf beside a CA only warns": {slices.Concat(a, certificate(t, "l", leaf)), "rootCAData certs=2 warn=a certificate that is not a CA"},
+		"a bundle is asked for as published": {both, "rootCAData certs=2"},
+		"a missing final newline is added":   {bytes.TrimSuffix(a, []byte("\n")), "rootCAData certs=1"},
+		"null asks for nothing":              {nil, ""},
+		"empty asks for nothing":             {"", ""},
+		"a list is refused":                  {[]int{1}, "refuse rootCAData: is a list, not base64 text"},
+		"a number is refused":                {7, "refuse rootCAData: is a number, not base64 text"},
+		"an object is refused":               {fields{"a": 1}, "refuse rootCAData: is an object, not base64 text"},
+		"a boolean is refused":               {true, "refuse rootCAData: is a boolean, not base64 text"},
+		"invalid base64 is refused":          {"%%%%", "refuse rootCAData: is not valid base64"},
+		"a private key is refused":           {slices.Concat(a, key), "refuse rootCAData: holds a private key"},
+		"a truncated block is refused": {both[:len(both)-40],
+			"refuse rootCAData: block 2 does not decode or is cut off"},
+		"text alone is refused":       {[]byte("hello"), "refuse rootCAData: holds no certificate"},
+		"whitespace alone is refused": {[]byte("\n"), "refuse rootCAData: holds no certificate"},
+		"more than 1 MiB is refused while decoding": {make([]byte, 1<<20+1),
+			"refuse rootCAData: is larger than 1048576 bytes"},
+		"the newline counts towards 1 MiB": {bytes.Repeat([]byte("x"), 1<<20),
+			"refuse rootCAData: 1048577 bytes, more than 1048576"},
+		"an expired certificate warns": {slices.Concat(a, expired),
+			"rootCAData certs=2 warn=an expired certificate"},
+		"NotBefore never warns or refuses": {future, "rootCAData certs=1"},
+		"text outside blocks warns": {slices.Concat([]byte("# corporate\n"), a),
+			"rootCAData certs=1 warn=text outside blocks"},
+		"a certificate twice warns": {slices.Concat(a, a), "rootCAData certs=1 warn=a certificate twice"},
+		"a self-signed leaf beside a CA only warns": {slices.Concat(a, certificate(t, "l", leaf)),
+			"rootCAData certs=2 warn=a certificate that is not a CA"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			d := project(t, fields{row: c.value}, rows())
@@ -103,10 +109,12 @@ func TestRegistryLists(t *testing.T) {
 		want string
 	}{
 		"every double dot of a name is a colon": {
-			fields{own: []any{entry("r.example..5000", a)}}, "imageRegistryBundleData/r.example:5000 certs=1\nlisted imageRegistryBundleData"},
+			fields{own: []any{entry("r.example..5000", a)}},
+			"imageRegistryBundleData/r.example:5000 certs=1\nlisted imageRegistryBundleData"},
 		"entries are sorted by name, rows keep their order": {
 			fields{user: []any{entry("a", a)}, own: []any{entry("z", a), entry("b", a)}},
-			"imageRegistryBundleData/b certs=1\nimageRegistryBundleData/z certs=1\nimageRegistryBundleUserData/a certs=1\nlisted imageRegistryBundleData\nlisted imageRegistryBundleUserData"},
+			"imageRegistryBundleData/b certs=1\nimageRegistryBundleData/z certs=1\nimageRegistryBundleUserData/a " +
+				"certs=1\nlisted imageRegistryBundleData\nlisted imageRegistryBundleUserData"},
 		"a self-signed leaf is accepted without a word": {
 			fields{own: []any{entry("r", leaf)}}, "imageRegistryBundleData/r certs=1\nlisted imageRegistryBundleData"},
 		"an empty list lists nothing":   {fields{own: []any{}}, ""},
@@ -117,22 +125,27 @@ func TestRegistryLists(t *testing.T) {
 		"the other list does not step in for refused user data": {
 			fields{own: []any{entry("r", a)}, user: []any{entry("r", []byte("x"))}},
 			"listed imageRegistryBundleData\nlisted imageRegistryBundleUserData\n" +
-				"refuse imageRegistryBundleData/r: imageRegistryBundleUserData has the same file /etc/docker/certs.d/r/ca.crt, and is refused\n" +
+				"refuse imageRegistryBundleData/r: imageRegistryBundleUserData has the same file /etc/docker/certs.d/r/ca.crt, " +
+				"and is refused\n" +
 				"refuse imageRegistryBundleUserData/r: holds no certificate"},
 		"one name with two contents is refused, whichever comes first": {
 			fields{own: []any{entry("r..5000", a), entry("r:5000", b), entry("s", a)}},
-			"imageRegistryBundleData/s certs=1\nlisted imageRegistryBundleData\nrefuse imageRegistryBundleData/r:5000: the list names this registry 2 times with different content"},
+			"imageRegistryBundleData/s certs=1\nlisted imageRegistryBundleData\nrefuse imageRegistryBundleData/r:5000: the " +
+				"list names this registry 2 times with different content"},
 		"one name twice with the same content is one entry": {
-			fields{own: []any{entry("r..5000", a), entry("r:5000", a)}}, "imageRegistryBundleData/r:5000 certs=1\nlisted imageRegistryBundleData"},
+			fields{own: []any{entry("r..5000", a), entry("r:5000", a)}},
+			"imageRegistryBundleData/r:5000 certs=1\nlisted imageRegistryBundleData"},
 		"an invalid entry leaves the others alone": {
 			fields{own: []any{entry("r", []byte("x")), entry("s", a)}},
-			"imageRegistryBundleData/s certs=1\nlisted imageRegistryBundleData\nrefuse imageRegistryBundleData/r: holds no certificate"},
+			"imageRegistryBundleData/s certs=1\nlisted imageRegistryBundleData\nrefuse imageRegistryBundleData/r: holds no " +
+				"certificate"},
 		"an empty entry keeps its last good file": {
 			fields{own: []any{entry("r", ""), entry("s", nil)}},
 			"listed imageRegistryBundleData\nrefuse imageRegistryBundleData/r: is empty\nrefuse imageRegistryBundleData/s: is empty"},
 		"while a name cannot be used nothing counts as missing": {
 			fields{own: []any{entry("../../etc", a), entry("s", a)}},
-			"imageRegistryBundleData/s certs=1\nrefuse imageRegistryBundleData/:/:/etc: registry name \":/:/etc\": port is not a number from 1 to 65535"},
+			"imageRegistryBundleData/s certs=1\nrefuse imageRegistryBundleData/:/:/etc: registry name \":/:/etc\": port is not " +
+				"a number from 1 to 65535"},
 		"an entry without a name, the same": {
 			fields{own: []any{fields{"data": a}, entry("s", a)}},
 			"imageRegistryBundleData/s certs=1\nrefuse imageRegistryBundleData: entry 1 has no file name"},
@@ -141,9 +154,11 @@ func TestRegistryLists(t *testing.T) {
 			"imageRegistryBundleData/s certs=1\nrefuse imageRegistryBundleData: entry 2 is a number, not an object"},
 		"a list that is a string is refused whole": {
 			fields{own: "x", user: []any{entry("s", a)}},
-			"imageRegistryBundleUserData/s certs=1\nlisted imageRegistryBundleUserData\nrefuse imageRegistryBundleData: is a string, not a list"},
+			"imageRegistryBundleUserData/s certs=1\nlisted imageRegistryBundleUserData\nrefuse imageRegistryBundleData: is a " +
+				"string, not a list"},
 		"too many entries are refused whole": {
-			fields{own: slices.Repeat([]any{entry("s", a)}, maxEntries+1)}, "refuse imageRegistryBundleData: has more than 1000 entries"},
+			fields{own: slices.Repeat([]any{entry("s", a)}, maxEntries+1)},
+			"refuse imageRegistryBundleData: has more than 1000 entries"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			if got := brief(project(t, c.spec, rows())); got != c.want {
@@ -154,7 +169,8 @@ func TestRegistryLists(t *testing.T) {
 }
 
 func TestOneCertificateAFile(t *testing.T) {
-	table := []plan.Row{{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644}}
+	table := []plan.Row{{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt",
+		Mode: 0o644}}
 	a, b := certificate(t, "a"), certificate(t, "b")
 	leaf := issuedLeaf(t)
 	d := project(t, fields{"additionalTrustBundle": slices.Concat([]byte("# text\n"), a, b, leaf)}, table)

@@ -30,7 +30,8 @@ func TestOneWatchWithoutResourceVersionIsAllThatIsAsked(t *testing.T) {
 	if got, want := q.URL.Path, "/apis/machineconfiguration.openshift.io/v1/controllerconfigs"; got != want {
 		t.Errorf("path %s, want %s", got, want)
 	}
-	if got, want := q.URL.RawQuery, "allowWatchBookmarks=true&fieldSelector=metadata.name%3Dmachine-config-controller&timeoutSeconds=3000&watch=true"; got != want {
+	if got, want := q.URL.RawQuery,
+		"allowWatchBookmarks=true&fieldSelector=metadata.name%3Dmachine-config-controller&timeoutSeconds=3000&watch=true"; got != want {
 		t.Errorf("query %s\n want %s", got, want)
 	}
 	if got := q.Header.Get("Accept"); got != "application/json" || q.ProtoMajor != 2 {
@@ -42,12 +43,14 @@ func TestTheFirstEventIsTheObjectAndLaterOnesFollow(t *testing.T) {
 	b := start(t)
 	q := b.next(t).open(line("ADDED", version(t, "1", fields{"rootCAData": []byte("one")})))
 	r := b.reads(Following, "")
-	if r.Object.ResourceVersion != "1" || string(r.Object.Fields[plan.RootCAData].Data) != "one" || r.ServerDate.IsZero() || r.SeenAt.IsZero() {
+	if r.Object.ResourceVersion != "1" || string(r.Object.Fields[plan.RootCAData].Data) != "one" ||
+		r.ServerDate.IsZero() || r.SeenAt.IsZero() {
 		t.Errorf("read %+v", r)
 	}
 	q.send(line("BOOKMARK", []byte(`{"kind":"ControllerConfig","metadata":{"resourceVersion":"2"}}`)),
 		line("MODIFIED", version(t, "3", fields{"rootCAData": []byte("two")})))
-	if r = b.reads(Following, ""); r.Object.ResourceVersion != "3" || string(r.Object.Fields[plan.RootCAData].Data) != "two" {
+	if r = b.reads(Following, ""); r.Object.ResourceVersion != "3" ||
+		string(r.Object.Fields[plan.RootCAData].Data) != "two" {
 		t.Errorf("read %+v", r.Object)
 	}
 }
@@ -98,7 +101,8 @@ func TestAnUnchangedObjectAfterAReconnectIsNotNews(t *testing.T) {
 	b := start(t)
 	q := b.follow(object(t, nil))
 	b.clock.wait(t, grace)
-	q.send(line("ADDED", object(t, nil)), line("ERROR", []byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old"}`)))
+	q.send(line("ADDED", object(t, nil)), line("ERROR",
+		[]byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old"}`)))
 	before := b.reads(Connecting, "the server ended the watch: 410 Expired: too old").Object
 	b.again(afterNothing).open(line("ADDED", object(t, nil)))
 	if r := b.reads(Following, ""); r.Object != before {
@@ -141,16 +145,24 @@ func TestAnswersAreStatesWithANextTry(t *testing.T) {
 		reason string
 		delay  time.Duration
 	}{
-		"401 is not accepted":                  {401, nil, Unauthorized, "the server answered 401 Unauthorized: why", afterFirst},
-		"403 is retried":                       {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
-		"404 is a missing CRD":                 {404, nil, NoObject, "the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
-		"429 waits as told":                    {429, []string{"Retry-After", "60"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Minute + afterFirst},
-		"503 waits until the date told":        {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded, "the server answered 503 Service Unavailable: why", 2*time.Minute + afterFirst},
-		"429 without advice backs off":         {429, nil, Overloaded, "the server answered 429 Too Many Requests: why", afterFirst},
-		"a wait of a year is not believed":     {429, []string{"Retry-After", "31536000"}, Overloaded, "the server answered 429 Too Many Requests: why", reply.MaxWait + afterFirst},
-		"a wait that is no number is ignored":  {503, []string{"Retry-After", "soon"}, Overloaded, "the server answered 503 Service Unavailable: why", afterFirst},
-		"a wait of less than our own, as well": {429, []string{"Retry-After", "1"}, Overloaded, "the server answered 429 Too Many Requests: why", time.Second + afterFirst},
-		"500 is no API server":                 {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
+		"401 is not accepted": {401, nil, Unauthorized, "the server answered 401 Unauthorized: why",
+			afterFirst},
+		"403 is retried": {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
+		"404 is a missing CRD": {404, nil, NoObject,
+			"the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
+		"429 waits as told": {429, []string{"Retry-After", "60"}, Overloaded,
+			"the server answered 429 Too Many Requests: why", time.Minute + afterFirst},
+		"503 waits until the date told": {503, []string{"Retry-After", "Sun, 01 Mar 2026 12:02:00 GMT"}, Overloaded,
+			"the server answered 503 Service Unavailable: why", 2*time.Minute + afterFirst},
+		"429 without advice backs off": {429, nil, Overloaded, "the server answered 429 Too Many Requests: why",
+			afterFirst},
+		"a wait of a year is not believed": {429, []string{"Retry-After", "31536000"}, Overloaded,
+			"the server answered 429 Too Many Requests: why", reply.MaxWait + afterFirst},
+		"a wait that is no number is ignored": {503, []string{"Retry-After", "soon"}, Overloaded,
+			"the server answered 503 Service Unavailable: why", afterFirst},
+		"a wait of less than our own, as well": {429, []string{"Retry-After", "1"}, Overloaded,
+			"the server answered 429 Too Many Requests: why", time.Second + afterFirst},
+		"500 is no API server": {500, nil, Unreachable, "the server answered 500 Internal Server Error: why", afterFirst},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			b := start(t)
@@ -213,7 +225,8 @@ func TestAListThatFailsIsRepeatedWhileTheWatchIsSilent(t *testing.T) {
 	q := b.next(t).open()
 	b.clock.pass(t, grace)
 	b.next(t).refuse(403, "no list for you")
-	b.reads(Connecting, "the watch is open without the object, and a list failed: the server answered 403 Forbidden: no list for you")
+	b.reads(Connecting, "the watch is open without the object, and a list failed: the server answered 403 Forbidden: no "+
+		"list for you")
 	b.clock.pass(t, maxDelay)
 	list := b.next(t)
 	list.send([]byte(`[]`))
@@ -230,7 +243,8 @@ func TestAListIsNotHeardOnceTheWatchHasSpoken(t *testing.T) {
 	if r := receive(t, w.Readings(), "reading"); r.State != Following {
 		t.Fatalf("reads %s", r.State)
 	}
-	for _, late := range []signal{{}, {end: &end{reason: "x"}}, {object: &Object{Name: objectName, ResourceVersion: "0"}}} {
+	for _, late := range []signal{{}, {end: &end{reason: "x"}}, {object: &Object{Name: objectName,
+		ResourceVersion: "0"}}} {
 		s.takeList(late)
 		(&bench{T: t, w: w}).quiet()
 	}
@@ -255,7 +269,8 @@ func TestStreamsThatBreakAreLeft(t *testing.T) {
 	}{
 		"in the middle of an event": {a[:len(a)/2], "the watch broke: the stream was cut off in the middle of an event"},
 		"with garbage":              {[]byte("<html>"), "the watch broke: not JSON at byte 0"},
-		"with a huge value":         {slab(`{"type":"ADDED","object":{"spec":{"rootCAData":"`, 9<<20), "the watch broke: a value of more than 4194304 bytes"},
+		"with a huge value": {slab(`{"type":"ADDED","object":{"spec":{"rootCAData":"`, 9<<20),
+			"the watch broke: a value of more than 4194304 bytes"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			b := start(t)
@@ -333,7 +348,8 @@ func TestAServerThatCannotBeVerifiedIsUnreachable(t *testing.T) {
 
 func TestASlowConsumerGetsTheNewest(t *testing.T) {
 	b := start(t)
-	q := b.next(t).open(line("ADDED", version(t, "1", nil)), line("MODIFIED", version(t, "2", nil)), line("MODIFIED", version(t, "3", nil)))
+	q := b.next(t).open(line("ADDED", version(t, "1", nil)), line("MODIFIED", version(t, "2", nil)),
+		line("MODIFIED", version(t, "3", nil)))
 	b.clock.wait(t, grace)
 	q.close()
 	b.clock.wait(t, afterFirst) // everything has been read by now
@@ -368,7 +384,8 @@ func back(t *testing.T) (b *bench, watch, list *request) {
 func TestAServerThatIsBehindTakesNothingBack(t *testing.T) {
 	b, watch, list := back(t)
 	list.list(version(t, "200", fields{"rootCAData": []byte("new")}))
-	watch.send(line("MODIFIED", version(t, "150", fields{"rootCAData": []byte("between")})), line("MODIFIED", version(t, "200", fields{"rootCAData": []byte("new")})),
+	watch.send(line("MODIFIED", version(t, "150", fields{"rootCAData": []byte("between")})),
+		line("MODIFIED", version(t, "200", fields{"rootCAData": []byte("new")})),
 		line("MODIFIED", version(t, "1000", fields{"rootCAData": []byte("newest")})))
 	if r := b.reads(Following, ""); r.Object.ResourceVersion != "1000" {
 		t.Errorf("read version %s", r.Object.ResourceVersion)
@@ -383,7 +400,8 @@ func TestAServerThatIsBehindTakesNothingBack(t *testing.T) {
 func TestAnOlderVersionIsBelievedFromAList(t *testing.T) { // etcd was restored from a backup
 	b, watch, list := back(t)
 	list.list(version(t, "100", fields{"rootCAData": []byte("old")}))
-	if r := b.reads(Following, ""); r.Object.ResourceVersion != "100" || string(r.Object.Fields[plan.RootCAData].Data) != "old" {
+	if r := b.reads(Following, ""); r.Object.ResourceVersion != "100" ||
+		string(r.Object.Fields[plan.RootCAData].Data) != "old" {
 		t.Errorf("read %+v", r.Object)
 	}
 	watch.send(line("MODIFIED", version(t, "101", nil)))
@@ -395,7 +413,8 @@ func TestAnOlderVersionIsBelievedFromAList(t *testing.T) { // etcd was restored 
 func TestAServerThatIsBehindAndCannotListIsSaidToBe(t *testing.T) {
 	b, _, list := back(t)
 	list.refuse(500, "etcdserver: request timed out")
-	r := b.reads(Connecting, "the server shows version 100 where 200 was read before, and a list failed: the server answered 500 Internal Server Error: etcdserver: request timed out")
+	r := b.reads(Connecting, "the server shows version 100 where 200 was read before, and a list failed: the server "+
+		"answered 500 Internal Server Error: etcdserver: request timed out")
 	if r.Object.ResourceVersion != "200" {
 		t.Errorf("read version %s", r.Object.ResourceVersion)
 	}
@@ -410,7 +429,8 @@ func TestAnObjectThatWasMadeAnewIsTakenUnlessItIsOlder(t *testing.T) {
 	b := start(t)
 	q := b.follow(version(t, "200", nil))
 	q.send(line("DELETED", version(t, "200", nil)), line("ADDED", other("201")))
-	for r := receive(t, b.w.Readings(), "reading"); r.Object.ResourceVersion != "201"; r = receive(t, b.w.Readings(), "reading") {
+	for r := receive(t, b.w.Readings(), "reading"); r.Object.ResourceVersion != "201"; r = receive(t, b.w.Readings(),
+		"reading") {
 		if r.State != NoObject {
 			t.Fatalf("%s, version %s", r.State, r.Object.ResourceVersion)
 		}
@@ -430,7 +450,8 @@ func TestVersionsAreComparedAsNumbers(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"9", "10", true}, {"10", "9", false}, {"10", "10", false}, {"100", "99", false}, {"99999999999999999999", "100000000000000000000", true},
+		{"9", "10", true}, {"10", "9", false}, {"10", "10", false}, {"100", "99", false},
+		{"99999999999999999999", "100000000000000000000", true},
 		{"", "1", false}, {"1", "", false}, {"a", "b", false}, {"1", "b", false}, {"-1", "1", false}, {"01", "1", false},
 	} {
 		if got := older(c.a, c.b); got != c.want {

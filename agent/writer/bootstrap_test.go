@@ -30,7 +30,8 @@ func withCredentials(t *testing.T, c Consume) (halves map[string]keeper, dir str
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]os.FileMode{"10-a.kubeconfig": 0o600, "20-b.kubeconfig": 0o600, "30-open.kubeconfig": 0o644, "README": 0o644} {
+	for name, mode := range map[string]os.FileMode{"10-a.kubeconfig": 0o600, "20-b.kubeconfig": 0o600,
+		"30-open.kubeconfig": 0o644, "README": 0o644} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("content of "+name), mode); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,8 @@ func names(t *testing.T, k keeper) string {
 	}
 	var names []string
 	for _, c := range all {
-		if c.Refused == "" && (string(c.Content.Reveal()) != "content of "+c.Name || c.Digest != plan.DigestOf(c.Content.Reveal())) {
+		if c.Refused == "" && (string(c.Content.Reveal()) != "content of "+c.Name ||
+			c.Digest != plan.DigestOf(c.Content.Reveal())) {
 			t.Errorf("%s has another content or digest", c.Name)
 		}
 		if c.Refused != "" {
@@ -59,7 +61,8 @@ func names(t *testing.T, k keeper) string {
 }
 
 func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
-	const a, rest = "10-a.kubeconfig, ", "20-b.kubeconfig, 30-open.kubeconfig has mode 0644, want nothing for group and others"
+	const a, rest = "10-a.kubeconfig, ",
+		"20-b.kubeconfig, 30-open.kubeconfig has mode 0644, want nothing for group and others"
 	digest := plan.DigestOf([]byte("content of 10-a.kubeconfig"))
 	for mode, want := range map[Consume]struct {
 		done, after string

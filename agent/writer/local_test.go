@@ -116,7 +116,8 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 	twice := writes(plan.ImageRegistryBundleData, "h", "valid 1")
 	twice.Writes = append(twice.Writes, writes(plan.ImageRegistryBundleUserData, "h", "valid 2").Writes...)
 	both := writes(plan.ImageRegistryBundleData, "gone", "valid 1")
-	both.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleUserData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}
+	both.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleUserData, "gone"),
+		Digest: plan.DigestOf([]byte("valid, gone"))}}
 	second := writes(plan.KubeAPIServerServingCAData, "", "valid, new")
 	second.Writes = append(second.Writes, writes(plan.ImageRegistryBundleData, "h", "bad").Writes...)
 	for sentence, c := range map[string]struct {
@@ -134,18 +135,21 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 		"a name for a single file":        {writes(plan.KubeAPIServerServingCAData, "x", "valid"), Refused},
 		"invalid bytes":                   {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), Refused},
 		"an emptied file":                 {writes(plan.KubeAPIServerServingCAData, "", ""), Refused},
-		"too many bytes":                  {writes(plan.KubeAPIServerServingCAData, "", "valid"+strings.Repeat("x", disk.MaxSize)), Refused},
-		"one file from two rows":          {twice, Refused},
-		"a file written and removed":      {both, Refused},
-		"one bad write among good ones":   {second, Refused},
-		"a link":                          {writes(plan.RootCAData, "", "valid"), Failed},
-		"a directory":                     {writes(plan.CloudProviderCAData, "", "valid"), Failed},
+		"too many bytes": {writes(plan.KubeAPIServerServingCAData, "",
+			"valid"+strings.Repeat("x", disk.MaxSize)), Refused},
+		"one file from two rows":        {twice, Refused},
+		"a file written and removed":    {both, Refused},
+		"one bad write among good ones": {second, Refused},
+		"a link":                        {writes(plan.RootCAData, "", "valid"), Failed},
+		"a directory":                   {writes(plan.CloudProviderCAData, "", "valid"), Failed},
 		"the removal of others' bytes": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, Failed},
 		"the removal of a row's only file": {plan.Commit{Removals: []plan.CommitRemoval{
-			{Key: key(plan.KubeAPIServerServingCAData, ""), Digest: plan.DigestOf([]byte(host["etc/kubernetes/ca.crt"]))}}}, Refused},
+			{Key: key(plan.KubeAPIServerServingCAData, ""), Digest: plan.DigestOf([]byte(host["etc/kubernetes/ca.crt"]))}}},
+			Refused},
 		"a removal by path": {plan.Commit{Removals: []plan.CommitRemoval{
-			{Key: key(plan.ImageRegistryBundleData, "../certs.d/theirs"), Digest: plan.DigestOf([]byte("valid, theirs"))}}}, Refused},
+			{Key: key(plan.ImageRegistryBundleData, "../certs.d/theirs"), Digest: plan.DigestOf([]byte("valid, theirs"))}}},
+			Refused},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			local, dir := newLocal(t)
@@ -163,13 +167,15 @@ func TestEndedContextBeginsNothing(t *testing.T) {
 	local, dir := newLocal(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := local.Commit(ctx, writes(plan.KubeAPIServerServingCAData, "", "valid, new")); !errors.Is(err, context.Canceled) {
+	if err := local.Commit(ctx, writes(plan.KubeAPIServerServingCAData, "", "valid, new")); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("commit: %v", err)
 	}
 	if _, err := local.Sweep(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("sweep: %v", err)
 	}
-	if _, err := local.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); !errors.Is(err, context.Canceled) {
+	if _, err := local.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("observe: %v", err)
 	}
 	if got := tell(t, dir); !maps.Equal(got, host) {

@@ -20,7 +20,8 @@ import (
 const hidden = "the-credential"
 
 func kubeconfigOf(ca string) string {
-	return "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(ca)) +
+	return "clusters:\n- name: a\n  cluster:\n    certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString([]byte(ca)) +
 		"\nusers: [{name: u, user: {token: " + hidden + "}}]\n"
 }
 
@@ -51,7 +52,8 @@ func secretive(t *testing.T, kubeconfig, pull string) (*Client, string) {
 func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
 	c, dir := secretive(t, kubeconfigOf("old"), "{}")
 	ctx := context.Background()
-	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")}, {Key: key(plan.KubeletKubeconfigCAData, "")}})
+	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")},
+		{Key: key(plan.KubeletKubeconfigCAData, "")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +84,13 @@ func TestABrokenKubeconfigIsToldWithoutItsContent(t *testing.T) {
 	c, dir := secretive(t, kubeconfigOf("old")+"\t*"+hidden+": [", "{}")
 	ctx := context.Background()
 	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")}})
-	if err != nil || got[0].Kind != plan.Irregular || !strings.Contains(got[0].Reason, "not YAML") || strings.Contains(got[0].Reason, hidden) {
+	if err != nil || got[0].Kind != plan.Irregular || !strings.Contains(got[0].Reason, "not YAML") ||
+		strings.Contains(got[0].Reason, hidden) {
 		t.Errorf("observed %+v, %v", got, err)
 	}
 	before, _ := os.ReadFile(filepath.Join(dir, "kubeconfig"))
-	if err := c.Commit(ctx, writes(plan.KubeconfigCAData, "", "new\n")); kind(err) != Failed || strings.Contains(err.Error(), hidden) {
+	if err := c.Commit(ctx, writes(plan.KubeconfigCAData, "", "new\n")); kind(err) != Failed ||
+		strings.Contains(err.Error(), hidden) {
 		t.Errorf("commit: %v", err)
 	}
 	if after, _ := os.ReadFile(filepath.Join(dir, "kubeconfig")); !bytes.Equal(before, after) {

@@ -59,11 +59,14 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := fmt.Sprintf(" uid=%d pid=%d\n", os.Geteuid(), os.Getpid())
-	want := fmt.Sprintf("<5>writer writes: row=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s added=%s removed=none",
+	want := fmt.Sprintf("<5>writer writes: row=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s added=%s "+
+		"removed=none",
 		"kubeAPIServerServingCAData", plan.DigestOf(old), plan.DigestOf(kept), prints(now)[0]) + peer +
-		fmt.Sprintf("<5>writer writes: row=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none after=%s added=%s removed=none",
+		fmt.Sprintf("<5>writer writes: row=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none "+
+			"after=%s added=%s removed=none",
 			"imageRegistryBundleData", plan.DigestOf(fresh), prints(fresh)[0]) + peer +
-		fmt.Sprintf("<5>writer removes: row=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s after=none added=none removed=%s",
+		fmt.Sprintf("<5>writer removes: row=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s after=none "+
+			"added=none removed=%s",
 			"imageRegistryBundleData", plan.DigestOf(gone), prints(gone)[0]) + peer
 	if s.log.String() != want {
 		t.Errorf("recorded\n%swant\n%s", s.log, want)
@@ -71,7 +74,8 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 	if err := c.Commit(context.Background(), writes(plan.KubeAPIServerServingCAData, "", string(now))); err != nil {
 		t.Fatal(err)
 	}
-	if last := strings.TrimPrefix(s.log.String(), want); !strings.Contains(last, " added=none removed="+strings.Join(prints(old), ",")+peer[:5]) {
+	if last := strings.TrimPrefix(s.log.String(), want); !strings.Contains(last,
+		" added=none removed="+strings.Join(prints(old), ",")+peer[:5]) {
 		t.Errorf("then recorded %q, want two removed", last)
 	}
 }
@@ -118,7 +122,8 @@ func TestACommitThatFailsIsRecordedAsSuch(t *testing.T) {
 	if err := c.Commit(context.Background(), commit); kind(err) != Failed {
 		t.Errorf("answered %v", err)
 	}
-	if got := s.log.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got, "\n<4>writer stopped: reason=\"remove ") {
+	if got := s.log.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got,
+		"\n<4>writer stopped: reason=\"remove ") {
 		t.Errorf("recorded %q", got)
 	}
 }
@@ -138,7 +143,8 @@ func TestRecordsOfManyCertificatesAreComplete(t *testing.T) {
 		if len(line) > 10<<10 || !strings.HasPrefix(line, "<5>writer writes: row=\"kubeAPIServerServingCAData\" ") {
 			t.Errorf("a line of %d bytes: %.80q", len(line), line)
 		}
-		for _, fp := range regexp.MustCompile(`[ ,=]([0-9a-f]{64})`).FindAllStringSubmatch(line[strings.Index(line, " added="):], -1) {
+		for _, fp := range regexp.MustCompile(`[ ,=]([0-9a-f]{64})`).FindAllStringSubmatch(line[strings.Index(line,
+			" added="):], -1) {
 			found[fp[1]]++
 		}
 	}
@@ -151,7 +157,8 @@ func TestRecordsOfManyCertificatesAreComplete(t *testing.T) {
 
 func TestOnlyTheDigestsOfAPullSecretAreRecorded(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "pull.json"), []byte(`{"auths":{"old":{"auth":"b2xkOnNlY3JldA=="}}}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "pull.json"), []byte(`{"auths":{"old":{"auth":"b2xkOnNlY3JldA=="}}}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	tree, err := disk.Open(dir)
@@ -164,7 +171,8 @@ func TestOnlyTheDigestsOfAPullSecretAreRecorded(t *testing.T) {
 	if err := Dial(s.socket).Commit(context.Background(), writes(row.ID, "", now)); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.log.String(); !strings.Contains(got, " after="+plan.DigestOf([]byte(now)).String()+" added=none removed=none ") ||
+	if got := s.log.String(); !strings.Contains(got,
+		" after="+plan.DigestOf([]byte(now)).String()+" added=none removed=none ") ||
 		strings.Contains(got, "auth") || strings.Contains(got, "b2xkOnNlY3JldA==") {
 		t.Errorf("recorded %q", got)
 	}
@@ -232,7 +240,8 @@ func TestAFloodOfChangesIsHeldBackAndSaid(t *testing.T) {
 	if kind(err) != Failed || n < burst/(batch+1) {
 		t.Fatalf("after %d commits of %d files: %v", n, batch, err)
 	}
-	if got := s.log.String(); strings.Count(got, "\n") > burst+1 || !strings.Contains(got, "<4>writer refused a request: ") {
+	if got := s.log.String(); strings.Count(got, "\n") > burst+1 || !strings.Contains(got,
+		"<4>writer refused a request: ") {
 		t.Errorf("%d lines are recorded, and the last is %q", strings.Count(got, "\n"), got[len(got)-200:])
 	}
 	if _, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); err != nil {
@@ -271,7 +280,8 @@ func TestTheLinesOfTheWriterAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"writer writes:", "writer removes:", "writer stopped:", "writer swept:", "writer hands out:",
+	for _, line := range []string{"writer writes:", "writer removes:", "writer stopped:", "writer swept:",
+		"writer hands out:",
 		"writer consumes:", "writer refused ...:", "writer lost lines of this log:"} {
 		if !strings.Contains(string(page), "| `"+line+"` |") {
 			t.Errorf("docs/audit-records.md does not explain %q", line)

@@ -118,7 +118,8 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 		{Key: key(plan.ImageRegistryBundleData, "new:5000")}, {Key: key(plan.ImageRegistryBundleData, "gone")}}
 	commit := writes(plan.KubeAPIServerServingCAData, "", "valid, new")
 	commit.Writes = append(commit.Writes, writes(plan.ImageRegistryBundleData, "new:5000", "valid, new").Writes...)
-	commit.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}
+	commit.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "gone"),
+		Digest: plan.DigestOf([]byte("valid, gone"))}}
 	want := maps.Clone(host)
 	want["etc/kubernetes/ca.crt"], want["etc/docker/certs.d/new:5000/ca.crt"] = "valid, new", "valid, new"
 	delete(want, "etc/docker/certs.d/gone/ca.crt")
@@ -162,7 +163,8 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != Failed || !untouched(err) {
 				t.Errorf("a file that cannot be staged: %v", err)
 			}
-			theirs := plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "new:5000"), Digest: plan.Digest{7}}}}
+			theirs := plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "new:5000"),
+				Digest: plan.Digest{7}}}}
 			if err := w.Commit(ctx, theirs); kind(err) != Failed || untouched(err) {
 				t.Errorf("a removal that stopped: %v", err)
 			}
@@ -249,7 +251,8 @@ func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
 	if asked[0] != uint32(os.Geteuid()) {
 		t.Errorf("asked about %d", asked)
 	}
-	if want := fmt.Sprintf("<4>writer refused a peer: uid=%d pid=%d ", os.Geteuid(), os.Getpid()); !strings.HasPrefix(s.log.String(), want) {
+	if want := fmt.Sprintf("<4>writer refused a peer: uid=%d pid=%d ", os.Geteuid(),
+		os.Getpid()); !strings.HasPrefix(s.log.String(), want) {
 		t.Errorf("recorded %q, want %q", s.log, want)
 	}
 	if got := tell(t, dir); !maps.Equal(got, host) {
@@ -316,14 +319,16 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 	if err := errors.Join(ask(), ask()); err != nil {
 		t.Errorf("an invalid configuration took the last valid one away: %v", err)
 	}
-	if got, want := s.log.String(), "<4>writer keeps its last valid rows: reason=\"a.yaml:3: unknown key\"\n"; got != want {
+	if got, want := s.log.String(),
+		"<4>writer keeps its last valid rows: reason=\"a.yaml:3: unknown key\"\n"; got != want {
 		t.Errorf("recorded %q, want %q once", got, want)
 	}
 	now.Store(&configuration{New(rows()[:1], local.tree, valid), nil})
 	if err := ask(); kind(err) != Refused {
 		t.Errorf("a row that was taken out is answered %v", err)
 	}
-	if err := Serve(context.Background(), ln, func() (*Local, error) { return nil, io.ErrNoProgress }, everyone, s.log); err == nil {
+	if err := Serve(context.Background(), ln, func() (*Local, error) { return nil, io.ErrNoProgress }, everyone,
+		s.log); err == nil {
 		t.Error("served without any valid configuration")
 	}
 }
@@ -404,7 +409,8 @@ func TestAWriterSweepsWhatTheOneBeforeItLeft(t *testing.T) {
 	if got := tell(t, dir); !maps.Equal(got, host) {
 		t.Errorf("now there is %v", got)
 	}
-	if want := fmt.Sprintf("<5>writer swept: path=\"/etc/kubernetes/.ca.crt123\" uid=%d pid=%d\n", os.Geteuid(), os.Getpid()); log.String() != want {
+	if want := fmt.Sprintf("<5>writer swept: path=\"/etc/kubernetes/.ca.crt123\" uid=%d pid=%d\n", os.Geteuid(),
+		os.Getpid()); log.String() != want {
 		t.Errorf("recorded %q, want %q", log, want)
 	}
 }

@@ -49,7 +49,8 @@ func good(t testing.TB) *certificates.CertificateSigningRequest {
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request: request, SignerName: csr.Signer, ExpirationSeconds: &week,
 			Usages:   []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageClientAuth},
-			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", csr.BootstrapGroup, "system:authenticated"},
+			Username: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", csr.BootstrapGroup,
+				"system:authenticated"},
 		},
 	}
 	rename(t, o)
@@ -83,7 +84,8 @@ func by(user string, groups ...string) func(*certificates.CertificateSigningRequ
 }
 
 // asking replaces the PKCS#10 by any other.
-func asking(t testing.TB, template x509.CertificateRequest, k crypto.Signer) func(*certificates.CertificateSigningRequest) {
+func asking(t testing.TB, template x509.CertificateRequest,
+	k crypto.Signer) func(*certificates.CertificateSigningRequest) {
 	return func(o *certificates.CertificateSigningRequest) {
 		der, err := x509.CreateCertificateRequest(rand.Reader, &template, k)
 		if err != nil {
@@ -187,11 +189,13 @@ func TestWhatIsNotOursIsIgnored(t *testing.T) {
 			stranger(asking(t, subject("jane", "devs"), p256))(o)
 			o.Name = csr.NamePrefix + strings.Repeat("w", 32)
 		},
-		"approved":           condition(certificates.CertificateApproved),
-		"denied":             condition(certificates.CertificateDenied),
-		"failed":             condition(certificates.CertificateFailed),
-		"issued":             func(o *certificates.CertificateSigningRequest) { o.Status.Certificate = []byte("x") },
-		"an object of zeros": func(o *certificates.CertificateSigningRequest) { *o = certificates.CertificateSigningRequest{} },
+		"approved": condition(certificates.CertificateApproved),
+		"denied":   condition(certificates.CertificateDenied),
+		"failed":   condition(certificates.CertificateFailed),
+		"issued":   func(o *certificates.CertificateSigningRequest) { o.Status.Certificate = []byte("x") },
+		"an object of zeros": func(o *certificates.CertificateSigningRequest) {
+			*o = certificates.CertificateSigningRequest{}
+		},
 	} {
 		t.Run(sentence, func(t *testing.T) { check(t, change, known, Ignore, Ours) })
 	}
@@ -304,13 +308,15 @@ func TestWhatMayChangeIsLeftPending(t *testing.T) {
 			Facts{Access: true, Admitted: now.Add(-48 * time.Hour), KnownSince: now.Add(-47 * time.Hour)}, Inventory},
 		"the kubelet of a node that left the inventory": {by("system:node:a", "system:nodes"),
 			Facts{Access: true, Admitted: now.Add(-48 * time.Hour), KnownSince: now.Add(-47 * time.Hour)}, Inventory},
-		"a token that is withdrawn":       {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}}, Credential},
+		"a token that is withdrawn": {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}},
+			Credential},
 		"a bound token that is withdrawn": {bound, Facts{Access: true, Token: TokenFacts{Withdrawn: "is gone"}}, Credential},
 		"a token for single use that another node has": {nil,
 			Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Credential},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if v := check(t, c.change, c.facts, Leave, c.check); c.check == Access && !strings.Contains(v.Fact, "certificatesigningrequests/nodecert") {
+			if v := check(t, c.change, c.facts, Leave, c.check); c.check == Access &&
+				!strings.Contains(v.Fact, "certificatesigningrequests/nodecert") {
 				t.Errorf("does not name the right: %s", v.Fact)
 			}
 		})
@@ -331,7 +337,8 @@ func TestACredentialOfItsOwnStandsForTheInventory(t *testing.T) {
 func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	inUse := func(change func(*Facts)) Facts {
 		f := known
-		f.Identity = &Identity{Issued: now.Add(-24 * time.Hour), Expires: now.Add(24 * time.Hour), Heartbeat: now.Add(-time.Hour)}
+		f.Identity = &Identity{Issued: now.Add(-24 * time.Hour), Expires: now.Add(24 * time.Hour),
+			Heartbeat: now.Add(-time.Hour)}
 		if change != nil {
 			change(&f)
 		}
@@ -345,7 +352,8 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if !strings.Contains(v.Fact, "the component single-use") {
 		t.Errorf("says %q", v.Fact)
 	}
-	if v := check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave, Live); !strings.Contains(v.Fact, "a token for this node made after") {
+	if v := check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave,
+		Live); !strings.Contains(v.Fact, "a token for this node made after") {
 		t.Errorf("says %q", v.Fact)
 	}
 	check(t, by("jane"), inUse(nil), Leave, Live)
@@ -355,7 +363,8 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave, Live) // not bound
 	// The very token of the first issue is older than the approval, whatever the node reports.
 	check(t, bound, inUse(func(f *Facts) {
-		f.Identity.Issued, f.Token.Created, f.Admitted = now.Add(-80*time.Minute), now.Add(-66*time.Minute), now.Add(-65*time.Minute)
+		f.Identity.Issued, f.Token.Created, f.Admitted = now.Add(-80*time.Minute), now.Add(-66*time.Minute),
+			now.Add(-65*time.Minute)
 	}), Leave, Live)
 	soon := check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now.Add(time.Minute) }), Leave, Live)
 	if !soon.Again.Equal(now.Add(time.Minute)) {
@@ -399,7 +408,8 @@ func TestANodeThatLeftAndIsKnownAgainRenews(t *testing.T) {
 func TestOnlyTheNewestOfSeveralRequestsIsApproved(t *testing.T) {
 	f := known
 	f.Newer = "node-cert-agent-later"
-	for _, change := range []func(*certificates.CertificateSigningRequest){nil, bound, by("jane"), by("system:node:a", "system:nodes")} {
+	for _, change := range []func(*certificates.CertificateSigningRequest){
+		nil, bound, by("jane"), by("system:node:a", "system:nodes")} {
 		if v := check(t, change, f, Leave, Newest); !strings.Contains(v.Fact, f.Newer) {
 			t.Errorf("does not name the newer: %s", v.Fact)
 		}
@@ -431,7 +441,8 @@ func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
 	check(t, by("system:node:a"), granted(time.Minute, nil), Approve, "")
 	check(t, renewal, granted(time.Minute, nil), Approve, "")
 	// It has spoken, and what it said is over.
-	check(t, nil, granted(time.Minute, func(f *Facts) { f.Identity = &Identity{Heartbeat: now, Expires: now} }), Approve, "")
+	check(t, nil, granted(time.Minute, func(f *Facts) { f.Identity = &Identity{Heartbeat: now, Expires: now} }), Approve,
+		"")
 	o := good(t)
 	if v := decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
 		t.Errorf("the same request again: %s", v.Message())
@@ -479,23 +490,29 @@ func TestWhatAnAttackerGets(t *testing.T) {
 			asking(t, subject("system:kube-controller-manager"), p256)(o)
 			agentB(o)
 		}, known, Deny, Form},
-		"an agent in no group of ours":       {by(csr.User("a")), known, Leave, Requester},
-		"an agent whose right was taken":     {renewal, Facts{Known: true}, Leave, Access},
-		"an agent renews":                    {renewal, inUse, Approve, ""},
-		"an agent whose node was deleted":    {renewal, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
+		"an agent in no group of ours":   {by(csr.User("a")), known, Leave, Requester},
+		"an agent whose right was taken": {renewal, Facts{Known: true}, Leave, Access},
+		"an agent renews":                {renewal, inUse, Approve, ""},
+		"an agent whose node was deleted": {renewal,
+			with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
 		"an agent whose node is there again": {renewal, with(func(f *Facts) { f.KnownSince = now.Add(-day) }), Approve, ""},
 		"an agent whose node never joined":   {renewal, with(func(f *Facts) { f.Known = false }), Approve, ""},
 		// A stranger has a token for any node.
-		"a token for a node in use":            {nil, inUse, Leave, Live},
-		"a token for a node just admitted":     {nil, with(func(f *Facts) { f.Identity = nil; f.Admitted = now.Add(-time.Minute) }), Leave, Live},
+		"a token for a node in use": {nil, inUse, Leave, Live},
+		"a token for a node just admitted": {nil,
+			with(func(f *Facts) { f.Identity = nil; f.Admitted = now.Add(-time.Minute) }), Leave, Live},
 		"a token for a node that nobody knows": {nil, Facts{Access: true}, Leave, Inventory},
-		"a token for a node that left":         {nil, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
-		"a token without the right":            {nil, Facts{Known: true}, Leave, Access},
-		"a revoked token":                      {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}}, Leave, Credential},
-		"a single-use token that has served":   {nil, Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Leave, Credential},
+		"a token for a node that left": {nil, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }),
+			Leave, Inventory},
+		"a token without the right": {nil, Facts{Known: true}, Leave, Access},
+		"a revoked token": {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}},
+			Leave, Credential},
+		"a single-use token that has served": {nil, Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Leave,
+			Credential},
 		"a token bound to another node": {by("system:bootstrap:abcdef", csr.BootstrapGroup, NodeGroup("b")),
 			known, Deny, Requester},
-		"a token for a node that fell silent": {nil, with(func(f *Facts) { f.Identity.Heartbeat = now.Add(-3 * time.Hour) }), Approve, ""},
+		"a token for a node that fell silent": {nil, with(func(f *Facts) { f.Identity.Heartbeat = now.Add(-3 * time.Hour) }),
+			Approve, ""},
 		"a token for a node without identity": {nil, known, Approve, ""},
 		"a bound token older than the identity": {bound,
 			with(func(f *Facts) { f.Token.Created = now.Add(-3 * day) }), Leave, Live},
@@ -675,7 +692,8 @@ func FuzzDecide(f *testing.F) {
 		}
 		r, err := x509.ParseCertificateRequest(der)
 		if err != nil || !strings.HasPrefix(r.Subject.CommonName, csr.UserPrefix) || len(r.Subject.Names) != 2 ||
-			!slices.Equal(r.Subject.Organization, []string{csr.Group}) || len(r.DNSNames)+len(r.EmailAddresses)+len(r.IPAddresses)+len(r.URIs) > 0 {
+			!slices.Equal(r.Subject.Organization, []string{csr.Group}) ||
+			len(r.DNSNames)+len(r.EmailAddresses)+len(r.IPAddresses)+len(r.URIs) > 0 {
 			t.Errorf("approved %v", r)
 		}
 	})

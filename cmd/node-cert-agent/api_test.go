@@ -85,15 +85,18 @@ func (a *api) object(path string) (object []byte, changed chan struct{}, refuse 
 	switch {
 	case strings.HasSuffix(path, "/configmaps") && a.configMap != nil:
 		meta["name"] = "kubeconfig-data"
-		object, _ = json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": a.configMap})
+		object, _ = json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta,
+			"data": a.configMap})
 	case strings.HasSuffix(path, "/controllerconfigs") && a.spec != nil:
-		object, _ = json.Marshal(map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "ControllerConfig", "metadata": meta, "spec": a.spec})
+		object, _ = json.Marshal(map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "ControllerConfig",
+			"metadata": meta, "spec": a.spec})
 	}
 	return object, a.changed, refuse
 }
 
 func served(path string) bool {
-	return slices.Contains([]string{"/apis/node-cert-agent.io/v1alpha1/controllerconfigs", "/apis/machineconfiguration.openshift.io/v1/controllerconfigs",
+	return slices.Contains([]string{"/apis/node-cert-agent.io/v1alpha1/controllerconfigs",
+		"/apis/machineconfiguration.openshift.io/v1/controllerconfigs",
 		"/api/v1/namespaces/openshift-machine-config-operator/configmaps"}, path)
 }
 

@@ -79,12 +79,14 @@ func TestBareContentIsForTheRowThatIsNamed(t *testing.T) {
 		code int
 		file string
 	}{
-		"a bundle for a row":                  {[]string{"--row", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
-		"a CA for a registry":                 {[]string{"--row", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0, "/etc/docker/certs.d/quay.io/ca.crt"},
-		"a row that there is not":             {[]string{"--row", "shadow"}, exitUsage, ""},
-		"an entry for a row with one file":    {[]string{"--row", "rootCAData", "--entry", "x"}, exitUsage, ""},
-		"no entry for a registry row":         {[]string{"--row", "imageRegistryBundleUserData"}, exitUsage, ""},
-		"an entry that leaves its place":      {[]string{"--row", "imageRegistryBundleUserData", "--entry", "../x"}, exitFailed, ""},
+		"a bundle for a row": {[]string{"--row", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
+		"a CA for a registry": {[]string{"--row", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0,
+			"/etc/docker/certs.d/quay.io/ca.crt"},
+		"a row that there is not":          {[]string{"--row", "shadow"}, exitUsage, ""},
+		"an entry for a row with one file": {[]string{"--row", "rootCAData", "--entry", "x"}, exitUsage, ""},
+		"no entry for a registry row":      {[]string{"--row", "imageRegistryBundleUserData"}, exitUsage, ""},
+		"an entry that leaves its place": {[]string{"--row", "imageRegistryBundleUserData", "--entry", "../x"},
+			exitFailed, ""},
 		"an entry without a row":              {[]string{"--entry", "x"}, exitUsage, ""},
 		"content that is no ControllerConfig": {nil, exitFailed, ""},
 	} {
@@ -101,7 +103,8 @@ func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 	r := newTree(t)
 	save(t, r.path("/bad.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n")
 	o := r.command("apply", "-f", r.path("/bad.pem"), "--row", "kubeAPIServerServingCAData")
-	if o.code != exitFailed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") || !strings.Contains(o.stderr, "nothing in the input can be used") {
+	if o.code != exitFailed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") ||
+		!strings.Contains(o.stderr, "nothing in the input can be used") {
 		t.Errorf("exits with %d: %s%s", o.code, o.stdout, o.stderr)
 	}
 	if o := r.command("apply"); o.code != exitUsage {
@@ -119,20 +122,25 @@ func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 
 func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 	r := newTree(t)
-	if o := r.command("pause", "--for", "2h", "x"); o.code != exitFailed || !strings.Contains(o.stderr, "hint: systemd makes it") {
+	if o := r.command("pause", "--for", "2h", "x"); o.code != exitFailed ||
+		!strings.Contains(o.stderr, "hint: systemd makes it") {
 		t.Errorf("before the first start: %d %s", o.code, o.stderr)
 	}
 	r.start()
 	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
-	for _, args := range [][]string{{"pause", "storage"}, {"pause", "--for", "2h"}, {"pause", "--for", "1000h", "x"}, {"pause", "--for", "-1s", "x"}} {
+	for _, args := range [][]string{{"pause", "storage"}, {"pause", "--for", "2h"}, {"pause", "--for", "1000h", "x"},
+		{"pause", "--for", "-1s", "x"}} {
 		if o := r.command(args...); o.code != exitUsage {
 			t.Errorf("%q exits with %d", args, o.code)
 		}
 	}
-	if o := r.command("pause", "--for", "2h", "upgrade", "of", "the", "storage"); o.code != 0 || !strings.HasPrefix(o.stdout, "paused until ") {
+	if o := r.command("pause", "--for", "2h", "upgrade", "of", "the", "storage"); o.code != 0 ||
+		!strings.HasPrefix(o.stdout, "paused until ") {
 		t.Fatalf("pause: %d %s%s", o.code, o.stdout, o.stderr)
 	}
-	r.awaitStatus("the pause", func(s report.Status) bool { return strings.HasPrefix(s.Paused, "upgrade of the storage (until ") })
+	r.awaitStatus("the pause", func(s report.Status) bool {
+		return strings.HasPrefix(s.Paused, "upgrade of the storage (until ")
+	})
 	if o := r.command("resume"); o.code != 0 || o.stdout != "resumed\n" {
 		t.Errorf("resume: %d %s%s", o.code, o.stdout, o.stderr)
 	}
@@ -144,7 +152,8 @@ func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 
 func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 	r, a := newTree(t), ca("a")
-	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: 100ms}\ntrust: {source: \"\"}\n")
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+		"100ms}\ntrust: {source: \"\"}\n")
 	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoState.Error()) {
 		t.Errorf("before the first start: %d %s", o.code, o.stderr)
 	}
@@ -160,7 +169,8 @@ func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 	running := r.start()
 	r.awaitFile(file("u"), a)
 	r.awaitVersion(r.api.publish(list("r"))) // a mistyped name upstream looks like this
-	if held := r.status().Held; len(held) != 2 || !strings.Contains(held[0].Reason, "'node-cert-agent apply --now' confirms it") {
+	if held := r.status().Held; len(held) != 2 || !strings.Contains(held[0].Reason,
+		"'node-cert-agent apply --now' confirms it") {
 		t.Fatalf("held are %+v", held)
 	}
 	if o := r.command("apply", "--now"); o.code != 0 || o.stdout != "applied\n" {
@@ -185,7 +195,8 @@ func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 
 func TestAConfirmationKeepsWhatWasAppliedByHand(t *testing.T) {
 	r, a, b := newTree(t), ca("a"), ca("b")
-	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: 100ms}\ntrust: {source: \"\"}\n")
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+		"100ms}\ntrust: {source: \"\"}\n")
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
 	r.start()
 	r.awaitFile(kubeletCA, a)

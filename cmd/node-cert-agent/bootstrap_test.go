@@ -40,7 +40,8 @@ type issuer struct {
 
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
-	i := &issuer{ca: testpki.New("cluster", testpki.ECDSA), requests: map[string]map[string]any{}, asked: map[string]string{}}
+	i := &issuer{ca: testpki.New("cluster", testpki.ECDSA), requests: map[string]map[string]any{},
+		asked: map[string]string{}}
 	i.Server = httptest.NewUnstartedServer(i)
 	serving := i.ca.Issue(x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	i.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{serving.TLS()}}
@@ -98,8 +99,10 @@ func (i *issuer) answer(name string) map[string]any {
 	if err != nil {
 		panic(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(int64(len(i.requests))), Subject: asked.Subject,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, i.ca.Cert, asked.PublicKey, i.ca.Key)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(int64(len(i.requests))),
+		Subject:   asked.Subject,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, i.ca.Cert, asked.PublicKey, i.ca.Key)
 	if err != nil {
 		panic(err)
 	}
@@ -156,7 +159,8 @@ const identityPEM = "/var/lib/node-cert-agent/identity.pem"
 func TestBootstrapGetsAnIdentityAndResetSetsItAside(t *testing.T) {
 	r, i := joining(t)
 	o := r.upTo("waiting for approval, as", "bootstrap")
-	if o.code != exitNoID || !strings.Contains(o.stderr, "no identity in time: pending: waiting for approval, as node-cert-agent-") || r.file(identityPEM) != "" {
+	if o.code != exitNoID || !strings.Contains(o.stderr,
+		"no identity in time: pending: waiting for approval, as node-cert-agent-") || r.file(identityPEM) != "" {
 		t.Fatalf("without an approval: exits with %d, prints %q and %q", o.code, o.stdout, o.stderr)
 	}
 	if n := i.approve(); n != 1 {
@@ -178,10 +182,12 @@ func TestBootstrapGetsAnIdentityAndResetSetsItAside(t *testing.T) {
 
 	before := r.file(identityPEM)
 	o = r.command("reset")
-	if o.code != 0 || o.stdout != "set aside as "+identityPEM+".reset\n" || r.file(identityPEM) != "" || r.file(identityPEM+".reset") != before {
+	if o.code != 0 || o.stdout != "set aside as "+identityPEM+".reset\n" || r.file(identityPEM) != "" ||
+		r.file(identityPEM+".reset") != before {
 		t.Errorf("reset exits with %d, prints %q and %q", o.code, o.stdout, o.stderr)
 	}
-	if o = r.command("reset"); o.code != 0 || o.stdout != "there was no identity\n" || r.file(identityPEM+".reset") != before {
+	if o = r.command("reset"); o.code != 0 || o.stdout != "there was no identity\n" ||
+		r.file(identityPEM+".reset") != before {
 		t.Errorf("a second reset exits with %d, prints %q and %q", o.code, o.stdout, o.stderr)
 	}
 	if o = r.upTo("no bootstrap file", "bootstrap"); o.code != exitNoID {
@@ -198,7 +204,8 @@ func TestTheServiceWatchesAndReportsAsTheIdentityThatItGot(t *testing.T) {
 	r.kubeconfig = ""
 	r.start()
 	r.awaitStatus("a request", func(s report.Status) bool {
-		return s.State == source.NoIdentity && strings.HasPrefix(s.Reason, "pending: waiting for approval, as node-cert-agent-")
+		return s.State == source.NoIdentity && strings.HasPrefix(s.Reason,
+			"pending: waiting for approval, as node-cert-agent-")
 	})
 	i.approve()
 	r.awaitStatus("an identity", func(s report.Status) bool {

@@ -14,7 +14,8 @@ import (
 )
 
 // fewRows are those whose directories a tree has.
-const fewRows = "node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: false}}\n"
+const fewRows = "node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+	"false}}\n"
 
 const goodTree = `ok    configuration: valid; from builtin:standalone.yaml, ROOT/etc/node-cert-agent/config.d/50-site.yaml
 ok    profile: standalone
@@ -34,7 +35,8 @@ func synced(t *testing.T) *tree {
 	t.Helper()
 	r := newTree(t)
 	r.configure(fewRows)
-	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a"), "imageRegistryBundleData": []map[string]any{{"file": "registry.example..5000", "data": ca("b\x1b[31m")}}})
+	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a"),
+		"imageRegistryBundleData": []map[string]any{{"file": "registry.example..5000", "data": ca("b\x1b[31m")}}})
 	r.start()
 	r.awaitVersion(v)
 	return r
@@ -58,7 +60,9 @@ func TestCheckBesideARunningAgentIsAllOK(t *testing.T) {
 		t.Errorf("it exits with %d, says %q and prints\n%s\nwant\n%s", o.code, o.stderr, have, goodTree)
 	}
 	var all struct{ Findings []check.Finding }
-	if j := r.check("-o", "json"); j.code != 0 || json.Unmarshal([]byte(j.stdout), &all) != nil || len(all.Findings) != strings.Count(goodTree, "\n") || all.Findings[1] != (check.Finding{Level: check.OK, What: "profile", Fact: "standalone"}) {
+	if j := r.check("-o", "json"); j.code != 0 || json.Unmarshal([]byte(j.stdout), &all) != nil ||
+		len(all.Findings) != strings.Count(goodTree, "\n") || all.Findings[1] != (check.Finding{Level: check.OK,
+		What: "profile", Fact: "standalone"}) {
 		t.Errorf("as JSON it exits with %d and prints\n%s", j.code, j.stdout)
 	}
 }
@@ -71,24 +75,40 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		want   string
 	}{
 		"a directory is missing": {func(r *tree) error { return os.RemoveAll(r.path("/etc/docker/certs.d")) }, "warn", 0,
-			"warn  directory: /etc/docker/certs.d: does not exist; for imageRegistryBundleData, imageRegistryBundleUserData; do: make it, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}, imageRegistryBundleUserData: {enabled: false}}`"},
-		"a private key lies beside a bundle": {func(r *tree) error { return os.WriteFile(r.path("/etc/kubernetes/kubelet-ca.key"), nil, 0o600) }, "warn", 0,
-			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"},
-		"the machine config daemon was here": {func(r *tree) error {
-			return errors.Join(os.Mkdir(r.path("/etc/machine-config-daemon"), 0o755), os.WriteFile(r.path("/etc/machine-config-daemon/currentconfig"), nil, 0o600))
+			"warn  directory: /etc/docker/certs.d: does not exist; for imageRegistryBundleData, imageRegistryBundleUserData; " +
+				"do: make it, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}, " +
+				"imageRegistryBundleUserData: {enabled: false}}`"},
+		"a private key lies beside a bundle": {func(r *tree) error {
+			return os.WriteFile(r.path("/etc/kubernetes/kubelet-ca.key"), nil, 0o600)
 		}, "warn", 0,
-			"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files; do: set `profile: openshift`"},
+			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row " +
+				"another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"},
+		"the machine config daemon was here": {func(r *tree) error {
+			return errors.Join(os.Mkdir(r.path("/etc/machine-config-daemon"), 0o755),
+				os.WriteFile(r.path("/etc/machine-config-daemon/currentconfig"), nil, 0o600))
+		}, "warn", 0,
+			"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files; do: " +
+				"set `profile: openshift`"},
 		"kubeadm was here": {func(r *tree) error {
-			return errors.Join(os.MkdirAll(r.path("/var/lib/kubelet"), 0o755), os.WriteFile(r.path("/var/lib/kubelet/kubeadm-flags.env"), nil, 0o600))
+			return errors.Join(os.MkdirAll(r.path("/var/lib/kubelet"), 0o755),
+				os.WriteFile(r.path("/var/lib/kubelet/kubeadm-flags.env"), nil, 0o600))
 		}, "warn", 0, "warn  profile: standalone, and kubeadm made this node; do: set `profile: kubeadm`"},
 		"the API server is down": {func(r *tree) error { r.api.Close(); return nil }, "fail", exitFailed,
-			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused; do: look at the network and at the API server; files stay as they are until it answers"},
-		"the API server knows no such kind": {func(r *tree) error { r.configure(fewRows + "object: {version: v2}\n"); return nil }, "fail", exitFailed,
-			"fail  object: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what profile standalone watches; do: choose the profile of this cluster, or install the kind: kubectl apply -k packaging/kubernetes"},
+			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused; do: look at the network and " +
+				"at the API server; files stay as they are until it answers"},
+		"the API server knows no such kind": {func(r *tree) error {
+			r.configure(fewRows + "object: {version: v2}\n")
+			return nil
+		}, "fail", exitFailed,
+			"fail  object: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
+				"profile standalone watches; do: choose the profile of this cluster, or install the kind: kubectl apply -k " +
+				"packaging/kubernetes"},
 		"there is no object": {func(r *tree) error { r.api.change(func() { r.api.spec = nil }); return nil }, "warn", 0,
-			"warn  object: controllerconfigs.node-cert-agent.io machine-config-controller does not exist; do: create it, or configure its name"},
+			"warn  object: controllerconfigs.node-cert-agent.io machine-config-controller does not exist; do: create it, or " +
+				"configure its name"},
 		"there is no identity": {func(r *tree) error { return os.Remove(r.kubeconfig) }, "fail", exitFailed,
-			"fail  identity: kubeconfig ROOT/etc/node-cert-agent/kubeconfig: no such file or directory; do: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"},
+			"fail  identity: kubeconfig ROOT/etc/node-cert-agent/kubeconfig: no such file or directory; do: put a kubeconfig " +
+				"with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			r := newTree(t)
@@ -124,18 +144,25 @@ func TestCheckOfAnInvalidConfigurationExitsWith2(t *testing.T) {
 func TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine(t *testing.T) {
 	r := newTree(t)
 	for _, entry := range []string{
-		"crio.service: {verb: restart}", "crio.service: {verb: start}", "crio.service: {verb: stop}", "crio.service: {verb: reboot}",
-		"crio: {verb: reload}", "crio@.service: {verb: reload}", "cri*.service: {verb: reload}", "'crio?.service': {verb: reload}",
-		"node-cert-agent.service: {verb: reload}", "node-cert-agent-writer.service: {verb: try-restart}", "reboot.target: {verb: reload}",
-		"systemd-logind.service: {verb: try-restart}", "dbus.service: {verb: reload}", "dbus-broker.service: {verb: reload}", "init.scope: {verb: reload}",
+		"crio.service: {verb: restart}", "crio.service: {verb: start}", "crio.service: {verb: stop}",
+		"crio.service: {verb: reboot}",
+		"crio: {verb: reload}", "crio@.service: {verb: reload}", "cri*.service: {verb: reload}",
+		"'crio?.service': {verb: reload}",
+		"node-cert-agent.service: {verb: reload}", "node-cert-agent-writer.service: {verb: try-restart}",
+		"reboot.target: {verb: reload}",
+		"systemd-logind.service: {verb: try-restart}", "dbus.service: {verb: reload}", "dbus-broker.service: {verb: reload}",
+		"init.scope: {verb: reload}",
 		"polkit.service: {verb: try-restart}", "node-cert-agent-update-ca-trust.service: {verb: try-restart}",
 	} {
 		r.configure("units:\n  " + entry + "\n")
 		tree := r.snapshot()
-		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}} {
+		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig},
+			{"diff", "--kubeconfig", r.kubeconfig}} {
 			o := r.command(args...)
-			if want := r.path(fragment) + ":5: units."; o.code != exitUsage || !strings.Contains(o.stderr, want) || o.stdout != "" {
-				t.Errorf("%s: %q exits with %d, prints %q and says %q, want 2 and %q", entry, args, o.code, o.stdout, o.stderr, want)
+			if want := r.path(fragment) + ":5: units."; o.code != exitUsage || !strings.Contains(o.stderr, want) ||
+				o.stdout != "" {
+				t.Errorf("%s: %q exits with %d, prints %q and says %q, want 2 and %q", entry, args, o.code, o.stdout, o.stderr,
+					want)
 			}
 		}
 		if r.snapshot() != tree {
@@ -153,12 +180,14 @@ func TestCertsListsWhatIsInTheManagedFiles(t *testing.T) {
 	r := synced(t)
 	o := r.command("certs", "--kubeconfig", r.kubeconfig)
 	have := regexp.MustCompile(`[0-9a-f]{16}`).ReplaceAllString(o.stdout, "HEX             ")
-	if o.code != 0 || regexp.MustCompile(` +`).ReplaceAllString(have, " ") != regexp.MustCompile(` +`).ReplaceAllString(certsTable, " ") {
+	if o.code != 0 || regexp.MustCompile(` +`).ReplaceAllString(have,
+		" ") != regexp.MustCompile(` +`).ReplaceAllString(certsTable, " ") {
 		t.Errorf("it exits with %d, says %q and prints\n%s", o.code, o.stderr, have)
 	}
 	var all struct{ Certificates []certificate }
 	j := r.command("certs", "-o", "json", "--kubeconfig", r.kubeconfig)
-	if err := json.Unmarshal([]byte(j.stdout), &all); j.code != 0 || err != nil || len(all.Certificates) != 2 || len(all.Certificates[0].Fingerprint) != 64 || !all.Certificates[0].CA {
+	if err := json.Unmarshal([]byte(j.stdout), &all); j.code != 0 || err != nil || len(all.Certificates) != 2 ||
+		len(all.Certificates[0].Fingerprint) != 64 || !all.Certificates[0].CA {
 		t.Errorf("as JSON it exits with %d and prints\n%s", j.code, j.stdout)
 	}
 }
@@ -166,7 +195,8 @@ func TestCertsListsWhatIsInTheManagedFiles(t *testing.T) {
 func TestCertsSaysWhenTheAgentHasNone(t *testing.T) {
 	r := newTree(t)
 	before := r.snapshot()
-	if o := r.command("certs"); o.code != 0 || !strings.Contains(o.stderr, "the agent's own certificate is not listed: this host has no identity yet") {
+	if o := r.command("certs"); o.code != 0 || !strings.Contains(o.stderr,
+		"the agent's own certificate is not listed: this host has no identity yet") {
 		t.Errorf("it exits with %d and says %q", o.code, o.stderr)
 	}
 	if r.snapshot() != before {

@@ -67,7 +67,8 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	if err := yaml.Unmarshal(text, &tree); err != nil {
 		t.Fatal(err)
 	}
-	documented := map[string]bool{"profile": true, "units.UNIT.enabled": true, "units.UNIT.verb": true, "units.UNIT.alsoAffects": true}
+	documented := map[string]bool{"profile": true, "units.UNIT.enabled": true, "units.UNIT.verb": true,
+		"units.UNIT.alsoAffects": true}
 	leaves(tree, "", func(key string, value any) {
 		row, rest, isRow := strings.Cut(strings.TrimPrefix(key, "rows."), ".")
 		if isRow && strings.HasPrefix(key, "rows.") {
@@ -154,7 +155,10 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 		}
 		return nil
 	}, false)
-	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"}, Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: liveness.Live}}}}, Units: []report.Unit{{Name: "x.service"}}}
+	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"},
+		Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData},
+			Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: liveness.Live}}}},
+		Units: []report.Unit{{Name: "x.service"}}}
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}

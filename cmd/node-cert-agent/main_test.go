@@ -21,7 +21,8 @@ import (
 
 // printed makes output comparable: what differs from run to run becomes a word.
 func printed(s string) string {
-	for _, p := range [][2]string{{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, "TIME"}, {`\(\d+s ago\)`, "(AGO)"}, {`[0-9a-f]{64}`, "DIGEST"}, {`(?m)^(Node: +).*$`, "${1}NODE"}} {
+	for _, p := range [][2]string{{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, "TIME"}, {`\(\d+s ago\)`, "(AGO)"},
+		{`[0-9a-f]{64}`, "DIGEST"}, {`(?m)^(Node: +).*$`, "${1}NODE"}} {
 		s = regexp.MustCompile(p[0]).ReplaceAllString(s, p[1])
 	}
 	return s
@@ -95,7 +96,8 @@ const statusJSON = `{
 
 func TestThePublishedBundleReachesItsFileAndStatusTells(t *testing.T) {
 	r := newTree(t)
-	r.configure("node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: false}}\n")
+	r.configure("node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+		"false}}\n")
 	a, b := ca("a"), ca("b")
 	commented := append(slices.Clone(b), "text outside blocks\n"...)
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": a, "rootCAData": []byte("no PEM"),
@@ -146,9 +148,11 @@ func TestInvalidConfigurationIsNamedAndChangesNothing(t *testing.T) {
 	r.configure("rows:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n")
 	r.api.publish(map[string]any{"rootCAData": ca("a")})
 	before := r.snapshot()
-	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig}, {"check"}} {
+	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig},
+		{"check"}} {
 		o := r.command(args...)
-		if want := r.path(fragment) + ":5: rows.rootCAData.fiel: "; o.code != exitUsage || !strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
+		if want := r.path(fragment) + ":5: rows.rootCAData.fiel: "; o.code != exitUsage ||
+			!strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
 			t.Errorf("%q exits with %d and says %q, want 2, a hint and %q", args, o.code, o.stderr, want)
 		}
 	}
@@ -166,14 +170,18 @@ func TestAKubeconfigThatComesLaterIsPickedUp(t *testing.T) {
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
 	r.start()
 	r.awaitStatus("the state", func(s report.Status) bool { return s.State == source.NoIdentity })
-	if o := r.command("status"); o.code != exitNoID || !strings.Contains(o.stdout, "State:  no identity: kubeconfig "+r.kubeconfig+": no such file or directory") {
+	if o := r.command("status"); o.code != exitNoID || !strings.Contains(o.stdout,
+		"State:  no identity: kubeconfig "+r.kubeconfig+": no such file or directory") {
 		t.Errorf("status exits with %d and prints\n%s", o.code, o.stdout)
 	}
-	if o := r.command("diff", "--kubeconfig", r.kubeconfig); o.code != exitNoID || !strings.Contains(o.stderr, "no such file") {
+	if o := r.command("diff", "--kubeconfig", r.kubeconfig); o.code != exitNoID ||
+		!strings.Contains(o.stderr, "no such file") {
 		t.Errorf("diff exits with %d and says %q", o.code, o.stderr)
 	}
 	save(t, r.kubeconfig, strings.Replace(r.api.kubeconfig(), "token: ", "exec: {command: x}, token: ", 1))
-	r.awaitStatus("a refusal", func(s report.Status) bool { return strings.Contains(s.Reason, "running a program is not accepted") })
+	r.awaitStatus("a refusal", func(s report.Status) bool {
+		return strings.Contains(s.Reason, "running a program is not accepted")
+	})
 	save(t, r.kubeconfig, r.api.kubeconfig())
 	r.awaitFile(kubeletCA, a)
 	r.awaitStatus("following", func(s report.Status) bool { return s.State == "following" })
@@ -200,7 +208,9 @@ func TestARefusedIdentityIsAStateAndIsKept(t *testing.T) {
 	a := ca("a")
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
 	r.start()
-	r.awaitStatus("the state", func(s report.Status) bool { return s.State == "unauthorized" && strings.Contains(s.Reason, "not you") })
+	r.awaitStatus("the state", func(s report.Status) bool {
+		return s.State == "unauthorized" && strings.Contains(s.Reason, "not you")
+	})
 	r.api.mu.Lock()
 	r.api.refuse = 0
 	r.api.mu.Unlock()
@@ -257,18 +267,21 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an unknown command":          {[]string{"frobnicate"}, `there is no command "frobnicate"`},
-		"an unknown flag":             {[]string{"status", "--colour"}, "unknown flag: --colour"},
-		"an argument too many":        {[]string{"version", "x"}, `unexpected argument "x"`},
-		"an unknown output":           {[]string{"status", "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table or json`},
-		"a duration that is none":     {[]string{"diff", "--timeout", "soon"}, `invalid argument "soon"`},
-		"a writer in plain mode":      {[]string{"writer", "--root", root}, "in plain mode there is no second process"},
-		"a reloader in plain mode":    {[]string{"reloader", "--root", root}, "in plain mode there is no systemd"},
-		"a directory that is missing": {[]string{"diff", "--config-dir", filepath.Join(root, "none")}, filepath.Join(root, "none")},
+		"an unknown command":   {[]string{"frobnicate"}, `there is no command "frobnicate"`},
+		"an unknown flag":      {[]string{"status", "--colour"}, "unknown flag: --colour"},
+		"an argument too many": {[]string{"version", "x"}, `unexpected argument "x"`},
+		"an unknown output": {[]string{"status", "-o", "xml"},
+			`invalid argument "xml" for "-o, --output" flag: want table or json`},
+		"a duration that is none":  {[]string{"diff", "--timeout", "soon"}, `invalid argument "soon"`},
+		"a writer in plain mode":   {[]string{"writer", "--root", root}, "in plain mode there is no second process"},
+		"a reloader in plain mode": {[]string{"reloader", "--root", root}, "in plain mode there is no systemd"},
+		"a directory that is missing": {[]string{"diff", "--config-dir", filepath.Join(root, "none")},
+			filepath.Join(root, "none")},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := command(t, c.args...)
-			if o.code != exitUsage || !strings.Contains(o.stderr, c.want) || !strings.HasPrefix(o.stderr, "node-cert-agent: error: ") || o.stdout != "" {
+			if o.code != exitUsage || !strings.Contains(o.stderr, c.want) ||
+				!strings.HasPrefix(o.stderr, "node-cert-agent: error: ") || o.stdout != "" {
 				t.Errorf("exits with %d, prints %q and says\n%swant 2 and %q", o.code, o.stdout, o.stderr, c.want)
 			}
 		})
@@ -278,17 +291,20 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 func TestWhatFailsExitsWith1AndAHint(t *testing.T) {
 	root := t.TempDir()
 	o := command(t, "status", "--root", root)
-	if want := "node-cert-agent: error: the agent has published no status on this host\nnode-cert-agent: hint: is it running? systemctl status node-cert-agent\n"; o.code != exitFailed || !strings.HasPrefix(o.stderr, want) {
+	if want := "node-cert-agent: error: the agent has published no status on this host\nnode-cert-agent: hint: is it " +
+		"running? systemctl status node-cert-agent\n"; o.code != exitFailed || !strings.HasPrefix(o.stderr, want) {
 		t.Errorf("status without an agent exits with %d and says\n%s", o.code, o.stderr)
 	}
-	if o := command(t, "status", "--root", filepath.Join(root, "none")); o.code != exitFailed || !strings.Contains(o.stderr, "none") {
+	if o := command(t, "status", "--root", filepath.Join(root, "none")); o.code != exitFailed ||
+		!strings.Contains(o.stderr, "none") {
 		t.Errorf("status in a missing tree exits with %d and says\n%s", o.code, o.stderr)
 	}
 }
 
 func TestHelpNamesEveryCommandAndExitCode(t *testing.T) {
 	o := command(t, "--help")
-	for _, want := range []string{"run ", "writer ", "diff ", "check ", "certs ", "status ", "reloader ", "version ", "0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
+	for _, want := range []string{"run ", "writer ", "diff ", "check ", "certs ", "status ", "reloader ", "version ",
+		"0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 4 no identity yet"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("help lacks %q:\n%s", want, o.stdout)
 		}
@@ -312,16 +328,19 @@ func TestTheTokenIsNowhereInEncodedFormEither(t *testing.T) {
 
 func TestWithoutAnIdentityDiffExitsWith4(t *testing.T) {
 	o := command(t, "diff", "--root", t.TempDir())
-	if o.code != exitNoID || !strings.Contains(o.stderr, "error: this host has no identity yet") || !strings.Contains(o.stderr, "bootstrap.d") {
+	if o.code != exitNoID || !strings.Contains(o.stderr, "error: this host has no identity yet") ||
+		!strings.Contains(o.stderr, "bootstrap.d") {
 		t.Errorf("exits with %d and says\n%s", o.code, o.stderr)
 	}
 }
 
 func TestStatusTellsWhoUsesAFile(t *testing.T) {
 	var out strings.Builder
-	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/x", State: "in place", Consumers: []report.Consumer{
-		{Kind: liveness.ClientCA, Address: "127.0.0.1:9637", State: liveness.Stale, Reason: "announces 1 of the file's 2 CAs"},
-		{Kind: liveness.ClientCA, Address: "127.0.0.1:10250", State: liveness.Live}}}}}
+	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/x",
+		State: "in place", Consumers: []report.Consumer{
+			{Kind: liveness.ClientCA, Address: "127.0.0.1:9637", State: liveness.Stale,
+				Reason: "announces 1 of the file's 2 CAs"},
+			{Kind: liveness.ClientCA, Address: "127.0.0.1:10250", State: liveness.Live}}}}}
 	if err := printStatus(&out, s, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +360,8 @@ func TestWhileTheServiceRunsNobodyElseWorksOnItsState(t *testing.T) {
 	r.start()
 	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
 	for _, command := range []string{"bootstrap", "reset"} {
-		if o := r.command(command); o.code != exitFailed || !strings.Contains(o.stderr, "is in use by another process") || !strings.Contains(o.stderr, "hint: the service has to be stopped") {
+		if o := r.command(command); o.code != exitFailed || !strings.Contains(o.stderr, "is in use by another process") ||
+			!strings.Contains(o.stderr, "hint: the service has to be stopped") {
 			t.Errorf("%s exits with %d and says %q", command, o.code, o.stderr)
 		}
 	}

@@ -36,7 +36,8 @@ func newOpenShift(t *testing.T, ca []byte) *tree {
 	t.Helper()
 	r := newTree(t)
 	r.configure("profile: openshift\n")
-	for _, dir := range []string{"/etc/mco", "/var/lib/kubelet", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config"} {
+	for _, dir := range []string{"/etc/mco", "/var/lib/kubelet",
+		"/etc/kubernetes/static-pod-resources/configmaps/cloud-config"} {
 		if err := os.MkdirAll(r.path(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,9 @@ func TestTheCAOfBothKubeconfigsIsRotatedAndEveryOtherByteKept(t *testing.T) {
 	r.api.publishConfigMap(kubeconfigData(old))
 	a := r.start()
 	r.awaitFile(kubeletCA, old)
-	r.awaitStatus("the ConfigMap", func(s report.Status) bool { return s.ConfigMap != nil && s.ConfigMap.State == "following" })
+	r.awaitStatus("the ConfigMap", func(s report.Status) bool {
+		return s.ConfigMap != nil && s.ConfigMap.State == "following"
+	})
 	before := r.file(bootstrapKubeconfig)
 
 	both := append([]byte(strings.Clone(string(next))), old...)
@@ -82,7 +85,8 @@ func TestTheCAOfBothKubeconfigsIsRotatedAndEveryOtherByteKept(t *testing.T) {
 	// The old one goes as well: today's writer never shrinks trust here.
 	r.api.publishConfigMap(kubeconfigData(next))
 	r.awaitFile(kubeletKubeconfig, []byte(hostKubeconfig(next)))
-	if strings.Contains(a.log.String(), nodeToken) || strings.Contains(r.file("/run/node-cert-agent/status.json"), nodeToken) {
+	if strings.Contains(a.log.String(), nodeToken) || strings.Contains(r.file("/run/node-cert-agent/status.json"),
+		nodeToken) {
 		t.Error("a token of a kubeconfig was shown")
 	}
 	if _, err := os.Stat(r.path("/var/lib/node-cert-agent/blobs")); err != nil {
@@ -103,7 +107,8 @@ func (r *tree) wantNowhere(text string, except ...string) {
 				return nil
 			}
 		}
-		if b, _ := os.ReadFile(p); strings.Contains(string(b), text) || strings.Contains(string(b), base64.StdEncoding.EncodeToString([]byte(text))) {
+		if b, _ := os.ReadFile(p); strings.Contains(string(b), text) ||
+			strings.Contains(string(b), base64.StdEncoding.EncodeToString([]byte(text))) {
 			r.Errorf("%s holds a secret", p)
 		}
 		return nil
@@ -113,7 +118,8 @@ func (r *tree) wantNowhere(text string, except ...string) {
 func TestAPullSecretArrivesForItsOwnerOnlyAndIsShownNowhere(t *testing.T) {
 	r := newOpenShift(t, ca("api"))
 	r.api.publishConfigMap(kubeconfigData(ca("api")))
-	r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("kubelet"), "internalRegistryPullSecret": pullSecret("one")})
+	r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("kubelet"),
+		"internalRegistryPullSecret": pullSecret("one")})
 	save(t, r.path(pullSecretFile), `{"auths":{"old":{"username":"`+registryPassword+`","password":"x"}}}`)
 	if err := os.Chmod(r.path(pullSecretFile), 0o644); err != nil {
 		t.Fatal(err)
@@ -128,7 +134,8 @@ func TestAPullSecretArrivesForItsOwnerOnlyAndIsShownNowhere(t *testing.T) {
 	r.api.publish(map[string]any{"internalRegistryPullSecret": pullSecret("two")})
 	r.awaitFile(pullSecretFile, pullSecret("two"))
 	// A bad one is refused, and the last good one stays.
-	r.api.publish(map[string]any{"internalRegistryPullSecret": []byte(`{"auths":{"x":{"auth":"` + registryPassword + `"}}}`)})
+	r.api.publish(map[string]any{"internalRegistryPullSecret": []byte(`{"auths":{"x":{"auth":"` + registryPassword +
+		`"}}}`)})
 	r.awaitStatus("a refusal", func(s report.Status) bool {
 		return len(s.Refused) == 1 && s.Refused[0].Row == plan.InternalRegistryPullSecret
 	})
@@ -156,7 +163,9 @@ func TestWithoutTheConfigMapItsFilesStayAndTheOthersGoOn(t *testing.T) {
 	r.api.publishConfigMap(kubeconfigData(first))
 	r.start()
 	r.awaitFile(kubeletCA, first)
-	r.awaitStatus("both sources", func(s report.Status) bool { return s.ConfigMap != nil && s.ConfigMap.State == "following" })
+	r.awaitStatus("both sources", func(s report.Status) bool {
+		return s.ConfigMap != nil && s.ConfigMap.State == "following"
+	})
 
 	r.api.publishConfigMap(nil)
 	r.awaitStatus("its end", func(s report.Status) bool { return s.ConfigMap.State == "no object" })
@@ -217,7 +226,8 @@ func TestAKubeconfigThatCannotBeEditedIsReportedAndLeftAlone(t *testing.T) {
 	r.api.publishConfigMap(kubeconfigData(next))
 	a := r.start()
 	r.awaitStatus("both reasons", func(s report.Status) bool {
-		return len(s.Refused) == 2 && s.Refused[0].Reason == "line 6: an anchor or alias" && s.Refused[1].Reason == "missing, and it is not ours to make"
+		return len(s.Refused) == 2 && s.Refused[0].Reason == "line 6: an anchor or alias" &&
+			s.Refused[1].Reason == "missing, and it is not ours to make"
 	})
 	r.awaitFile(kubeletCA, next) // the others go on
 	if r.file(bootstrapKubeconfig) != odd || r.file(kubeletKubeconfig) != "" {
@@ -257,7 +267,8 @@ func TestAKubeconfigIsHelpedByHandWhenNoAPIServerCanBeTrusted(t *testing.T) {
 	r := newOpenShift(t, old)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	save(t, file, string(next))
-	if o := r.command("diff", "-f", file, "--row", "kubeletKubeconfigCAData"); o.code != exitPending || !strings.Contains(o.stdout, kubeletKubeconfig) {
+	if o := r.command("diff", "-f", file, "--row", "kubeletKubeconfigCAData"); o.code != exitPending ||
+		!strings.Contains(o.stdout, kubeletKubeconfig) {
 		t.Errorf("diff: %+v", o)
 	}
 	if o := r.command("apply", "-f", file, "--row", "kubeletKubeconfigCAData", "--now"); o.code != 0 {

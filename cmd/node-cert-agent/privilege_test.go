@@ -46,7 +46,8 @@ var rightsOf = map[string]struct {
 }
 
 // more are the other ways of subcommands that have several.
-var more = [][]string{{"apply", "-f", "INPUT"}, {"apply", "--now"}, {"diff", "-f", "INPUT"}, {"diff", "--kubeconfig", "KUBECONFIG"}, {"certs", "--kubeconfig", "KUBECONFIG"}, {"run", "--kubeconfig", "KUBECONFIG"}}
+var more = [][]string{{"apply", "-f", "INPUT"}, {"apply", "--now"}, {"diff", "-f", "INPUT"},
+	{"diff", "--kubeconfig", "KUBECONFIG"}, {"certs", "--kubeconfig", "KUBECONFIG"}, {"run", "--kubeconfig", "KUBECONFIG"}}
 
 func TestWhichSubcommandsStayRoot(t *testing.T) {
 	all := root()
@@ -71,7 +72,8 @@ func TestWhichSubcommandsStayRoot(t *testing.T) {
 func startedByRoot(t *testing.T, args []string, staysRoot bool) {
 	t.Helper()
 	r := newTree(t)
-	for _, file := range []string{stateDir + "/identity.pem", stateDir + "/state.json", stateDir + "/operator/applied.json", runtimeDir + "/status.json"} {
+	for _, file := range []string{stateDir + "/identity.pem", stateDir + "/state.json",
+		stateDir + "/operator/applied.json", runtimeDir + "/status.json"} {
 		if err := os.MkdirAll(filepath.Dir(r.path(file)), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +164,8 @@ func TestDiffWaitsForNoPipe(t *testing.T) {
 		}
 	}
 	named := r.path("/names-a-pipe")
-	save(t, named, strings.Replace(string(kubeconfigs.Token(r.api.URL, nil, marker)), "}}", ", certificate-authority: "+pipe+"}}", 1))
+	save(t, named, strings.Replace(string(kubeconfigs.Token(r.api.URL, nil, marker)), "}}",
+		", certificate-authority: "+pipe+"}}", 1))
 	for _, args := range [][]string{{"diff"}, {"diff", "--kubeconfig", pipe}, {"diff", "--kubeconfig", named}} {
 		ended := make(chan outcome, 1)
 		go func() { ended <- r.command(args...) }()

@@ -81,7 +81,8 @@ func TestAForgedStatusIsShownAndDoesNothing(t *testing.T) {
 	asked := r.command("status", "-o", "json")
 	wantPlain(t, "the JSON", asked.stdout+asked.stderr)
 	var back, sent any
-	if json.Unmarshal([]byte(asked.stdout), &back) != nil || json.Unmarshal(data, &sent) != nil || !reflect.DeepEqual(back, sent) {
+	if json.Unmarshal([]byte(asked.stdout), &back) != nil || json.Unmarshal(data, &sent) != nil ||
+		!reflect.DeepEqual(back, sent) {
 		t.Error("the JSON does not say what the agent published")
 	}
 	var said bytes.Buffer
@@ -100,7 +101,8 @@ func TestAStatusThatIsNoneIsRefusedInPlainWords(t *testing.T) {
 	if err := os.MkdirAll(r.path(runtimeDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, content := range []string{"\x1b[31m", `{"state":` + "\x1b", `{"\x1b[31m":1}`, `{"since": "` + "\u009b" + `"}`, ""} {
+	for _, content := range []string{"\x1b[31m", `{"state":` + "\x1b", `{"\x1b[31m":1}`, `{"since": "` + "\u009b" + `"}`,
+		""} {
 		save(t, r.path(runtimeDir+"/status.json"), content)
 		for _, args := range [][]string{{"status"}, {"status", "-o", "json"}} {
 			o := r.command(args...)

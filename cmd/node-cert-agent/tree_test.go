@@ -56,7 +56,8 @@ func (r *tree) path(file string) string { return filepath.Join(r.root, file) }
 // configure writes the one fragment: no pauses between tries, and what the test adds.
 func (r *tree) configure(more string) {
 	r.Helper()
-	save(r.T, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: 100ms}\ntrust: {holdRemovals: 0s, source: \"\"}\n"+more)
+	save(r.T, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+		"100ms}\ntrust: {holdRemovals: 0s, source: \"\"}\n"+more)
 }
 
 // outcome is what a command came to.
@@ -224,5 +225,6 @@ func (c *console) String() string {
 
 // ca is a CA certificate that expires on a known day.
 func ca(name string) []byte {
-	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)}, testpki.ECDSA).PEM()
+	return testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)}, testpki.ECDSA).PEM()
 }

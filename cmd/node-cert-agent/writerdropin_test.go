@@ -25,13 +25,15 @@ func settings(text string) (lines []string) {
 
 func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
 	shipped := settings(read(t, "packaging/openshift/writer.conf"))
-	for profile, dropin := range map[string][]string{"standalone": {"[Service]"}, "kubeadm": {"[Service]"}, "openshift": shipped} {
+	for profile, dropin := range map[string][]string{"standalone": {"[Service]"}, "kubeadm": {"[Service]"},
+		"openshift": shipped} {
 		dir := t.TempDir()
 		save(t, filepath.Join(dir, "50-site.yaml"), "apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: "+profile+"\n")
 		var out strings.Builder
 		code := run(t.Context(), []string{"writer-dropin", "--root", t.TempDir(), "--config-dir", dir}, &out, os.Stderr)
 		if got := settings(out.String()); code != 0 || !slices.Equal(got, dropin) {
-			t.Errorf("%s: exit code %d, needs\n%s\nand has\n%s", profile, code, strings.Join(got, "\n"), strings.Join(dropin, "\n"))
+			t.Errorf("%s: exit code %d, needs\n%s\nand has\n%s", profile, code, strings.Join(got, "\n"),
+				strings.Join(dropin, "\n"))
 		}
 		// The other way round: what is open has a row, or is where credentials are.
 		f := &flags{root: t.TempDir(), configDirs: []string{dir}}
@@ -40,7 +42,9 @@ func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, open := range slices.Concat(unitOpens(t), openedBy(dropin)) {
-			used := slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool { return strings.HasPrefix(r.Directory()+"/", open+"/") })
+			used := slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool {
+				return strings.HasPrefix(r.Directory()+"/", open+"/")
+			})
 			if !used && open != bootstrapDir && !elsewhere[open][profile] {
 				t.Errorf("%s: the writer may write to %s, where no row has a file", profile, open)
 			}

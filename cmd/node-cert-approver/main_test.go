@@ -18,7 +18,8 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 		{"-listen", "0.0.0.0:1"}, {"-listen", ":1"}, {"-listen", "127.0.0.1"}, {"-listen", "192.0.2.1:1"},
 	} {
 		var out, complaint bytes.Buffer
-		if code := run(t.Context(), args, &out, &complaint); code != 2 || out.Len() > 0 || !strings.Contains(complaint.String(), "error: ") {
+		if code := run(t.Context(), args, &out, &complaint); code != 2 || out.Len() > 0 ||
+			!strings.Contains(complaint.String(), "error: ") {
 			t.Errorf("%v: code %d, %s", args, code, complaint.String())
 		}
 	}
@@ -53,17 +54,20 @@ func TestTheManualPageHasEveryFlag(t *testing.T) {
 
 func TestAMissingKubeconfigFails(t *testing.T) {
 	var out, complaint bytes.Buffer
-	if code := run(t.Context(), []string{"-kubeconfig", filepath.Join(t.TempDir(), "none")}, &out, &complaint); code != 1 || complaint.Len() == 0 {
+	if code := run(t.Context(), []string{"-kubeconfig", filepath.Join(t.TempDir(), "none")}, &out,
+		&complaint); code != 1 || complaint.Len() == 0 {
 		t.Errorf("code %d, %s", code, complaint.String())
 	}
 }
 
 func TestTheListOfNodes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
-	if err := os.WriteFile(file, []byte("# machines\nfirewall-1\n\n  firewall-2  # rack 7\n#firewall-3\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("# machines\nfirewall-1\n\n  firewall-2  # rack 7\n#firewall-3\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for node, want := range map[string]bool{"firewall-1": true, "firewall-2": true, "firewall-3": false, "firewall": false} {
+	for node, want := range map[string]bool{"firewall-1": true, "firewall-2": true, "firewall-3": false,
+		"firewall": false} {
 		if got, err := listed(file, node); err != nil || got != want {
 			t.Errorf("%s: %v, %v", node, got, err)
 		}

@@ -75,7 +75,8 @@ func TestInstallingLaysOutExactlyTheDescribedFiles(t *testing.T) {
 		got = append(got, i.Mode().String()+" "+strings.TrimPrefix(p, to))
 		return err
 	})
-	want := []string{"drwxr-xr-x ", "drwxr-xr-x /usr", "drwxr-xr-x /usr/bin", "-rwxr-xr-x /usr/bin/program", "drwxr-xr-x /usr/share", "-rw-r--r-- /usr/share/page"}
+	want := []string{"drwxr-xr-x ", "drwxr-xr-x /usr", "drwxr-xr-x /usr/bin", "-rwxr-xr-x /usr/bin/program",
+		"drwxr-xr-x /usr/share", "-rw-r--r-- /usr/share/page"}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("installed %q, %v; want %q", got, err, want)
 	}

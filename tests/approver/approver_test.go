@@ -31,7 +31,8 @@ func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	first := c.send(token, newClaim(t, "a"))
 	agent := c.issued(first)
 	t.Logf("from request to certificate: %v, with the start of the approver", time.Since(begin).Round(time.Millisecond))
-	if got := c.conditions(first.name); !strings.HasPrefix(got, "Approved NodeCertificateApproved ") || !strings.Contains(got, "system:bootstrap:abcdef") {
+	if got := c.conditions(first.name); !strings.HasPrefix(got, "Approved NodeCertificateApproved ") ||
+		!strings.Contains(got, "system:bootstrap:abcdef") {
 		t.Errorf("the condition is %q", got)
 	}
 	begin = time.Now()
@@ -39,10 +40,12 @@ func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	again := c.issued(second)
 	t.Logf("renewal: %v", time.Since(begin).Round(time.Millisecond))
 	c.report(again, "a", map[string]any{"publicKey": second.publicKey(t)})
-	if got := c.kubectl("get", "nodecertificatestates", "a", "-o", "jsonpath={.status.bootstrap.request} {.status.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
+	if got := c.kubectl("get", "nodecertificatestates", "a", "-o",
+		"jsonpath={.status.bootstrap.request} {.status.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
 		t.Errorf("the note says %q", got)
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": `{verdict="approve",check=""} 2`} {
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok",
+		"/metrics": `{verdict="approve",check=""} 2`} {
 		if answer := get(t, "http://"+address+path); !strings.Contains(answer, want) {
 			t.Errorf("%s answers %q", path, answer)
 		}
@@ -65,7 +68,8 @@ func TestBadRequestsAreDeniedOrLeftAndStrangersIgnored(t *testing.T) {
 	}
 	subject := func(cn string, o ...string) func(*claim) {
 		return func(cl *claim) {
-			der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: o}, DNSNames: []string{"kubernetes"}}, cl.key)
+			der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn,
+				Organization: o}, DNSNames: []string{"kubernetes"}}, cl.key)
 			must(t, err)
 			spec("request", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))(cl)
 		}
@@ -136,7 +140,9 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 		c.node(node)
 		first := c.send(shared, newClaim(t, node))
 		now := time.Now().UTC()
-		c.report(c.issued(first), node, map[string]any{"publicKey": first.publicKey(t), "issued": now.Add(-5 * time.Minute).Format(time.RFC3339), "expires": now.Add(week * time.Second).Format(time.RFC3339)})
+		c.report(c.issued(first), node, map[string]any{"publicKey": first.publicKey(t),
+			"issued":  now.Add(-5 * time.Minute).Format(time.RFC3339),
+			"expires": now.Add(week * time.Second).Format(time.RFC3339)})
 		second := c.send(shared, newClaim(t, node))
 		c.left(second.name, "live identity")
 		return second
@@ -146,7 +152,8 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 	c.issued(annotated)
 
 	expired := fresh("expired")
-	c.report(c.Client(csr.User("expired"), csr.Group), "expired", map[string]any{"expires": time.Now().UTC().Add(-time.Second).Format(time.RFC3339)})
+	c.report(c.Client(csr.User("expired"), csr.Group), "expired",
+		map[string]any{"expires": time.Now().UTC().Add(-time.Second).Format(time.RFC3339)})
 	c.issued(expired)
 
 	// The node's certificate is no longer believed, and it asks with the key it has: another lifetime makes
@@ -172,7 +179,8 @@ func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
 	shared := c.token("shared", csr.BootstrapGroup, "")
 	first := c.send(shared, newClaim(t, "a"))
 	agent := c.issued(first)
-	identity := map[string]any{"publicKey": first.publicKey(t), "expires": time.Now().UTC().Add(week * time.Second).Format(time.RFC3339)}
+	identity := map[string]any{"publicKey": first.publicKey(t),
+		"expires": time.Now().UTC().Add(week * time.Second).Format(time.RFC3339)}
 	reported := time.Now() // before the server notes its time
 	c.report(agent, "a", identity)
 	second := c.send(shared, newClaim(t, "a"))
@@ -246,7 +254,8 @@ func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 	c.node("a")
 	c.node("b")
 	c.kubectl("create", "serviceaccount", "bootstrap", "-n", "default")
-	c.kubectl("create", "clusterrolebinding", "others", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:bootstrap", "--group=system:nodes")
+	c.kubectl("create", "clusterrolebinding", "others", "--clusterrole=node-cert-agent-bootstrap",
+		"--serviceaccount=default:bootstrap", "--group=system:nodes")
 	account := func(args ...string) *http.Client {
 		token := c.kubectl(append([]string{"create", "token", "bootstrap", "-n", "default"}, args...)...)
 		return c.Bearer(strings.TrimSpace(token))
@@ -262,7 +271,8 @@ func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 	c.issued(c.send(bound, newClaim(t, "b")))
 	kubelet := c.Client("system:node:b", "system:nodes")
 	c.issued(c.send(kubelet, newClaim(t, "b")))
-	for what, client := range map[string]*http.Client{"a ServiceAccount's token bound to": bound, "the kubelet of": kubelet} {
+	for what, client := range map[string]*http.Client{"a ServiceAccount's token bound to": bound,
+		"the kubelet of": kubelet} {
 		cl := c.send(client, newClaim(t, "a"))
 		c.kubectl("wait", "csr/"+cl.name, "--for=condition=Denied", "--timeout=40s")
 		if got := c.conditions(cl.name); !strings.Contains(got, "requester: "+what) {
@@ -335,7 +345,8 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	if code := last.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the last replica ended with %d", code)
 	}
-	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-approver", "-o", "jsonpath={.spec.holderIdentity}"); holder != "" {
+	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-approver", "-o",
+		"jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the lease is held by %q", holder)
 	}
 }

@@ -48,9 +48,11 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 
 	c.node("a")
 	c.issued(c.send(c.token("abcdef", csr.BootstrapGroup, ""), newClaim(t, "a")))
-	status, err := h.Run(t.Context(), "sh", "-c", "cat /proc/$(systemctl show -P MainPID node-cert-approver.service)/status")
+	status, err := h.Run(t.Context(), "sh", "-c",
+		"cat /proc/$(systemctl show -P MainPID node-cert-approver.service)/status")
 	must(t, err)
-	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+		"Seccomp:\t2"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the process has not %q:\n%s", want, status)
 		}
@@ -58,7 +60,8 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 	if strings.Contains(status, "Uid:\t0") {
 		t.Error("the process is root")
 	}
-	exposure, err := h.Run(t.Context(), "systemd-analyze", "security", "--no-pager", "--threshold=20", "node-cert-approver.service")
+	exposure, err := h.Run(t.Context(), "systemd-analyze", "security", "--no-pager", "--threshold=20",
+		"node-cert-approver.service")
 	if lines := strings.Split(strings.TrimSpace(exposure), "\n"); err != nil {
 		t.Errorf("systemd rates the service %s: %v", lines[len(lines)-1], err)
 	} else {
@@ -68,11 +71,13 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 
 func TestTheDeploymentIsAdmittedAsItIsMeant(t *testing.T) {
 	c := start(t)
-	c.kubectl("wait", "deployment/node-cert-approver", "-n", "node-cert-agent", "--for=jsonpath={.status.replicas}=2", "--timeout=40s")
+	c.kubectl("wait", "deployment/node-cert-approver", "-n", "node-cert-agent", "--for=jsonpath={.status.replicas}=2",
+		"--timeout=40s")
 	c.until("the pods are made", func() bool {
 		return strings.Count(c.kubectl("get", "pods", "-n", "node-cert-agent", "-o", "name"), "\n") == 2
 	})
-	got := c.kubectl("get", "pods", "-n", "node-cert-agent", "-o", `jsonpath={range .items[*]}{.spec.priority} {.spec.hostNetwork} {.spec.containers[*].securityContext}{"\n"}{end}`)
+	got := c.kubectl("get", "pods", "-n", "node-cert-agent", "-o",
+		`jsonpath={range .items[*]}{.spec.priority} {.spec.hostNetwork} {.spec.containers[*].securityContext}{"\n"}{end}`)
 	for line := range strings.Lines(got) {
 		if want := `2000000000 true {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}`; strings.TrimSpace(line) != want {
 			t.Errorf("a pod is made with %s, want %s", line, want)

@@ -119,7 +119,8 @@ type process struct {
 // approver starts the binary, which ends, if not before, with the test; it may not end by itself.
 func (c *cluster) approver(args ...string) *process {
 	c.t.Helper()
-	p := &process{exec.Command(binary, append([]string{"-kubeconfig", c.config(c.URL())}, args...)...), make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
+	p := &process{exec.Command(binary, append([]string{"-kubeconfig", c.config(c.URL())}, args...)...),
+		make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
 	log, err := os.Create(p.log)
 	must(c.t, err)
 	defer log.Close()
@@ -219,7 +220,8 @@ func (c *cluster) node(name string) {
 // token makes a bootstrap token with extra groups and returns its bearer.
 func (c *cluster) token(id, groups, labels string) *http.Client {
 	c.t.Helper()
-	token, err := c.MakeToken(c.t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: groups, Labels: labels})
+	token, err := c.MakeToken(c.t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: groups,
+		Labels: labels})
 	must(c.t, err)
 	return c.Bearer(token)
 }
@@ -247,7 +249,8 @@ func claimFor(t *testing.T, node string, key *ecdsa.PrivateKey, seconds int32) c
 	name := csr.Name(r, csr.Signer, csr.Usages(), seconds)
 	return claim{name, node, key, map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"request": request, "signerName": csr.Signer, "usages": csr.Usages(), "expirationSeconds": seconds},
+		"spec": map[string]any{"request": request, "signerName": csr.Signer, "usages": csr.Usages(),
+			"expirationSeconds": seconds},
 	}}
 }
 
@@ -284,7 +287,8 @@ func (c *cluster) issued(cl claim) *http.Client {
 // conditions are the types, reasons and messages of a request's conditions.
 func (c *cluster) conditions(name string) string {
 	c.t.Helper()
-	return c.kubectl("get", "csr", name, "-o", `jsonpath={range .status.conditions[*]}{.type} {.reason} {.message}{"\n"}{end}`)
+	return c.kubectl("get", "csr", name, "-o",
+		`jsonpath={range .status.conditions[*]}{.type} {.reason} {.message}{"\n"}{end}`)
 }
 
 // created is when a request was made.
@@ -298,7 +302,8 @@ func (c *cluster) created(name string) string {
 func (c *cluster) left(name string, checks ...string) {
 	c.t.Helper()
 	c.until(fmt.Sprintf("an event about %s that names one of %v", name, checks), func() bool {
-		events := c.kubectl("get", "events", "-n", "default", "--field-selector=involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		events := c.kubectl("get", "events", "-n", "default", "--field-selector=involvedObject.name="+name, "-o",
+			"jsonpath={.items[*].message}")
 		return slices.ContainsFunc(checks, func(check string) bool { return strings.Contains(events, check+": ") })
 	})
 	if got := c.conditions(name); got != "" {
@@ -309,10 +314,13 @@ func (c *cluster) left(name string, checks ...string) {
 // report writes the state of a node as its agent would.
 func (c *cluster) report(agent *http.Client, node string, identity map[string]any) {
 	c.t.Helper()
-	code, answer := c.ask(agent, http.MethodPatch, states+"/"+node+"?fieldManager=node-cert-agent&force=true", map[string]any{
-		"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": node},
-		"spec": map[string]any{"state": "synced", "heartbeat": time.Now().UTC().Format(time.RFC3339), "identity": identity},
-	})
+	code, answer := c.ask(agent, http.MethodPatch, states+"/"+node+"?fieldManager=node-cert-agent&force=true",
+		map[string]any{
+			"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
+			"metadata": map[string]any{"name": node},
+			"spec": map[string]any{"state": "synced", "heartbeat": time.Now().UTC().Format(time.RFC3339),
+				"identity": identity},
+		})
 	if code != http.StatusOK && code != http.StatusCreated {
 		c.t.Fatalf("the report of %s: %d %s", node, code, answer)
 	}

@@ -119,14 +119,20 @@ func TestObjectsOfOpenShiftsTypesDecodeToTheSameBytes(t *testing.T) {
 	}
 	for sentence, s := range map[string]openshift.ControllerConfigSpec{
 		"nothing is set: the required fields are null": {},
-		"every field holds every byte": {KubeAPIServerServingCAData: every, CloudProviderCAData: every[1:], RootCAData: every[2:], AdditionalTrustBundle: every[3:],
-			ImageRegistryBundleData: []openshift.ImageRegistryBundle{bundle("a..5000", every)}, ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{bundle("b", every[4:])}},
-		"empty is not null and as much as nothing": {KubeAPIServerServingCAData: []byte{}, CloudProviderCAData: []byte{}, RootCAData: []byte{}, AdditionalTrustBundle: []byte{},
-			ImageRegistryBundleData: []openshift.ImageRegistryBundle{}, ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{}},
-		"entries may be empty or null": {ImageRegistryBundleData: []openshift.ImageRegistryBundle{bundle("a", nil), bundle("b", []byte{}), bundle("c", every)}},
-		"one newline stays one":        {KubeAPIServerServingCAData: []byte("\n")},
-		"names are kept as they are":   {ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{bundle("<&>\u2028\"\\/..5000", every), bundle("é", every[7:])}},
-		"what is not ours is passed over": {RootCAData: every, CloudProviderConfig: "rootCAData", Images: map[string]string{"rootCAData": "eA=="},
+		"every field holds every byte": {KubeAPIServerServingCAData: every, CloudProviderCAData: every[1:],
+			RootCAData: every[2:], AdditionalTrustBundle: every[3:],
+			ImageRegistryBundleData:     []openshift.ImageRegistryBundle{bundle("a..5000", every)},
+			ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{bundle("b", every[4:])}},
+		"empty is not null and as much as nothing": {KubeAPIServerServingCAData: []byte{}, CloudProviderCAData: []byte{},
+			RootCAData: []byte{}, AdditionalTrustBundle: []byte{},
+			ImageRegistryBundleData:     []openshift.ImageRegistryBundle{},
+			ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{}},
+		"entries may be empty or null": {ImageRegistryBundleData: []openshift.ImageRegistryBundle{bundle("a", nil),
+			bundle("b", []byte{}), bundle("c", every)}},
+		"one newline stays one":      {KubeAPIServerServingCAData: []byte("\n")},
+		"names are kept as they are": {ImageRegistryBundleUserData: []openshift.ImageRegistryBundle{bundle("<&>\u2028\"\\/..5000", every), bundle("é", every[7:])}},
+		"what is not ours is passed over": {RootCAData: every, CloudProviderConfig: "rootCAData",
+			Images:                     map[string]string{"rootCAData": "eA=="},
 			InternalRegistryPullSecret: []byte(`{"auths":{}}`), BaseOSContainerImage: "x", NetworkType: "OVNKubernetes"},
 	} {
 		for how, object := range encodings(t, config(s)) {
@@ -141,8 +147,10 @@ func TestObjectsOfOpenShiftsTypesDecodeToTheSameBytes(t *testing.T) {
 
 func TestAnyBytesDecodeToThemselves(t *testing.T) {
 	f := func(kubelet, cloud, root, trust, registry []byte, file string) bool {
-		s := openshift.ControllerConfigSpec{KubeAPIServerServingCAData: kubelet, CloudProviderCAData: cloud, RootCAData: root, AdditionalTrustBundle: trust,
-			ImageRegistryBundleData: []openshift.ImageRegistryBundle{{File: "x" + strings.ToValidUTF8(file, ""), Data: registry}}}
+		s := openshift.ControllerConfigSpec{KubeAPIServerServingCAData: kubelet, CloudProviderCAData: cloud, RootCAData: root,
+			AdditionalTrustBundle: trust,
+			ImageRegistryBundleData: []openshift.ImageRegistryBundle{{File: "x" + strings.ToValidUTF8(file, ""),
+				Data: registry}}}
 		for _, object := range encodings(t, config(s)) {
 			if !maps.Equal(ours(t, object), theirs(s)) {
 				return false
@@ -186,7 +194,8 @@ func TestTheStatusIsIgnored(t *testing.T) {
 		o.Status.ControllerCertificates = append(o.Status.ControllerCertificates, openshift.ControllerCertificate{
 			Subject: "CN=a", Signer: "CN=b", NotBefore: &now, NotAfter: &now, BundleFile: bundle})
 	}
-	o.Status.Conditions = []openshift.ControllerConfigStatusCondition{{Type: openshift.TemplateControllerFailing, Status: "True", Reason: "x", Message: "y"}}
+	o.Status.Conditions = []openshift.ControllerConfigStatusCondition{{Type: openshift.TemplateControllerFailing,
+		Status: "True", Reason: "x", Message: "y"}}
 	for how, object := range encodings(t, o) {
 		if got, want := ours(t, object), (content{"rootCAData": "x"}); !maps.Equal(got, want) {
 			t.Errorf("%s: decoded %q, want %q", how, got, want)

@@ -56,7 +56,8 @@ func TestABuildIsNamedByItsSourcesAndItsGo(t *testing.T) {
 func TestABuildTellsOfErrorsAndOfEveryHundredthPackage(t *testing.T) {
 	var told strings.Builder
 	l := &buildLog{to: &told}
-	for _, part := range []string{strings.Repeat("k8s.io/api\n", 99), "k8s.io", "/client-go\n", "# k8s.io/kubectl\nmain.go:3:1: no such thing\n"} {
+	for _, part := range []string{strings.Repeat("k8s.io/api\n", 99), "k8s.io", "/client-go\n",
+		"# k8s.io/kubectl\nmain.go:3:1: no such thing\n"} {
 		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
 			t.Fatal(n, err)
 		}
@@ -141,7 +142,8 @@ func TestAServerThatEndsIsReportedWithTheEndOfItsLog(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no such thing") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("ended: %v", err)
 	}
-	err = fake(t, "echo listen tcp 127.0.0.1:1: bind: address already in use; exit 1").ready(t.Context(), http.DefaultClient, nowhere)
+	err = fake(t, "echo listen tcp 127.0.0.1:1: bind: address already in use; exit 1").ready(t.Context(),
+		http.DefaultClient, nowhere)
 	if !errors.Is(err, errPortTaken) {
 		t.Errorf("port taken: %v", err)
 	}
@@ -154,7 +156,8 @@ func TestAServerThatEndsIsReportedWithTheEndOfItsLog(t *testing.T) {
 }
 
 func TestAPlaneReportsAServerThatEndedByItself(t *testing.T) {
-	p := &Plane{options: Options{Keep: true}, ca: testpki.New("ca", testpki.ECDSA), etcd: fake(t, "echo the disk is full; exit 1")}
+	p := &Plane{options: Options{Keep: true}, ca: testpki.New("ca", testpki.ECDSA),
+		etcd: fake(t, "echo the disk is full; exit 1")}
 	<-p.etcd.done
 	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("the first Stop says %v", err)

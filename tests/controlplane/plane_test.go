@@ -96,14 +96,17 @@ func TestAnAgentMayWatchTheOneObjectOfEitherKindAndNothingElse(t *testing.T) {
 			}
 			must(t, json.Unmarshal(event, &added))
 			if code != 200 || added.Type != "ADDED" || added.Object.Metadata.ResourceVersion != created {
-				t.Fatalf("watch of the one object: %d %s at %s, want 200 ADDED at %s", code, added.Type, added.Object.Metadata.ResourceVersion, created)
+				t.Fatalf("watch of the one object: %d %s at %s, want 200 ADDED at %s", code, added.Type,
+					added.Object.Metadata.ResourceVersion, created)
 			}
-			if !bytes.Equal(added.Object.Spec.KubeAPIServerServingCAData, spec.KubeAPIServerServingCAData) || len(added.Object.Spec.ImageRegistryBundleData) != 20 {
+			if !bytes.Equal(added.Object.Spec.KubeAPIServerServingCAData, spec.KubeAPIServerServingCAData) ||
+				len(added.Object.Spec.ImageRegistryBundleData) != 20 {
 				t.Error("the object that comes back is not the one created")
 			}
 			t.Logf("first event: %d bytes", len(event))
 
-			for what, path := range map[string]string{"watch of all": api.Path() + "?watch=1", "list of all": api.Path(), "secrets": "/api/v1/secrets",
+			for what, path := range map[string]string{"watch of all": api.Path() + "?watch=1", "list of all": api.Path(),
+				"secrets":        "/api/v1/secrets",
 				"another object": api.Path() + "/other"} {
 				if code, _ := get(t, agent, p.URL()+path); code != http.StatusForbidden {
 					t.Errorf("%s: %d, want 403", what, code)
@@ -164,7 +167,8 @@ func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 		}
 		ended := time.Now()
 		must(t, p.StartAPIServer(t.Context()))
-		t.Logf("%v: ended in %v, ready again in %v", sig, ended.Sub(begin).Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
+		t.Logf("%v: ended in %v, ready again in %v", sig, ended.Sub(begin).Round(time.Millisecond),
+			time.Since(ended).Round(time.Millisecond))
 		_, object := get(t, p.AdminClient(), p.URL()+store.API.Path()+"/"+controllerconfig.Name)
 		if !bytes.Contains(object, fmt.Appendf(nil, `"resourceVersion":%q`, created)) {
 			t.Fatalf("after %v: not the object of version %s: %.300s", sig, created, object)
@@ -205,7 +209,8 @@ func TestTwoPlanesRunSideBySideAndLeaveNothing(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if _, err := planes[0].AdminClient().Get(planes[1].URL()); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+	if _, err := planes[0].AdminClient().Get(planes[1].URL()); err == nil ||
+		!strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("one plane's client trusts the other's server: %v", err)
 	}
 	for i, p := range planes {
@@ -261,7 +266,8 @@ func TestAServerThatDoesNotComeUpIsQuotedAndNothingIsLeft(t *testing.T) {
 }
 
 func TestTheAPIServerCanBeLeftOffAtFirst(t *testing.T) {
-	p := start(t, controlplane.Options{APIServerOff: true, Keys: testpki.RSA, Anonymous: true, APIServerArgs: []string{"--goaway-chance=0.001"}})
+	p := start(t, controlplane.Options{APIServerOff: true, Keys: testpki.RSA, Anonymous: true,
+		APIServerArgs: []string{"--goaway-chance=0.001"}})
 	if _, err := p.AdminClient().Get(p.URL()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("before: %v, want connection refused", err)
 	}
@@ -284,7 +290,8 @@ func TestAKubeconfigWorksForAnyAddressOfTheServer(t *testing.T) {
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("mode %v, want 0600", info.Mode().Perm())
 		}
-		who, err := p.Kubectl(t.Context(), "--kubeconfig", file, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups[0]}")
+		who, err := p.Kubectl(t.Context(), "--kubeconfig", file, "auth", "whoami", "-o",
+			"jsonpath={.status.userInfo.username} {.status.userInfo.groups[0]}")
 		must(t, err)
 		if who != agentUser+" "+agentGroup {
 			t.Errorf("the server sees %q", who)

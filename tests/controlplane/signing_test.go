@@ -40,7 +40,8 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 		"abcdef.0123456789abcdef": `"username":"system:bootstrap:abcdef"`,
 		"abcdef.fedcba9876543210": `"code":401`,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			p.URL()+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
 		must(t, err)
 		req.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}}
@@ -59,10 +60,12 @@ func TestAnApprovedRequestIsSigned(t *testing.T) {
 	p := start(t, controlplane.Options{})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: agentUser, Organization: []string{agentGroup}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: agentUser, Organization: []string{agentGroup}}}, key)
 	must(t, err)
 	request, err := json.Marshal(map[string]any{
-		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": "test"},
+		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+		"metadata": map[string]any{"name": "test"},
 		"spec": map[string]any{
 			"request":    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
 			"signerName": "kubernetes.io/kube-apiserver-client",

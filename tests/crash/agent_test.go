@@ -21,8 +21,9 @@ import (
 // changing are the calls by which the agent changes files: managed ones, and its own memory. reading are
 // the others that it makes of a file system.
 var (
-	changing = []string{"openat", "write", "pwrite64", "ftruncate", "fsync", "renameat", "unlinkat", "mkdirat", "fchmod", "flock"}
-	reading  = []string{"newfstatat", "fstat", "getdents64", "read", "pread64", "close"}
+	changing = []string{"openat", "write", "pwrite64", "ftruncate", "fsync", "renameat", "unlinkat", "mkdirat", "fchmod",
+		"flock"}
+	reading = []string{"newfstatat", "fstat", "getdents64", "read", "pread64", "close"}
 )
 
 // agentTree is a tree on which an agent in plain mode works, and what stands in it.
@@ -54,7 +55,8 @@ func (a *agentTree) has(name string, want ...string) {
 
 func manifest(ca []byte, registry string) string {
 	text := base64.StdEncoding.EncodeToString(ca)
-	return fmt.Sprintf("apiVersion: node-cert-agent.io/v1alpha1\nkind: ControllerConfig\nmetadata: {name: machine-config-controller}\n"+
+	return fmt.Sprintf("apiVersion: node-cert-agent.io/v1alpha1\nkind: ControllerConfig\nmetadata: {name: "+
+		"machine-config-controller}\n"+
 		"spec:\n  kubeAPIServerServingCAData: %s\n  imageRegistryBundleData: [{file: %s, data: %s}]\n", text, registry, text)
 }
 
@@ -66,7 +68,8 @@ func newAgentTree(t *testing.T) (a *agentTree, next []string) {
 		first: testpki.NewCA("first"), second: testpki.NewCA("second")}
 	a.put("etc/kubernetes/theirs.crt", "theirs\n")
 	a.put("etc/docker/certs.d/theirs/ca.crt", "theirs\n")
-	for name, text := range map[string]string{"first.yaml": manifest(a.first, "old"), "second.yaml": manifest(a.second, "new")} {
+	for name, text := range map[string]string{"first.yaml": manifest(a.first, "old"),
+		"second.yaml": manifest(a.second, "new")} {
 		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +164,8 @@ func TestTheAgentIsCutShortInEveryFileItWrites(t *testing.T) {
 
 func (a *agentTree) renew() {
 	a.Helper()
-	if out, err := exec.Command("sh", "-c", `rm -rf "$2" && cp -a "$1" "$2"`, "sh", a.base, a.dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", `rm -rf "$2" && cp -a "$1" "$2"`, "sh", a.base,
+		a.dir).CombinedOutput(); err != nil {
 		a.Fatalf("copying the tree: %v\n%s", err, out)
 	}
 }

@@ -24,13 +24,15 @@ const marked = "marker0token0sec"
 // TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted: by hand there is no unit that forbids one.
 func TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted(t *testing.T) {
 	root, work := t.TempDir(), t.TempDir()
-	for dir, mode := range map[string]os.FileMode{"etc/kubernetes": 0o755, "etc/docker/certs.d": 0o755, "etc/node-cert-agent/bootstrap.d": 0o700} {
+	for dir, mode := range map[string]os.FileMode{"etc/kubernetes": 0o755, "etc/docker/certs.d": 0o755,
+		"etc/node-cert-agent/bootstrap.d": 0o700} {
 		if err := os.MkdirAll(filepath.Join(root, dir), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 	kubeconfig := string(kubeconfigs.Token("https://127.0.0.1:1", testpki.NewCA("a"), "token1."+marked))
-	for name, text := range map[string]string{filepath.Join(root, "etc/node-cert-agent/bootstrap.d/10.kubeconfig"): kubeconfig,
+	for name, text := range map[string]string{filepath.Join(root,
+		"etc/node-cert-agent/bootstrap.d/10.kubeconfig"): kubeconfig,
 		filepath.Join(root, "etc/node-cert-agent/config.d/site.yaml"): "apiVersion: config.node-cert-agent.io/v1alpha1\nnode: {name: a}\n"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)

@@ -45,7 +45,8 @@ var before = tree{
 
 // kubeconfig is somebody else's, but for its CA.
 func kubeconfig(ca string) string {
-	return "# theirs\nclusters: [{cluster: {certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(ca)) + "}}]\nusers: [{user: {token: t}}]\n"
+	return "# theirs\nclusters: [{cluster: {certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(ca)) +
+		"}}]\nusers: [{user: {token: t}}]\n"
 }
 
 // end is the tree after the commit, whose files have size times a few lines.
@@ -164,7 +165,8 @@ func whole(t *testing.T, got, after tree) (leftovers int) {
 	}
 	replaced, made := got["etc/ca.crt"] == after["etc/ca.crt"], got["certs.d/new:5000/ca.crt"] != ""
 	edited, removed := got["etc/kubeconfig"] == after["etc/kubeconfig"], got["certs.d/gone/ca.crt"] == ""
-	if got["etc/ca.crt"] == "" || got["etc/kubeconfig"] == "" || edited && !replaced || made && !edited || removed && !made {
+	if got["etc/ca.crt"] == "" || got["etc/kubeconfig"] == "" || edited && !replaced || made && !edited || removed &&
+		!made {
 		t.Errorf("out of order: replaced %v, edited %v, made %v, removed %v", replaced, edited, made, removed)
 	}
 	return leftovers
@@ -333,7 +335,8 @@ func syncs(t *testing.T, dir string, command ...string) (got []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^[0-9]+ +(?:f|fdata|sync)?sync(?:fs)?\([0-9]*<?([^>)]*)`).FindAllSubmatch(b, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^[0-9]+ +(?:f|fdata|sync)?sync(?:fs)?\([0-9]*<?([^>)]*)`).FindAllSubmatch(b,
+		-1) {
 		name, _ := filepath.Rel(dir, string(m[1]))
 		got = append(got, regexp.MustCompile(`(crt|kubeconfig)[0-9]+$`).ReplaceAllString(name, "$1*"))
 	}

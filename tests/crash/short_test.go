@@ -86,7 +86,8 @@ func fullDisks(t *testing.T, judge func(stderr string, leftovers int), under ...
 	for n := range pages {
 		t.Run(fmt.Sprintf("%d-pages", n), func(t *testing.T) {
 			d.leave(t, n)
-			code, stderr := strace(log, []string{binary, "large", d.dir}, append([]string{"-y", "-e", "trace=write,unlinkat"}, under...)...)
+			code, stderr := strace(log, []string{binary, "large", d.dir}, append([]string{"-y", "-e", "trace=write,unlinkat"},
+				under...)...)
 			if code == 0 {
 				finished(t, tell(t, d.dir), large)
 				return
@@ -99,7 +100,8 @@ func fullDisks(t *testing.T, judge func(stderr string, leftovers int), under ...
 			}
 			got := tell(t, d.dir)
 			judge(stderr, whole(t, got, large))
-			if strings.Contains(stderr, "stage") && (got["etc/ca.crt"] != before["etc/ca.crt"] || got["etc/kubeconfig"] != before["etc/kubeconfig"]) {
+			if strings.Contains(stderr, "stage") && (got["etc/ca.crt"] != before["etc/ca.crt"] ||
+				got["etc/kubeconfig"] != before["etc/kubeconfig"]) {
 				t.Error("something became visible, and not all was staged")
 			}
 			d.resize(t, 1<<20)
@@ -141,11 +143,14 @@ func everyCut(t *testing.T, judge func(t *testing.T, got tree, at, leftovers int
 	binary, dir := build(t), filepath.Join(t.TempDir(), "tree")
 	for _, name := range []string{"etc/ca.crt", "etc/kubeconfig", "certs.d/new:5000/ca.crt"} {
 		_, content, _ := strings.Cut(large[name], " ")
-		for _, at := range []int{len(content) - 1, len(content) - 2, len(content) - 511, len(content) - 1000, len(content) - 2000} {
+		for _, at := range []int{len(content) - 1, len(content) - 2, len(content) - 511, len(content) - 1000,
+			len(content) - 2000} {
 			t.Run(fmt.Sprintf("%s-%d", strings.ReplaceAll(name, "/", "-"), at), func(t *testing.T) {
 				reset(t, dir)
-				code, stderr := strace(os.DevNull, []string{"prlimit", "--core=0", "--fsize=" + strconv.Itoa(at), binary, "large", dir}, under...)
-				if code != 1 || !strings.Contains(stderr, "file too large") || !strings.Contains(stderr, name) || strings.Count(stderr, "\n") != 1 {
+				code, stderr := strace(os.DevNull, []string{"prlimit", "--core=0", "--fsize=" + strconv.Itoa(at), binary, "large",
+					dir}, under...)
+				if code != 1 || !strings.Contains(stderr, "file too large") || !strings.Contains(stderr, name) ||
+					strings.Count(stderr, "\n") != 1 {
 					t.Errorf("ended with %d and said %q, want one line that names the file and the limit", code, stderr)
 				}
 				got := tell(t, dir)

@@ -123,7 +123,8 @@ func TestAnOrdinaryUserSeesItInPlainMode(t *testing.T) {
 	cmd, tmp := demo(t, file, "-bin", filepath.Join(home, "bin"))
 	provide(t, home)
 	cmd.Dir = filepath.Join(home, "repo")
-	cmd.Env = append(cmd.Env, "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"), "GOCACHE="+filepath.Join(home, "gocache"))
+	cmd.Env = append(cmd.Env, "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"),
+		"GOCACHE="+filepath.Join(home, "gocache"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	for _, dir := range []string{home, tmp} {
 		if err := os.Chown(dir, 65534, 65534); err != nil {
@@ -160,7 +161,8 @@ func provide(t *testing.T, home string) {
 		repo + "/tests/controlplane/servers": "repo/tests/controlplane/",
 	} {
 		to = filepath.Join(home, to)
-		if out, err := exec.Command("sh", "-c", `mkdir -p "$2" && cp -a "$1" "$2"`, "sh", from, to).CombinedOutput(); err != nil {
+		if out, err := exec.Command("sh", "-c", `mkdir -p "$2" && cp -a "$1" "$2"`, "sh", from,
+			to).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -266,11 +268,13 @@ func TestTryingByHandWorksAsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd, _ := demo(t, "sh", "-c", script)
-	cmd.Env = append(cmd.Env, "KUBECONFIG="+filepath.Join(plane.Dir(), "admin.kubeconfig"), "PATH="+servers.Dir+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+filepath.Join(plane.Dir(), "admin.kubeconfig"),
+		"PATH="+servers.Dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Error(err)
 	}
 	wantSentences(t, out, `(?m)^write +/etc/kubernetes/kubelet-ca.crt \(kubeAPIServerServingCAData: missing\)$`,
-		`(?m)^/etc/kubernetes/kubelet-ca.crt +kubeAPIServerServingCAData +in place`, `(?m)^wrote /etc/kubernetes/kubelet-ca.crt: different`)
+		`(?m)^/etc/kubernetes/kubelet-ca.crt +kubeAPIServerServingCAData +in place`,
+		`(?m)^wrote /etc/kubernetes/kubelet-ca.crt: different`)
 }

@@ -19,7 +19,8 @@ import (
 )
 
 func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T) {
-	n := start(t, cluster.Options{Config: "apiVersion: config.node-cert-agent.io/v1alpha1\nrows:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n"})
+	n := start(t, cluster.Options{Config: "apiVersion: config.node-cert-agent.io/v1alpha1\nrows:\n  rootCAData: {fiel: " +
+		"/etc/kubernetes/ca.crt}\n"})
 	n.create(kubeletCA(testpki.NewCA("a")))
 	_, _ = n.Host.Run(n.ctx, "systemctl", "start", "node-cert-agent.service")
 	if code := n.run("systemctl", "show", "-P", "ExecMainStatus", "node-cert-agent.service"); code != "2" {
@@ -37,7 +38,8 @@ func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T)
 
 func TestAFragmentThatBreaksWhileRunningKeepsTheLastSettings(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
-	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: [\n")}))
+	n.must(n.Host.PutFile(cluster.Fragment,
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: [\n")}))
 	n.awaitRecord(audit.ConfigRejected)
 	b := testpki.NewCA("b")
 	n.awaitVersion(n.patch(kubeletCA(b)))
@@ -53,10 +55,12 @@ func TestWhatStandsInTheWayIsRefusedAndNotReplaced(t *testing.T) {
 	n, a := started(t, cluster.Options{})
 	n.run("systemctl", "stop", "node-cert-agent.service")
 	n.run("sh", "-c", "rm "+cluster.KubeletCA+" && ln -s /etc/hostname "+cluster.KubeletCA+" && rm /etc/kubernetes/ca.crt && mkdir /etc/kubernetes/ca.crt")
-	n.run("sh", "-c", "mkdir -p /etc/docker/certs.d/fifo && mkfifo /etc/docker/certs.d/fifo/ca.crt && ln -s /etc/kubernetes /etc/docker/certs.d/link")
+	n.run("sh", "-c", "mkdir -p /etc/docker/certs.d/fifo && mkfifo /etc/docker/certs.d/fifo/ca.crt && ln -s "+
+		"/etc/kubernetes /etc/docker/certs.d/link")
 	n.run("systemctl", "start", "node-cert-agent.service")
 	v := n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: testpki.NewCA("b"), RootCAData: a,
-		ImageRegistryBundleData: []controllerconfig.Registry{{File: "fifo", Data: a}, {File: "link", Data: a}, {File: "good", Data: a}}})
+		ImageRegistryBundleData: []controllerconfig.Registry{{File: "fifo", Data: a}, {File: "link", Data: a},
+			{File: "good", Data: a}}})
 	s := n.awaitVersion(v)
 	n.awaitFile(certsD("good"), a)
 	if len(s.Refused) != 4 {
@@ -75,7 +79,8 @@ func TestAFileSystemThatIsReadOnlyIsAStateAndHeals(t *testing.T) {
 	n.run("sh", "-c", "mount --bind /etc/kubernetes /etc/kubernetes && mount -o remount,bind,ro /etc/kubernetes")
 	n.run("systemctl", "stop", "node-cert-agent-writer.service") // the next one sees the mount, whoever wakes it
 	b := testpki.NewCA("b")
-	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
+	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b,
+		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
 	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "read-only") })
 	n.awaitFile(certsD("r"), b) // the others go on
 	n.wantFile(cluster.KubeletCA, a)
@@ -105,11 +110,13 @@ func TestADirectoryReplacedBehindTheWriterIsFoundAgain(t *testing.T) {
 
 func TestAFullDiskIsAStateAndHeals(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.run("sh", "-c", "cp -a /etc/kubernetes /etc/copy && mount -t tmpfs -o size=64k,mode=755 tmpfs /etc/kubernetes && cp -a /etc/copy/. /etc/kubernetes")
+	n.run("sh", "-c", "cp -a /etc/kubernetes /etc/copy && mount -t tmpfs -o size=64k,mode=755 tmpfs /etc/kubernetes && "+
+		"cp -a /etc/copy/. /etc/kubernetes")
 	n.run("sh", "-c", "dd if=/dev/zero of=/etc/kubernetes/ballast bs=4k 2>/dev/null || true")
 	n.run("systemctl", "stop", "node-cert-agent-writer.service") // the next one sees the mount, whoever wakes it
 	b := testpki.NewCA("b")
-	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b, ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
+	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b,
+		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
 	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "no space left on device") })
 	n.awaitFile(certsD("r"), b)
 	n.wantFile(cluster.KubeletCA, a)

@@ -40,19 +40,24 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n := identified(t)
 	n.run("mkdir", "-p", cloud)
 	n.awaitUnit(cluster.Reader, "loaded")
-	before, run := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"), n.show("InvocationID", "node-cert-agent.service")
+	before, run := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"),
+		n.show("InvocationID", "node-cert-agent.service")
 	n.wantFindings("exit 0")
 	out, _ := n.check()
-	for _, line := range []string{"ok    reloader: answers, and reaches systemd\n", "ok    systemd: 252", "ok    allowlist: a compromised agent could act on: reload reader.service\n",
-		"ok    directory: /etc/kubernetes is writable for the writer\n", "ok    renewal: permitted\n", "ok    API server: 127.0.0.1:6443 knows us as node-cert-agent:node:node\n", "ok    identity: until "} {
+	for _, line := range []string{"ok    reloader: answers, and reaches systemd\n", "ok    systemd: 252",
+		"ok    allowlist: a compromised agent could act on: reload reader.service\n",
+		"ok    directory: /etc/kubernetes is writable for the writer\n", "ok    renewal: permitted\n",
+		"ok    API server: 127.0.0.1:6443 knows us as node-cert-agent:node:node\n", "ok    identity: until "} {
 		if !strings.Contains(out, line) {
 			t.Errorf("no line %q in\n%s", line, out)
 		}
 	}
-	if after := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"); after != before || n.show("InvocationID", "node-cert-agent.service") != run {
+	if after := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"); after != before ||
+		n.show("InvocationID", "node-cert-agent.service") != run {
 		t.Errorf("check changed the host from\n%s\nto\n%s", before, after)
 	}
-	if own := n.run("node-cert-agent", "certs"); !strings.Contains(own, "CN=first") || !strings.Contains(own, "CN=node-cert-agent:node:node") {
+	if own := n.run("node-cert-agent", "certs"); !strings.Contains(own, "CN=first") ||
+		!strings.Contains(own, "CN=node-cert-agent:node:node") {
 		t.Errorf("certs prints\n%s", own)
 	}
 	seen, err := n.Host.RunAs(n.ctx, "nobody", "node-cert-agent", "check")
@@ -69,39 +74,51 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.wantFindings("exit 0")
 	n.run("systemctl", "unmask", "polkit.service")
 
-	for name, text := range map[string]string{"one.service": "[Service]\nExecStart=/bin/sleep infinity\n", "two.service": "[Unit]\nRequires=one.service\n[Service]\nExecStart=/bin/sleep infinity\n"} {
+	for name, text := range map[string]string{"one.service": "[Service]\nExecStart=/bin/sleep infinity\n",
+		"two.service": "[Unit]\nRequires=one.service\n[Service]\nExecStart=/bin/sleep infinity\n"} {
 		n.must(n.Host.PutFile("/etc/systemd/system/"+name, host.File{Data: []byte(text)}))
 	}
 	n.run("systemctl", "daemon-reload")
 	n.run("systemctl", "start", "one.service", "two.service")
-	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml", host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: try-restart}}\nrows: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
-	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused; do: add `units: {one.service: {alsoAffects: [two.service]}}`")
+	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: " +
+			"try-restart}}\nrows: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
+	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused; do: add "+
+		"`units: {one.service: {alsoAffects: [two.service]}}`")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 
 	n.run("rmdir", cloud)
-	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData; do: make it, or turn off what goes there: `rows: {cloudProviderCAData: {enabled: false}}`")
+	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData; do: make it, or turn "+
+		"off what goes there: `rows: {cloudProviderCAData: {enabled: false}}`")
 	n.run("mkdir", cloud)
 
 	n.run("mkdir", "/srv/pki")
-	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml", host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {rootCAData: {file: /srv/pki/ca.crt}}\n")}))
-	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer; do: systemctl restart node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] ReadWritePaths=-/srv/pki")
+	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {rootCAData: {file: /srv/pki/ca.crt}}\n")}))
+	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer; do: systemctl restart "+
+		"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+
+		"ReadWritePaths=-/srv/pki")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 	n.wantFindings("exit 0")
 
 	n.run("sh", "-c", "rmdir /etc/docker/certs.d && mkdir /etc/docker/certs.d")
-	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer; do: systemctl restart node-cert-agent-writer.service")
+	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer; do: systemctl restart "+
+		"node-cert-agent-writer.service")
 	n.run("systemctl", "restart", "node-cert-agent-writer.service")
 	n.wantFindings("exit 0")
 
 	n.run("touch", "/etc/kubernetes/kubelet-ca.key")
-	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key; do: give the row another file",
+	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key; "+
+		"do: give the row another file",
 		"warn  service: it refuses kubeAPIServerServingCAData: ")
 	n.run("rm", "/etc/kubernetes/kubelet-ca.key")
 	n.wantFindings("exit 0")
 
 	n.must(n.Host.PutFile("/etc/resolv.conf", host.File{Data: []byte("nameserver 169.254.169.254\n")}))
-	n.wantFindings("exit 0", "warn  resolver: the service cannot reach the host's name server 169.254.169.254: IPAddressDeny= of its unit denies it; do: systemctl edit")
-	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/override.conf", host.File{Data: []byte("[Service]\nIPAddressDeny=\n")}))
+	n.wantFindings("exit 0", "warn  resolver: the service cannot reach the host's name server 169.254.169.254: "+
+		"IPAddressDeny= of its unit denies it; do: systemctl edit")
+	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/override.conf",
+		host.File{Data: []byte("[Service]\nIPAddressDeny=\n")}))
 	n.wantFindings("exit 0")
 
 	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
@@ -120,10 +137,13 @@ func TestCheckFindsNothingWithTheNextSystemdAndAKubeconfig(t *testing.T) {
 	n.awaitFile(cluster.KubeletCA, ca)
 	n.awaitUnit(cluster.Reader, "loaded")
 	out, code := n.check("--kubeconfig", cluster.Kubeconfig)
-	if code != "exit 0" || strings.Contains(out, "warn ") || !strings.Contains(out, "ok    reloader: answers") || !strings.Contains(out, "ok    systemd: 257") {
+	if code != "exit 0" || strings.Contains(out, "warn ") || !strings.Contains(out, "ok    reloader: answers") ||
+		!strings.Contains(out, "ok    systemd: 257") {
 		t.Errorf("%s\n%s", code, out)
 	}
-	if out, code := n.check(); code != "exit 0" || !strings.Contains(out, "warn  identity: not the service's own, which follows: this host has no identity yet; do: node-cert-agent check --kubeconfig FILE") {
+	if out, code := n.check(); code != "exit 0" || !strings.Contains(out,
+		"warn  identity: not the service's own, which follows: this host has no identity yet; do: node-cert-agent check "+
+			"--kubeconfig FILE") {
 		t.Errorf("without the kubeconfig: %s\n%s", code, out)
 	}
 }

@@ -62,14 +62,16 @@ follow: {retrySpread: 200ms, retryMax: 1s, resync: 1s}
 
 func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	root := testpki.New("root", testpki.ECDSA)
-	server := root.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	server := root.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"localhost"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	binaries, err := controlplane.Build(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	servers := filepath.Join(binaries.Dir, "servers")
 	n := start(t, cluster.Options{Config: consumed, Host: host.Options{
-		Nspawn: []string{"--bind-ro=" + servers + ":/usr/local/bin/etcd", "--bind-ro=" + servers + ":/usr/local/bin/kube-apiserver"},
+		Nspawn: []string{"--bind-ro=" + servers + ":/usr/local/bin/etcd",
+			"--bind-ro=" + servers + ":/usr/local/bin/kube-apiserver"},
 		Files: map[string]host.File{
 			"/etc/systemd/system/etcd.service":           {Data: []byte(etcdUnit)},
 			"/etc/systemd/system/kube-apiserver.service": {Data: []byte(apiServerUnit)},

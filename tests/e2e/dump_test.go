@@ -21,9 +21,11 @@ func TestACrashLeavesNoMemoryBehind(t *testing.T) {
 	const password = "kennwort-19ab-e04d"
 	a := testpki.NewCA("a")
 	n := startOpenShift(t, a)
-	halves := map[string]string{"node-cert-agent.service": "/var/lib/node-cert-agent", "node-cert-agent-writer.service": "/etc/mco"}
+	halves := map[string]string{"node-cert-agent.service": "/var/lib/node-cert-agent",
+		"node-cert-agent-writer.service": "/etc/mco"}
 	for unit, dir := range halves {
-		n.must(n.Host.PutFile("/etc/systemd/system/"+unit+".d/90-dump.conf", host.File{Data: []byte("[Service]\nLimitCORE=infinity\nWorkingDirectory=" + dir + "\n")}))
+		n.must(n.Host.PutFile("/etc/systemd/system/"+unit+".d/90-dump.conf",
+			host.File{Data: []byte("[Service]\nLimitCORE=infinity\nWorkingDirectory=" + dir + "\n")}))
 	}
 	n.run("systemctl", "daemon-reload")
 	n.publishCA(a)
@@ -39,7 +41,8 @@ func TestACrashLeavesNoMemoryBehind(t *testing.T) {
 	var failed *host.ExitError
 	noPrivilege := []string{"setpriv", "--bounding-set=-all", "--inh-caps=-all"}
 	n.run(append(noPrivilege, "cat", "/proc/self/environ")...) // is of no use if that fails, too
-	if _, err := n.Host.Run(n.ctx, append(noPrivilege, "cat", "/proc/"+n.pid("node-cert-agent-writer.service")+"/environ")...); !errors.As(err, &failed) {
+	if _, err := n.Host.Run(n.ctx, append(noPrivilege, "cat",
+		"/proc/"+n.pid("node-cert-agent-writer.service")+"/environ")...); !errors.As(err, &failed) {
 		t.Errorf("another process of uid 0 without privilege could look into the writer: %v", err)
 	}
 	for unit, dir := range halves {

@@ -143,7 +143,9 @@ func (n *node) statusText() string { return string(n.file("/run/node-cert-agent/
 // awaitMetric waits for the metrics, which are written after the status.
 func (n *node) awaitMetric(text string) {
 	n.t.Helper()
-	n.await("the metric "+text, func() bool { return strings.Contains(string(n.file("/run/node-cert-agent/metrics.prom")), text) })
+	n.await("the metric "+text, func() bool {
+		return strings.Contains(string(n.file("/run/node-cert-agent/metrics.prom")), text)
+	})
 }
 
 // awaitVersion waits until the agent has dealt with this version of the object.

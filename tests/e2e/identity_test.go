@@ -117,7 +117,8 @@ func TestFromATokenToTheFirstFile(t *testing.T) {
 	if modes := n.run("stat", "-c", "%a %U", identityFile, stateDir); modes != "600 node-cert-agent\n700 node-cert-agent" {
 		t.Errorf("modes are %q", modes)
 	}
-	for _, k := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven, audit.CredentialConsumed} {
+	for _, k := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven,
+		audit.CredentialConsumed} {
 		n.awaitRecord(k)
 		if got := n.records(k); got != 1 {
 			t.Errorf("%d records %s, want 1", got, k.Name)
@@ -155,11 +156,13 @@ func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	kubectl("create", "serviceaccount", "joiner", "-n", "default")
-	kubectl("create", "clusterrolebinding", "joiner", "--clusterrole=node-cert-agent-bootstrap", "--serviceaccount=default:joiner")
+	kubectl("create", "clusterrolebinding", "joiner", "--clusterrole=node-cert-agent-bootstrap",
+		"--serviceaccount=default:joiner")
 	put := func(name string, data []byte) {
 		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data}))
 	}
-	put("10-serviceaccount", kubeconfigs.Token(cluster.Server, n.Plane.CA().PEM(), kubectl("create", "token", "joiner", "-n", "default")))
+	put("10-serviceaccount", kubeconfigs.Token(cluster.Server, n.Plane.CA().PEM(),
+		kubectl("create", "token", "joiner", "-n", "default")))
 	n.must(n.StartAgent(n.ctx))
 	n.awaitApproved()
 	n.awaitFile(cluster.KubeletCA, ca)
@@ -181,7 +184,8 @@ func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
 // noSecrets looks for the token and for keys where no secret belongs.
 func (n *node) noSecrets() {
 	n.t.Helper()
-	for what, text := range map[string]string{"the journal": n.journal("-o", "export"), "the status": n.statusText(), "the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
+	for what, text := range map[string]string{"the journal": n.journal("-o", "export"), "the status": n.statusText(),
+		"the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
 		for _, marker := range []string{cluster.TokenSecret, "PRIVATE KEY"} {
 			if strings.Contains(text, marker) {
 				n.t.Errorf("%s holds %q", what, marker)
@@ -220,7 +224,8 @@ func TestKilledAtEachTransitionTheAgentStillGetsItsIdentity(t *testing.T) {
 	n.must(n.MakeToken(n.ctx, "token1"))
 	n.must(n.PutToken("10-token", "token1"))
 	n.must(n.StartAgent(n.ctx))
-	for _, transition := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven, audit.CredentialConsumed} {
+	for _, transition := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven,
+		audit.CredentialConsumed} {
 		n.awaitTransition(transition)
 		n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
 		if transition == audit.RequestCreated {
@@ -251,7 +256,8 @@ func TestAnAbsentApproverMeetsOneRequestAndOneKey(t *testing.T) {
 	if got := n.requests(); len(got) != 1 || !bytes.Equal(key, n.file(stateDir+"pending/key.pem")) || len(key) == 0 {
 		t.Errorf("requests are %v", got)
 	}
-	if out := n.run("systemctl", "show", "-P", "StatusText", "node-cert-agent.service"); !strings.Contains(out, "no identity: pending: waiting for approval, as node-cert-agent-") {
+	if out := n.run("systemctl", "show", "-P", "StatusText", "node-cert-agent.service"); !strings.Contains(out,
+		"no identity: pending: waiting for approval, as node-cert-agent-") {
 		t.Errorf("systemd shows %q", out)
 	}
 	n.must(n.Approve(n.ctx))
@@ -288,7 +294,8 @@ func TestADeletedRequestComesBackUnderItsName(t *testing.T) {
 // forged is an identity of this node that the test made, valid until then.
 func forged(t *testing.T, n *node, by *testpki.Authority, until time.Time) []byte {
 	t.Helper()
-	pair := by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "node-cert-agent:node:node", Organization: []string{"node-cert-agent:nodes"}},
+	pair := by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "node-cert-agent:node:node",
+		Organization: []string{"node-cert-agent:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return slices.Concat(pair.Cert, pair.Key, notes(t, n.file(identityFile)))
 }
@@ -327,7 +334,8 @@ func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 	n.must(n.MakeToken(n.ctx, "token1"))
 	for name, bad := range map[string]host.File{
 		"10-garbage": {Data: []byte("{"), Mode: 0o600},
-		"20-exec":    {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" + cluster.TokenSecret + "]}}}]\n"), Mode: 0o600},
+		"20-exec": {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" +
+			cluster.TokenSecret + "]}}}]\n"), Mode: 0o600},
 		"30-open":    {Data: []byte("clusters: []\n"), Mode: 0o644},
 		"31-foreign": {Data: []byte("clusters: []\n"), Mode: 0o600},
 	} {
@@ -388,7 +396,9 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 		n.replaceIdentity(damaged)
 		lost := n.records(audit.IdentityLost)
 		n.run("systemctl", "start", "node-cert-agent.service")
-		n.await("following again, after "+sentence, func() bool { return n.records(audit.IdentityLost) > lost && n.status().State == "following" })
+		n.await("following again, after "+sentence, func() bool {
+			return n.records(audit.IdentityLost) > lost && n.status().State == "following"
+		})
 		n.follows()
 	}
 	n.run("systemctl", "stop", "node-cert-agent.service")
@@ -401,7 +411,8 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 }
 
 func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *testing.T) {
-	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, "followHint: always", "followHint: always, kubeletIdentity: true", 1)})
+	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, "followHint: always",
+		"followHint: always, kubeletIdentity: true", 1)})
 	n.create(kubeletCA(testpki.NewCA("first")))
 	n.must(n.MakeToken(n.ctx, "token1"))
 	n.must(n.PutToken("10-token", "token1"))
@@ -456,7 +467,8 @@ func TestANodeReportsItsStateToTheCluster(t *testing.T) {
 	n.await("the state object", func() bool {
 		return get(".spec.state") == "following" && get(".spec.files[0].sha256") == want
 	})
-	if i := n.status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey || get(".spec.identity.serial") != i.Serial {
+	if i := n.status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey ||
+		get(".spec.identity.serial") != i.Serial {
 		t.Errorf("the object says of the identity %s, the status %+v", get(".spec.identity"), i)
 	}
 	line, err := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "--no-headers")

@@ -113,7 +113,8 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	// It accepts a client at once, and announces the new list when it next looks, once a minute.
 	n.awaitRecord(audit.ConsumerLive, "NODECERT_AFTER="+plan.DigestOf(bundle(b)).String())
 	n.awaitUse(cluster.KubeletAddress, liveness.Live)
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, live") || !strings.Contains(out, "clientCA 127.0.0.1:10250") {
+	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, live") ||
+		!strings.Contains(out, "clientCA 127.0.0.1:10250") {
 		t.Errorf("status prints\n%s", out)
 	}
 
@@ -121,7 +122,8 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	b2 := testpki.New("b", testpki.ECDSA)
 	n.patch(kubeletCA(bundle(b2)))
 	n.awaitKubelet(b2, http.StatusOK)
-	if c := n.awaitUse(cluster.KubeletAddress, liveness.Unprovable); c.Reason != "the file's CAs have the names of those before" {
+	if c := n.awaitUse(cluster.KubeletAddress,
+		liveness.Unprovable); c.Reason != "the file's CAs have the names of those before" {
 		t.Errorf("the kubelet is %+v", c)
 	}
 	if n.records(audit.ConsumerStale) != 0 {

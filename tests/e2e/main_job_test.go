@@ -32,15 +32,20 @@ func TestAHostFollowsOpenShiftsRealObject(t *testing.T) {
 func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 	n := start(t, cluster.Options{API: api, Config: cluster.Config + config})
 	a, b, r := testpki.NewCA("a"), testpki.NewCA("b"), testpki.NewCA("registry")
-	spec := controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: b, CloudProviderCAData: a, AdditionalTrustBundle: append(slices.Clone(a), b...),
-		ImageRegistryBundleData:     []controllerconfig.Registry{{File: "registry.example..5000", Data: r}, {File: "both", Data: a}},
+	spec := controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: b, CloudProviderCAData: a,
+		AdditionalTrustBundle: append(slices.Clone(a), b...),
+		ImageRegistryBundleData: []controllerconfig.Registry{{File: "registry.example..5000", Data: r},
+			{File: "both", Data: a}},
 		ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "both", Data: b}}}
 	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
 	n.create(spec)
 	n.must(n.StartAgent(n.ctx))
 
 	n.awaitFile(cluster.KubeletCA, a)
-	n.await("the first sync", func() bool { s := n.status(); return s.State == "following" && len(s.Files) == 7 && s.Trouble == "" })
+	n.await("the first sync", func() bool {
+		s := n.status()
+		return s.State == "following" && len(s.Files) == 7 && s.Trouble == ""
+	})
 	n.wantFile("/etc/kubernetes/ca.crt", b)
 	n.wantFile("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", a)
 	n.wantFile(certsD("registry.example:5000"), r)
@@ -80,7 +85,8 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 	n.awaitFile(certsD("both"), b)
 	n.awaitRecord(audit.Written, "NODECERT_CAUSE=missing", "NODECERT_ENTRY=both")
 
-	n.awaitVersion(n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "both", Data: a}}}))
+	n.awaitVersion(n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "both",
+		Data: a}}}))
 	n.wantFile(certsD("registry.example:5000"), nil)
 	n.wantFile(certsD("both"), b)
 	if _, err := os.Stat(n.Host.Path("/etc/docker/certs.d/registry.example:5000")); !errors.Is(err, os.ErrNotExist) {
@@ -90,7 +96,8 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 
 func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
-	for unit, want := range map[string]string{"node-cert-agent.service": "node-cert-agent 0000000000000000", "node-cert-agent-writer.service": "root 0000000000000000"} {
+	for unit, want := range map[string]string{"node-cert-agent.service": "node-cert-agent 0000000000000000",
+		"node-cert-agent-writer.service": "root 0000000000000000"} {
 		pid := n.run("systemctl", "show", "-P", "MainPID", unit)
 		user := n.run("stat", "-c", "%U", "/proc/"+pid)
 		caps := strings.Fields(n.run("grep", "CapEff", "/proc/"+pid+"/status"))[1]
@@ -99,7 +106,8 @@ func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 		}
 	}
 	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
-	if links := n.run("cat", "/proc/"+writer+"/net/dev"); strings.Contains(links, "host0") || strings.Count(links, ":") != 1 {
+	if links := n.run("cat", "/proc/"+writer+"/net/dev"); strings.Contains(links, "host0") ||
+		strings.Count(links, ":") != 1 {
 		t.Errorf("the writer sees the interfaces\n%s", links)
 	}
 	var failed *host.ExitError
@@ -141,7 +149,9 @@ func TestSystemdItselfRefusesTheAgentsUserEverything(t *testing.T) {
 		{"Reload"},
 		{"Reboot"},
 	} {
-		if said := ask(n.ctx, n, try[0], try[1:]...); !strings.Contains(said, "denied") && !strings.Contains(said, "Rejected") && !strings.Contains(said, "authorization") && !strings.Contains(said, "authentication required") {
+		if said := ask(n.ctx, n, try[0], try[1:]...); !strings.Contains(said, "denied") &&
+			!strings.Contains(said, "Rejected") && !strings.Contains(said, "authorization") &&
+			!strings.Contains(said, "authentication required") {
 			t.Errorf("%q was answered with %q, want a refusal", try, said)
 		}
 	}

@@ -30,7 +30,8 @@ const movedServer = "https://127.0.0.1:7443"
 func successor(n *node) (moved *controlplane.Plane, there []byte) {
 	n.t.Helper()
 	trusted := filepath.Join(n.t.TempDir(), "client-ca.crt")
-	moved, err := controlplane.Start(n.ctx, controlplane.Options{APIServerOff: true, APIServerArgs: []string{"--client-ca-file=" + trusted}})
+	moved, err := controlplane.Start(n.ctx, controlplane.Options{APIServerOff: true,
+		APIServerArgs: []string{"--client-ca-file=" + trusted}})
 	n.must(err)
 	n.t.Cleanup(func() { n.must(moved.Stop()) })
 	n.must(os.WriteFile(trusted, slices.Concat(moved.CA().PEM(), n.Plane.CA().PEM()), 0o600))
@@ -38,7 +39,8 @@ func successor(n *node) (moved *controlplane.Plane, there []byte) {
 	n.must(moved.InstallCRD(n.ctx))
 	n.must(moved.AllowAgents(n.ctx))
 	there = testpki.NewCA("there")
-	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(), Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
+	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(),
+		Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
 	n.must(err)
 	u, err := url.Parse(moved.URL())
 	n.must(err)
@@ -74,7 +76,8 @@ func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
 func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
 	n := identified(t)
 	moved, there := successor(n)
-	impostor, err := json.Marshal(map[string]any{"server": movedServer, "certificateAuthorityData": testpki.NewCA("impostor")})
+	impostor, err := json.Marshal(map[string]any{"server": movedServer,
+		"certificateAuthorityData": testpki.NewCA("impostor")})
 	n.must(err)
 	hint, err := json.Marshal(map[string]any{"server": movedServer, "certificateAuthorityData": moved.CA().PEM()})
 	n.must(err)
@@ -86,7 +89,8 @@ func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
 	announce(impostor) // who holds the address and is not verified gets nothing
 	n.await("a reason", func() bool {
 		i := n.status().Identity
-		return i != nil && i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") && strings.Contains(i.Reason, "unknown authority")
+		return i != nil && i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") &&
+			strings.Contains(i.Reason, "unknown authority")
 	})
 	n.follows()
 

@@ -68,7 +68,8 @@ func TestOnOpenShiftTheKubeletsCAIsTheClustersToTheByte(t *testing.T) {
 func logins(hosts ...string) []byte {
 	auths := map[string]any{}
 	for _, h := range hosts {
-		auths[h] = map[string]string{"username": "user", "password": "secret", "email": "user@hostname.com", "auth": "dXNlcjpzZWNyZXQ="}
+		auths[h] = map[string]string{"username": "user", "password": "secret", "email": "user@hostname.com",
+			"auth": "dXNlcjpzZWNyZXQ="}
 	}
 	b, err := json.Marshal(map[string]any{"auths": auths})
 	if err != nil {
@@ -84,7 +85,8 @@ func TestOnOpenShiftNodesGetAndLoseTheLoginsOfThePullSecret(t *testing.T) {
 	n := startOpenShift(t, a)
 	n.publishCA(a)
 	hosts := []string{"registry1.hostname.com", "registry2.hostname.com", "registry3.hostname.com"}
-	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: a, InternalRegistryPullSecret: logins("internal.svc:5000")})
+	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: a,
+		InternalRegistryPullSecret: logins("internal.svc:5000")})
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(pullSecret, append(logins("internal.svc:5000"), '\n'))
 
@@ -106,14 +108,16 @@ func TestOnOpenShiftNodesGetAndLoseTheLoginsOfThePullSecret(t *testing.T) {
 	}
 	last := n.file(pullSecret)
 	for sentence, secret := range map[string][]byte{
-		"a kubernetes.io/dockercfg, which has no auths": bytes.TrimSuffix(bytes.TrimPrefix(logins(hosts[0]), []byte(`{"auths":`)), []byte("}")),
+		"a kubernetes.io/dockercfg, which has no auths": bytes.TrimSuffix(bytes.TrimPrefix(logins(hosts[0]),
+			[]byte(`{"auths":`)), []byte("}")),
 		"half of one":                 logins(hosts...)[:100],
 		"what the daemon would write": []byte("foo"),
 	} {
 		n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: secret}))
 		refused := n.status().Refused
 		if len(refused) != 1 || refused[0].Row != plan.InternalRegistryPullSecret || !bytes.Equal(n.file(pullSecret), last) {
-			t.Errorf("%s: refused is %v, and the file is the last good one: %v", sentence, refused, bytes.Equal(n.file(pullSecret), last))
+			t.Errorf("%s: refused is %v, and the file is the last good one: %v", sentence, refused,
+				bytes.Equal(n.file(pullSecret), last))
 		}
 	}
 	for i := range hosts {
@@ -143,7 +147,8 @@ func TestOnOpenShiftRegistriesComeAndGo(t *testing.T) {
 	n.awaitFile(certsD("both.example"), b) // the user's word
 
 	with := s
-	with.ImageRegistryBundleUserData = append(slices.Clone(s.ImageRegistryBundleUserData), entry("new.example", a), entry("foo", []byte("bar")))
+	with.ImageRegistryBundleUserData = append(slices.Clone(s.ImageRegistryBundleUserData), entry("new.example", a),
+		entry("foo", []byte("bar")))
 	n.awaitVersion(n.patch(with))
 	n.wantFile(certsD("new.example"), a)
 	n.wantFile(certsD("both.example"), b)

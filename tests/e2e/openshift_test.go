@@ -57,15 +57,17 @@ func openShiftFiles(ca []byte) map[string]host.File {
 	return map[string]host.File{
 		"/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf": {Data: dropin},
 		"/etc/systemd/system/" + kubeletUnit:                                     {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
-		bootstrapKubeconfig:                                                      {Data: machineConfigServers(ca), Mode: 0o644},
-		kubeletKubeconfig:                                                        {Data: machineConfigServers(ca), Mode: 0o600},
+		bootstrapKubeconfig: {Data: machineConfigServers(ca),
+			Mode: 0o644},
+		kubeletKubeconfig: {Data: machineConfigServers(ca), Mode: 0o600},
 	}
 }
 
 // startOpenShift is such a host with OpenShift's own object.
 func startOpenShift(t *testing.T, ca []byte) *node {
 	t.Helper()
-	n := start(t, cluster.Options{API: controllerconfig.OpenShift, Config: openShift, Host: host.Options{Files: openShiftFiles(ca)}})
+	n := start(t, cluster.Options{API: controllerconfig.OpenShift, Config: openShift,
+		Host: host.Options{Files: openShiftFiles(ca)}})
 	n.prepareOpenShift()
 	return n
 }
@@ -154,7 +156,8 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 	if stamps == n.stamp(bootstrapKubeconfig)+n.stamp(kubeletKubeconfig) {
 		t.Error("the stamps cannot tell")
 	}
-	if got := n.run("stat", "-c", "%U:%G %a", bootstrapKubeconfig, kubeletKubeconfig); got != "root:root 644\nroot:root 600" {
+	if got := n.run("stat", "-c", "%U:%G %a", bootstrapKubeconfig,
+		kubeletKubeconfig); got != "root:root 644\nroot:root 600" {
 		t.Errorf("owners and modes became %q", got)
 	}
 	n.await("the kubelet with the new CA", func() bool {
@@ -195,7 +198,8 @@ func TestAPullSecretArrivesOnARealHostForRootOnly(t *testing.T) {
 	a := testpki.NewCA("a")
 	n := startOpenShift(t, a)
 	n.publishCA(a)
-	one, two := controllerconfig.PullSecret("puller", password+"-one"), controllerconfig.PullSecret("puller", password+"-two")
+	one, two := controllerconfig.PullSecret("puller", password+"-one"),
+		controllerconfig.PullSecret("puller", password+"-two")
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: a, InternalRegistryPullSecret: one})
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(pullSecret, append(one, '\n'))
@@ -207,7 +211,8 @@ func TestAPullSecretArrivesOnARealHostForRootOnly(t *testing.T) {
 	n.awaitRecord(audit.Written, "NODECERT_ROW="+string(plan.InternalRegistryPullSecret))
 
 	// What is no docker config, or none any more, changes nothing.
-	n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: []byte(`{"auths":{"x":{"auth":"` + password + `"}}}`)}))
+	n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: []byte(`{"auths":{"x":{"auth":"` + password +
+		`"}}}`)}))
 	n.await("a refusal", func() bool { return len(n.status().Refused) == 1 })
 	n.awaitVersion(n.patch(map[string]any{"internalRegistryPullSecret": nil}))
 	n.wantFile(pullSecret, append(two, '\n'))
@@ -220,7 +225,8 @@ func TestAPullSecretArrivesOnARealHostForRootOnly(t *testing.T) {
 	}
 	for _, secret := range []string{password, string(one[80:110]), string(two[80:110])} {
 		n.wantNowhere(secret, pullSecret, blobs)
-		if out := n.statusText() + n.run("node-cert-agent", "status") + n.run("node-cert-agent", "status", "-o", "json"); strings.Contains(out, secret) {
+		if out := n.statusText() + n.run("node-cert-agent", "status") +
+			n.run("node-cert-agent", "status", "-o", "json"); strings.Contains(out, secret) {
 			t.Errorf("status shows a secret:\n%s", out)
 		}
 	}

@@ -59,7 +59,8 @@ func (n *node) pin(cas ...*testpki.Authority) {
 		sum := sha256.Sum256(ca.Cert.RawSubjectPublicKeyInfo)
 		pins = append(pins, `"sha256:`+hex.EncodeToString(sum[:])+`"`)
 	}
-	n.must(n.Host.PutFile(pinsFragment, host.File{Data: fmt.Appendf(nil, "apiVersion: config.node-cert-agent.io/v1alpha1\nbootstrap: {pins: [%s]}\n", strings.Join(pins, ", "))}))
+	n.must(n.Host.PutFile(pinsFragment, host.File{Data: fmt.Appendf(nil,
+		"apiVersion: config.node-cert-agent.io/v1alpha1\nbootstrap: {pins: [%s]}\n", strings.Join(pins, ", "))}))
 }
 
 func TestAnImageThatKnowsNoCAJoinsByItsPin(t *testing.T) {
@@ -67,7 +68,8 @@ func TestAnImageThatKnowsNoCAJoinsByItsPin(t *testing.T) {
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
 	stranger := testpki.New("stranger", testpki.ECDSA)
-	n.must(n.Plane.Apply(n.ctx, fmt.Appendf(nil, clusterInfo, base64.StdEncoding.EncodeToString(slices.Concat(stranger.PEM(), n.Plane.CA().PEM())))))
+	n.must(n.Plane.Apply(n.ctx, fmt.Appendf(nil, clusterInfo,
+		base64.StdEncoding.EncodeToString(slices.Concat(stranger.PEM(), n.Plane.CA().PEM())))))
 	n.must(n.MakeToken(n.ctx, "token1"))
 	n.must(n.PutBareToken(cluster.Server, "10-token", "token1"))
 	n.must(n.StartAgent(n.ctx))
@@ -101,7 +103,8 @@ func TestAServerOfAnUnknownCAIsTrustedByItsPin(t *testing.T) {
 	first, next := testpki.New("first", testpki.ECDSA), testpki.New("next", testpki.ECDSA)
 	serve(t, dir, first)
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig,
-		Plane: controlplane.Options{APIServerArgs: []string{"--tls-sni-cert-key=" + dir + "/sni.crt," + dir + "/sni.key:localhost"}}})
+		Plane: controlplane.Options{APIServerArgs: []string{"--tls-sni-cert-key=" + dir + "/sni.crt," + dir +
+			"/sni.key:localhost"}}})
 	n.must(n.Host.PutFile("/etc/hosts", host.File{Data: []byte("127.0.0.1 localhost\n")}))
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))

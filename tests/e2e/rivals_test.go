@@ -27,7 +27,8 @@ const (
 )
 
 // rivals is the configuration beside both daemons of OpenShift.
-var rivals = strings.Replace(cluster.Config, "rows:\n", "coexist: [machine-config-daemon, node-ca]\nrows:\n  rootCAData: {enabled: false}\n", 1)
+var rivals = strings.Replace(cluster.Config, "rows:\n",
+	"coexist: [machine-config-daemon, node-ca]\nrows:\n  rootCAData: {enabled: false}\n", 1)
 
 // installRivals brings the program that plays the two daemons.
 func installRivals(t *testing.T) host.File {
@@ -63,12 +64,14 @@ type beside struct {
 }
 
 func startBeside(t *testing.T) (n *beside, a []byte) {
-	n = &beside{node: start(t, cluster.Options{Config: rivals, Host: host.Options{Files: map[string]host.File{"/usr/local/bin/rivals": installRivals(t)}}})}
+	n = &beside{node: start(t, cluster.Options{Config: rivals,
+		Host: host.Options{Files: map[string]host.File{"/usr/local/bin/rivals": installRivals(t)}}})}
 	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config", source)
 	a = testpki.NewCA("a")
 	cut := bytes.TrimSuffix(a, []byte("\n")) // as keys of ConfigMaps often end
-	n.object = controllerconfig.Spec{KubeAPIServerServingCAData: cut, CloudProviderCAData: a, ImageRegistryBundleData: []controllerconfig.Registry{
-		{File: "image-registry.svc..5000", Data: cut}, {File: "plain.example", Data: a}}}
+	n.object = controllerconfig.Spec{KubeAPIServerServingCAData: cut, CloudProviderCAData: a,
+		ImageRegistryBundleData: []controllerconfig.Registry{
+			{File: "image-registry.svc..5000", Data: cut}, {File: "plain.example", Data: a}}}
 	n.publishToRivals(n.object)
 	return n, a
 }
@@ -160,7 +163,8 @@ func TestTheNodeCADaemonWritesBesideUs(t *testing.T) {
 	}
 	n.wantFile(certsD("theirs.example:5000"), theirs)
 	other := testpki.NewCA("other")
-	n.patch(controllerconfig.Spec{ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "ours.example", Data: other}, {File: "theirs.example..5000", Data: other}}})
+	n.patch(controllerconfig.Spec{ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "ours.example",
+		Data: other}, {File: "theirs.example..5000", Data: other}}})
 	n.await("the file that is left to it", func() bool {
 		return strings.Contains(n.statusText(), "is left to it")
 	})
@@ -189,7 +193,8 @@ func TestBesideBothDaemonsEverythingSettles(t *testing.T) {
 // TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute: without coexist, and nobody we know.
 func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.run("systemd-run", "--unit=scribbler", "sh", "-c", "while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
+	n.run("systemd-run", "--unit=scribbler", "sh", "-c",
+		"while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
 	e := n.awaitRecord(audit.Conflict)
 	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_ROW"] != "kubeAPIServerServingCAData" {
 		t.Errorf("the record is %v", e)

@@ -48,8 +48,10 @@ func (n *node) says(words string) string {
 func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	const password, inBundle = "kennwort-3b9d-11aa", "/root/key-inside.pem"
 	ca := testpki.NewCA("a")
-	n := start(t, cluster.Options{API: controllerconfig.OpenShift, Bootstrap: true, Host: host.Options{Files: openShiftFiles(ca)},
-		Config: openShift + "node: {name: node}\nidentity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}\n"})
+	n := start(t, cluster.Options{API: controllerconfig.OpenShift, Bootstrap: true,
+		Host: host.Options{Files: openShiftFiles(ca)},
+		Config: openShift + "node: {name: node}\nidentity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, " +
+			"suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}\n"})
 	n.must(n.Plane.InstallShipped(n.ctx))
 	n.prepareOpenShift()
 	n.publishCA(ca)
@@ -76,19 +78,24 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	pair := n.Plane.CA().Client("somebody")
 	keys = append(keys, n.secretsOfAKey(pair.Key)...)
 	n.awaitFile(pullSecret, append(slices.Clone(good), '\n'))
-	n.awaitVersion(n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(ca, pair.Key), InternalRegistryPullSecret: []byte(`{"auths":{"` + password + `":{"auth":"` + password + `"}}}`),
-		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: pair.Key}}}))
+	n.awaitVersion(n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(ca, pair.Key),
+		InternalRegistryPullSecret: []byte(`{"auths":{"` + password + `":{"auth":"` + password + `"}}}`),
+		ImageRegistryBundleData:    []controllerconfig.Registry{{File: "r", Data: pair.Key}}}))
 	n.await("refusals", func() bool { return len(n.status().Refused) == 3 })
-	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: []byte("users: [{user: {token: " + nodeToken + "}}]\nclusters: ['\n"), Mode: 0o600}))
+	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: []byte("users: [{user: {token: " + nodeToken +
+		"}}]\nclusters: ['\n"), Mode: 0o600}))
 	n.await("a kubeconfig that cannot be edited", func() bool { return len(n.status().Refused) == 4 })
 
 	// What people do by hand.
 	n.put(inBundle, string(ca)+string(pair.Key))
 	n.put("/root/secret.json", string(good[:len(good)-1]))
 	n.put("/root/other.json", string(controllerconfig.PullSecret("puller", password+"-by-hand")))
-	said := n.says("apply --row kubeAPIServerServingCAData -f "+inBundle) + n.says("apply --row internalRegistryPullSecret -f /root/secret.json") +
-		n.says("diff --row internalRegistryPullSecret -f /root/other.json") + n.says("apply --row internalRegistryPullSecret -f /root/other.json") +
-		n.says("status") + n.says("status -o json") + n.says("certs") + n.says("certs -o json") + n.says("check") + n.says("check -o json") + n.says("diff")
+	said := n.says("apply --row kubeAPIServerServingCAData -f "+inBundle) +
+		n.says("apply --row internalRegistryPullSecret -f /root/secret.json") +
+		n.says("diff --row internalRegistryPullSecret -f /root/other.json") +
+		n.says("apply --row internalRegistryPullSecret -f /root/other.json") +
+		n.says("status") + n.says("status -o json") + n.says("certs") + n.says("certs -o json") + n.says("check") +
+		n.says("check -o json") + n.says("diff")
 	if strings.Count(said, "refuse  ") < 3 || !strings.Contains(said, "write   "+pullSecret) {
 		t.Errorf("the commands did not come across what they should:\n%s", said)
 	}
@@ -103,9 +110,13 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	for _, signal := range []string{"QUIT", "ABRT", "SEGV"} {
 		before := n.status().Since
 		n.run("systemctl", "kill", "-s", signal, "node-cert-agent.service", "node-cert-agent-writer.service")
-		n.await("another start after SIG"+signal, func() bool { s := n.status(); return s.Since.After(before) && s.State == "following" })
+		n.await("another start after SIG"+signal, func() bool {
+			s := n.status()
+			return s.Since.After(before) && s.State == "following"
+		})
 	}
-	if cores := n.run("find", "/", "-xdev", "-newer", "/run/before", "-iname", "*core*", "-type", "f", "-size", "+100k"); cores != "" {
+	if cores := n.run("find", "/", "-xdev", "-newer", "/run/before", "-iname", "*core*", "-type", "f", "-size",
+		"+100k"); cores != "" {
 		t.Errorf("core dumps are left: %s", cores)
 	}
 	n.run("systemctl", "stop", "node-cert-agent.service")
@@ -120,7 +131,8 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 			n.hides(what, text, secret)
 		}
 	}
-	found := []int{n.wantNowhere(cluster.TokenSecret, cluster.BootstrapDir), n.wantNowhere(nodeToken, bootstrapKubeconfig, kubeletKubeconfig, "/run/kubelet.loaded"),
+	found := []int{n.wantNowhere(cluster.TokenSecret, cluster.BootstrapDir),
+		n.wantNowhere(nodeToken, bootstrapKubeconfig, kubeletKubeconfig, "/run/kubelet.loaded"),
 		n.wantNowhere(password, pullSecret, stateDir+"blobs/", stateDir+"operator/applied.json")}
 	if slices.Contains(found, 0) {
 		t.Errorf("the search is blind: it found %v files that hold the secrets", found)

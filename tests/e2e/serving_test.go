@@ -36,7 +36,8 @@ const servingKey = "/etc/kubelet/serving.key"
 // serve changes what the kubelet is started with: its own certificate, and whether it follows the file.
 func (n *node) serve(config, follows string) {
 	n.t.Helper()
-	config += "tlsCertFile: /etc/kubernetes/serving.crt\ntlsPrivateKeyFile: " + servingKey + "\nfeatureGates: {ReloadKubeletServerCertificateFile: " + follows + "}\n"
+	config += "tlsCertFile: /etc/kubernetes/serving.crt\ntlsPrivateKeyFile: " + servingKey +
+		"\nfeatureGates: {ReloadKubeletServerCertificateFile: " + follows + "}\n"
 	n.must(n.Host.PutFile("/etc/kubelet/config.yaml", host.File{Data: []byte(config)}))
 }
 
@@ -44,7 +45,8 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	n := start(t, cluster.Options{Kubelet: true, Config: served})
 	root := testpki.New("root", testpki.ECDSA)
 	issue := func() testpki.Pair {
-		return root.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "kubelet"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		return root.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "kubelet"},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	}
 	rotate := func(p testpki.Pair) { n.patch(controllerconfig.Spec{RootCAData: append(p.Cert, root.PEM()...)}) }
 	key := func(p testpki.Pair) { n.must(n.Host.PutFile(servingKey, host.File{Data: p.Key, Mode: 0o600})) }

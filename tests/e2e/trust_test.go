@@ -62,10 +62,12 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
 	n.awaitState("unreachable")
 	byHand := testpki.NewCA("by hand")
-	n.put("/root/cc.yaml", fmt.Sprintf("apiVersion: node-cert-agent.io/v1alpha1\nkind: ControllerConfig\nmetadata: {name: machine-config-controller}\nspec:\n  kubeAPIServerServingCAData: %s\n",
+	n.put("/root/cc.yaml", fmt.Sprintf("apiVersion: node-cert-agent.io/v1alpha1\nkind: ControllerConfig\nmetadata: "+
+		"{name: machine-config-controller}\nspec:\n  kubeAPIServerServingCAData: %s\n",
 		base64.StdEncoding.EncodeToString(byHand)))
 	reloads := n.Loads(n.ctx, "reload")
-	if out, err := n.Host.Run(n.ctx, "node-cert-agent", "diff", "-f", "/root/cc.yaml"); err == nil || !strings.Contains(out, "write   "+cluster.KubeletCA) {
+	if out, err := n.Host.Run(n.ctx, "node-cert-agent", "diff", "-f", "/root/cc.yaml"); err == nil ||
+		!strings.Contains(out, "write   "+cluster.KubeletCA) {
 		t.Errorf("diff says %q, %v", out, err)
 	}
 	n.wantFile(cluster.KubeletCA, first)
@@ -76,7 +78,8 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.wantFile("/etc/kubernetes/ca.crt", first)
 	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+1 })
 	n.awaitRecord(audit.OperatorApplied)
-	if got := n.run("stat", "-c", "%U %a", "/var/lib/node-cert-agent/operator/applied.json"); got != "node-cert-agent 600" {
+	if got := n.run("stat", "-c", "%U %a",
+		"/var/lib/node-cert-agent/operator/applied.json"); got != "node-cert-agent 600" {
 		t.Errorf("the operator's word is %s", got)
 	}
 
@@ -124,8 +127,10 @@ func TestTheAgentFollowsTheAPIServersCAAndDoesNotLockItselfOut(t *testing.T) {
 	dir := t.TempDir()
 	first, next := testpki.New("first", testpki.ECDSA), testpki.New("next", testpki.ECDSA)
 	serve(t, dir, first)
-	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, `source: ""`, "source: rootCAData", 1),
-		Plane: controlplane.Options{APIServerArgs: []string{"--tls-sni-cert-key=" + dir + "/sni.crt," + dir + "/sni.key:localhost"}}})
+	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, `source: ""`,
+		"source: rootCAData", 1),
+		Plane: controlplane.Options{APIServerArgs: []string{"--tls-sni-cert-key=" + dir + "/sni.crt," + dir +
+			"/sni.key:localhost"}}})
 	n.must(n.Host.PutFile("/etc/hosts", host.File{Data: []byte("127.0.0.1 localhost\n")}))
 	root := func(pem []byte) controllerconfig.Spec {
 		return controllerconfig.Spec{KubeAPIServerServingCAData: first.PEM(), RootCAData: pem}

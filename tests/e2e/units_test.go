@@ -23,7 +23,8 @@ const updateCATrust = "node-cert-agent-update-ca-trust.service"
 
 // fragment is a configuration with these rows and units, as flow mappings.
 func fragment(rows, units, actions string) string {
-	return "apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {" + rows + "}\nunits: {" + units + "}\nactions: {" + actions + "}\ntrust: {holdRemovals: 0s}\nfollow: {retrySpread: 200ms, retryMax: 1s}\n"
+	return "apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {" + rows + "}\nunits: {" + units + "}\nactions: {" +
+		actions + "}\ntrust: {holdRemovals: 0s}\nfollow: {retrySpread: 200ms, retryMax: 1s}\n"
 }
 
 // services puts units on the host, by name.
@@ -64,7 +65,8 @@ func (n *node) rotate(times int, d time.Duration) (last []byte) {
 	return last
 }
 
-const trustRow = `additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` + updateCATrust + `]}`
+const trustRow = `additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` +
+	updateCATrust + `]}`
 
 func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
@@ -73,7 +75,8 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	n.wantFile(cluster.KubeletCA, last)
 	n.awaitUnit(cluster.Reader, "loaded")
 	n.awaitUnit(updateCATrust, "loaded")
-	n.await("the restart with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
+	n.await("the restart with the last bundle",
+		func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
 	for _, unit := range []string{cluster.Reader, updateCATrust} {
 		if got := n.show("ActiveState", unit) + " " + n.show("Result", unit); got != "active success" {
 			t.Errorf("%s is %s", unit, got)
@@ -84,7 +87,8 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	if n.records(audit.UnitFailed, "NODECERT_UNIT="+cluster.Reader) != 0 {
 		t.Error("an action failed")
 	}
-	if store := string(n.file("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store, strings.TrimSpace(string(last))) {
+	if store := string(n.file("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store,
+		strings.TrimSpace(string(last))) {
 		t.Error("the last certificate is not in the host's trust store")
 	}
 }
@@ -108,7 +112,8 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing.T) {
 	for _, verb := range []string{"reload", "try-restart"} {
 		t.Run(verb, func(t *testing.T) {
-			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}", "reader.service: {verb: "+verb+"}", "coalesce: 20s, spread: 0s")})
+			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}",
+				"reader.service: {verb: "+verb+"}", "coalesce: 20s, spread: 0s")})
 			paid, adopted := n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
 			b := testpki.NewCA("b")
 			n.patch(kubeletCA(b))
@@ -123,7 +128,8 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
 			n.awaitUnit(cluster.Reader, "loaded")
 			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
-			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader) != paid {
+			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid,
+				"NODECERT_UNIT="+cluster.Reader) != paid {
 				t.Error("it was acted on although it had read the file")
 			}
 		})
@@ -136,7 +142,8 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 		"kubelet.service": "[Unit]\nRequires=crio.service\nAfter=crio.service\n[Service]\nExecStart=/bin/sleep infinity\n",
 	})}
 	config := func(more string) string {
-		return fragment("kubeAPIServerServingCAData: {onChange: [crio.service]}", "crio.service: {verb: try-restart"+more+"}", "coalesce: 200ms, spread: 0s")
+		return fragment("kubeAPIServerServingCAData: {onChange: [crio.service]}", "crio.service: {verb: try-restart"+more+"}",
+			"coalesce: 200ms, spread: 0s")
 	}
 	o.Config = config("")
 	n := start(t, o)
@@ -167,7 +174,8 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 	}
 	n.awaitUnit("crio.service", "loaded")
 	n.await("both restarts", func() bool {
-		return n.show("InvocationID", "crio.service") != before[:32] && n.show("InvocationID", "kubelet.service") != before[32:] &&
+		return n.show("InvocationID", "crio.service") != before[:32] &&
+			n.show("InvocationID", "kubelet.service") != before[32:] &&
 			n.run("sh", "-c", "systemctl is-active crio.service kubelet.service || true") == "active\nactive"
 	})
 }
@@ -182,12 +190,15 @@ func TestABusThatRestartsIsFoundAgain(t *testing.T) {
 }
 
 // slowReader reloads for as long as nobody writes to a pipe.
-const slowReader = "[Service]\nExecStartPre=/bin/sh -c 'test -p /run/go || mkfifo /run/go'\nExecStart=/bin/sleep infinity\n" +
-	"ExecReload=/bin/sh -c 'echo begun >>/run/slow.log; read line </run/go; cp " + cluster.KubeletCA + " /run/slow.loaded'\nTimeoutStartSec=600\n"
+const slowReader = "[Service]\nExecStartPre=/bin/sh -c 'test -p /run/go || mkfifo /run/go'\nExecStart=/bin/sleep " +
+	"infinity\n" +
+	"ExecReload=/bin/sh -c 'echo begun >>/run/slow.log; read line </run/go; cp " + cluster.KubeletCA +
+	" /run/slow.loaded'\nTimeoutStartSec=600\n"
 
 func slowOptions(timeout string) cluster.Options {
 	o := cluster.Options{Host: services(map[string]string{"slow.service": slowReader})}
-	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [reader.service, slow.service]}", "reader.service: {verb: reload}, slow.service: {verb: reload}",
+	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [reader.service, slow.service]}",
+		"reader.service: {verb: reload}, slow.service: {verb: reload}",
 		"coalesce: 200ms, spread: 0s, timeout: "+timeout)
 	return o
 }
@@ -228,7 +239,9 @@ func TestAnAgentThatDiesInTheMiddleOfAJobWaitsForItAndActsOnceMore(t *testing.T)
 	n.patch(kubeletCA(b))
 	n.await("the job", func() bool { return n.begun() == 2 })
 	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
-	n.await("the next agent to see the job", func() bool { return strings.Contains(n.unit("slow.service").Reason, "has a job") })
+	n.await("the next agent to see the job", func() bool {
+		return strings.Contains(n.unit("slow.service").Reason, "has a job")
+	})
 	if n.begun() != 2 {
 		t.Errorf("%d slow reloads while one runs", n.begun())
 	}
@@ -246,7 +259,9 @@ func TestABusThatRestartsInTheMiddleOfAJobCostsAtMostOneMoreReload(t *testing.T)
 	n.patch(kubeletCA(testpki.NewCA("b")))
 	n.await("the job", func() bool { return n.begun() == 2 })
 	n.run("systemctl", "restart", "dbus.service")
-	n.await("the agent to see the job", func() bool { return strings.Contains(n.unit("slow.service").Reason, "has a job") })
+	n.await("the agent to see the job", func() bool {
+		return strings.Contains(n.unit("slow.service").Reason, "has a job")
+	})
 	n.letGo()
 	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
 	n.letGo()
@@ -257,8 +272,10 @@ func TestABusThatRestartsInTheMiddleOfAJobCostsAtMostOneMoreReload(t *testing.T)
 }
 
 func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testing.T) {
-	o := cluster.Options{Host: services(map[string]string{"broken.service": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/usr/bin/test -e /run/repaired\n"})}
-	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [broken.service, reader.service]}", "broken.service: {verb: reload}, reader.service: {verb: reload}", "coalesce: 200ms, spread: 0s")
+	o := cluster.Options{Host: services(map[string]string{"broken.service": "[Service]\nExecStart=/bin/sleep " +
+		"infinity\nExecReload=/usr/bin/test -e /run/repaired\n"})}
+	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [broken.service, reader.service]}",
+		"broken.service: {verb: reload}, reader.service: {verb: reload}", "coalesce: 200ms, spread: 0s")
 	o.Bootstrap = true // only an agent with an identity of its own reports to the cluster
 	n := start(t, o)
 	n.must(n.Plane.InstallShipped(n.ctx))
@@ -275,11 +292,13 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		t.Errorf("%d failures", got)
 	}
 	n.awaitMetric(`node_cert_agent_unit_breaker_open{unit="broken.service"} 1`)
-	if s := n.show("StatusText", "node-cert-agent.service"); !strings.Contains(s, "reload broken.service fails again and again") {
+	if s := n.show("StatusText", "node-cert-agent.service"); !strings.Contains(s,
+		"reload broken.service fails again and again") {
 		t.Errorf("the status line is %q", s)
 	}
 	n.await("the state object", func() bool {
-		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
+		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o",
+			"jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
 		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
 	})
 	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair

@@ -14,13 +14,17 @@ import (
 )
 
 func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
-	const elsewhere, dropin = "/srv/own certs/cloud.pem", "/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf"
-	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "rows:\n", "rows:\n  cloudProviderCAData: {file: \""+elsewhere+"\"}\n", 1)})
+	const elsewhere, dropin = "/srv/own certs/cloud.pem",
+		"/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf"
+	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "rows:\n",
+		"rows:\n  cloudProviderCAData: {file: \""+elsewhere+"\"}\n", 1)})
 	n.run("mkdir", "-p", "/srv/own certs", "/srv/others", "/etc/systemd/system/node-cert-agent-writer.service.d")
 	a, b := testpki.NewCA("a"), testpki.NewCA("b")
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, CloudProviderCAData: b})
 	n.must(n.StartAgent(n.ctx))
-	n.await("trouble that says what is the matter", func() bool { return strings.Contains(n.status().Trouble, "read-only file system") })
+	n.await("trouble that says what is the matter", func() bool {
+		return strings.Contains(n.status().Trouble, "read-only file system")
+	})
 	n.wantFile(elsewhere, nil)
 	n.awaitFile(cluster.KubeletCA, a) // the other rows go on, and their units
 	n.awaitUnit(cluster.Reader, "loaded")
@@ -41,7 +45,8 @@ func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	n.await("the end of the trouble", func() bool { return n.status().Trouble == "" })
 	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
 	mounts := n.run("cat", "/proc/"+writer+"/mountinfo")
-	if !strings.Contains(mounts, ` /srv/own\040certs rw,`) || !strings.Contains(mounts, " / / ro,") || strings.Contains(mounts, " /srv rw") {
+	if !strings.Contains(mounts, ` /srv/own\040certs rw,`) || !strings.Contains(mounts, " / / ro,") ||
+		strings.Contains(mounts, " /srv rw") {
 		t.Errorf("the writer's mounts are\n%s", mounts)
 	}
 }

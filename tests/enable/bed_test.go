@@ -85,7 +85,8 @@ func prepare() (*bed, error) {
 		return nil, err
 	}
 	small := controllerconfig.Store{API: controllerconfig.Small, URL: b.plane.URL(), Client: b.plane.AdminClient()}
-	_, err = small.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: b.ca, RootCAData: b.plane.CA().PEM(), AdditionalTrustBundle: b.ca})
+	_, err = small.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: b.ca, RootCAData: b.plane.CA().PEM(),
+		AdditionalTrustBundle: b.ca})
 	return b, err
 }
 
@@ -111,7 +112,8 @@ func (b *bed) fill(ctx context.Context) error {
 		return fmt.Errorf("finding the sources: %w", err)
 	}
 	top := strings.TrimSpace(string(repo))
-	copying := exec.Command("sh", "-ec", `git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp --parents "$f" "$0"; done' "$1"`, "sh", b.dir)
+	copying := exec.Command("sh", "-ec",
+		`git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp --parents "$f" "$0"; done' "$1"`, "sh", b.dir)
 	copying.Dir = top
 	if out, err := copying.CombinedOutput(); err != nil {
 		return fmt.Errorf("copying the sources: %v: %s", err, out)
@@ -142,7 +144,8 @@ make deb ARCHES=` + runtime.GOARCH)
 func (b *bed) run(script string, env ...string) (string, error) {
 	cmd := exec.Command("sh", "-e", "-c", script)
 	cmd.Dir = b.dir
-	cmd.Env = append(os.Environ(), append(env, "PATH="+b.tools+":"+os.Getenv("PATH"), "KUBECONFIG="+filepath.Join(b.plane.Dir(), "admin.kubeconfig"))...)
+	cmd.Env = append(os.Environ(), append(env, "PATH="+b.tools+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+filepath.Join(b.plane.Dir(), "admin.kubeconfig"))...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%v, from\n%s\nwhich said\n%s", err, script, out)

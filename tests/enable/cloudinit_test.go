@@ -63,7 +63,8 @@ func TestCloudInitInstallsAndEnables(t *testing.T) {
 	files["/etc/cloud/cloud.cfg.d/90-test.cfg"] = host.File{Data: []byte(cloudConfig)}
 	files[testPreset] = host.File{Data: []byte(noNetwork)}
 	files["/etc/systemd/system/containerd.service"] = standIn("containerd")
-	n := boot(t, host.Options{Name: "cloud", Packages: []string{"cloud-init"}, Files: files, Enable: []string{"containerd.service"}})
+	n := boot(t, host.Options{Name: "cloud", Packages: []string{"cloud-init"}, Files: files,
+		Enable: []string{"containerd.service"}})
 	n.awaitSynced()
 	n.awaitGone(tokenFile)
 	n.want("stat -c '%a %U' /etc/node-cert-agent/bootstrap.d", "700 root")

@@ -25,7 +25,10 @@ func TestTheTokenComesAsACredentialThatMayBeMissing(t *testing.T) {
 			n.want("systemctl start "+service+" 2>/dev/null || systemctl show -P ExecMainStatus "+service, "243")
 			n.with("LoadCredential=bootstrap-kubeconfig")
 			n.run("systemctl start " + service)
-			n.await("the wait for a credential", func() bool { i := n.status().Identity; return i != nil && i.State == "no credential" })
+			n.await("the wait for a credential", func() bool {
+				i := n.status().Identity
+				return i != nil && i.State == "no credential"
+			})
 			n.run("systemctl stop " + service + "; rm " + dropIn)
 
 			n.section("The token as a credential")
@@ -33,7 +36,9 @@ func TestTheTokenComesAsACredentialThatMayBeMissing(t *testing.T) {
 			n.want("stat -c '%a %U' /etc/credstore/bootstrap-kubeconfig", "600 root")
 
 			n.run("systemctl stop " + service + "; node-cert-agent reset; rm /run/node-cert-agent/status.json " + kubeletCA)
-			n.run("mkdir -p /etc/credstore.encrypted; systemd-creds encrypt --with-key=host /etc/credstore/bootstrap-kubeconfig /etc/credstore.encrypted/bootstrap-kubeconfig; rm /etc/credstore/bootstrap-kubeconfig")
+			n.run("mkdir -p /etc/credstore.encrypted; systemd-creds encrypt --with-key=host " +
+				"/etc/credstore/bootstrap-kubeconfig /etc/credstore.encrypted/bootstrap-kubeconfig; rm " +
+				"/etc/credstore/bootstrap-kubeconfig")
 			n.with("LoadCredentialEncrypted=bootstrap-kubeconfig")
 			n.run("systemctl start " + service)
 			n.awaitSynced()

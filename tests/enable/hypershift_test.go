@@ -31,5 +31,6 @@ func TestAHostedClusterPublishesOurObject(t *testing.T) {
 		tokenFile: {Data: b.read(t, "token.kubeconfig"), Mode: 0o600}}})
 	b.must(t, publish)
 	n.awaitSynced()
-	n.want("cd /etc; ls node-cert-agent/bootstrap.d kubernetes", "kubernetes:\nkubelet-ca.crt\nstatic-pod-resources\n\nnode-cert-agent/bootstrap.d:\ntoken.kubeconfig\ntoken.kubeconfig.consumed")
+	n.want("cd /etc; ls node-cert-agent/bootstrap.d kubernetes",
+		"kubernetes:\nkubelet-ca.crt\nstatic-pod-resources\n\nnode-cert-agent/bootstrap.d:\ntoken.kubeconfig\ntoken.kubeconfig.consumed")
 }

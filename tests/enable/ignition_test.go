@@ -31,7 +31,8 @@ func ignite(t *testing.T, config []byte) func(context.Context, string) error {
 		}
 		for _, stage := range []string{"fetch", "files"} {
 			cmd := exec.CommandContext(ctx, ignition, "-root", root, "-stage", stage, "-platform", "file", "-log-to-stdout",
-				"-config-cache", filepath.Join(dir, "cache.json"), "-state-file", filepath.Join(dir, "state"), "-neednet", filepath.Join(dir, "neednet"))
+				"-config-cache", filepath.Join(dir, "cache.json"), "-state-file", filepath.Join(dir, "state"), "-neednet",
+				filepath.Join(dir, "neednet"))
 			cmd.Env = append(os.Environ(), "IGNITION_CONFIG_FILE="+filepath.Join(dir, "config.ign"))
 			if out, err := cmd.CombinedOutput(); err != nil && !bytes.Contains(out, []byte(noLabels)) {
 				return fmt.Errorf("ignition %s: %v\n%s", stage, err, out)
@@ -57,7 +58,8 @@ func TestIgnitionEnablesAndItsUnitIsReloadedAtTheFirstBoot(t *testing.T) {
 	}
 	b.must(t, provision)
 	n := boot(t, host.Options{Name: "coreos", Trees: b.layered(t), Prepare: ignite(t, b.read(t, "node.ign")),
-		Files: firstBoot(map[string]host.File{"/etc/systemd/system/crio.service": standIn("crio")}), Enable: []string{"crio.service"}})
+		Files:  firstBoot(map[string]host.File{"/etc/systemd/system/crio.service": standIn("crio")}),
+		Enable: []string{"crio.service"}})
 	n.awaitSynced()
 	n.awaitGone(tokenFile)
 	n.awaitLoads("crio", "start\nreload")

@@ -35,7 +35,8 @@ func layeredImage(t *testing.T, b *bed) string {
 	b.must(t, build, "IMAGE=localhost/node")
 	disk := b.must(t, "podman mount $(podman from --name=node localhost/node)")
 	t.Cleanup(func() {
-		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null || true")
+		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
+			"|| true")
 	})
 	return strings.TrimSpace(disk)
 }
@@ -43,11 +44,14 @@ func layeredImage(t *testing.T, b *bed) string {
 // TestAnImageOfTheFilesAloneCanBeCopiedFrom is what clusters that build their images need.
 func TestAnImageOfTheFilesAloneCanBeCopiedFrom(t *testing.T) {
 	b := theBed(t)
-	b.must(t, "make tar ARCHES=amd64; podman build --target files -t localhost/files -f packaging/openshift/Containerfile dist")
+	b.must(t, "make tar ARCHES=amd64; podman build --target files -t localhost/files -f "+
+		"packaging/openshift/Containerfile dist")
 	t.Cleanup(func() {
-		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null || true")
+		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
+			"|| true")
 	})
-	out := b.must(t, "cd $(podman mount $(podman from localhost/files)) && find . -maxdepth 1 -mindepth 1 && find . -path ./usr/bin/node-cert-agent -perm 0755")
+	out := b.must(t, "cd $(podman mount $(podman from localhost/files)) && find . -maxdepth 1 -mindepth 1 && find . "+
+		"-path ./usr/bin/node-cert-agent -perm 0755")
 	if out != "./usr\n./usr/bin/node-cert-agent\n" {
 		t.Errorf("the image of the files has %q", out)
 	}

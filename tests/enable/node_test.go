@@ -170,7 +170,8 @@ func (n *node) awaitGone(path string) {
 // standIn is a stand-in for a container runtime or a kubelet: it notes each start and each reload.
 func standIn(name string) host.File {
 	note := "echo %s >>/run/" + name + ".log"
-	return host.File{Data: fmt.Appendf(nil, "[Service]\nExecStart=/bin/sh -c '"+note+"; exec sleep infinity'\nExecReload=/bin/sh -c '"+note+"'\n[Install]\nWantedBy=multi-user.target\n", "start", "reload")}
+	return host.File{Data: fmt.Appendf(nil,
+		"[Service]\nExecStart=/bin/sh -c '"+note+"; exec sleep infinity'\nExecReload=/bin/sh -c '"+note+"'\n[Install]\nWantedBy=multi-user.target\n", "start", "reload")}
 }
 
 // awaitLoads waits until the stand-in has noted exactly this.

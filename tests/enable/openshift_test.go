@@ -63,7 +63,8 @@ func openShift(t *testing.T, b *bed) {
 func machineConfigServer(t *testing.T, b *bed) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		config, err := b.plane.Kubectl(r.Context(), "get", "machineconfig", "99-worker-node-cert-agent", "-o", "jsonpath={.spec.config}")
+		config, err := b.plane.Kubectl(r.Context(), "get", "machineconfig", "99-worker-node-cert-agent", "-o",
+			"jsonpath={.spec.config}")
 		if err != nil || r.URL.Path != "/config/worker" {
 			http.Error(w, fmt.Sprint(err), http.StatusNotFound)
 			return
@@ -95,10 +96,13 @@ func TestAWorkerOfOpenShiftIsEnabledByAMachineConfig(t *testing.T) {
 	b.must(t, provision)
 	wantNoToken(t, b)
 	wantValid(t, b)
-	userData := b.must(t, "oc -n openshift-machine-api get secret worker-user-data-node-cert-agent -o 'jsonpath={.data.userData}' | base64 -d")
+	userData := b.must(t, "oc -n openshift-machine-api get secret worker-user-data-node-cert-agent -o "+
+		"'jsonpath={.data.userData}' | base64 -d")
 	old := ofTheFirstBoot(testpki.NewCA("old"))
-	n := boot(t, host.Options{Name: "worker", Base: layeredImage(t, b), Prepare: ignite(t, []byte(userData)), Enable: []string{"kubelet.service"},
-		Files: firstBoot(map[string]host.File{"/etc/systemd/system/kubelet.service": standIn("kubelet"), bootstrapKubeconfig: old, kubeletKubeconfig: old})})
+	n := boot(t, host.Options{Name: "worker", Base: layeredImage(t, b), Prepare: ignite(t, []byte(userData)),
+		Enable: []string{"kubelet.service"},
+		Files: firstBoot(map[string]host.File{"/etc/systemd/system/kubelet.service": standIn("kubelet"),
+			bootstrapKubeconfig: old, kubeletKubeconfig: old})})
 	n.awaitSynced()
 	next := ofTheFirstBoot(b.plane.CA().PEM()).Data
 	n.awaitFile(bootstrapKubeconfig, next)
@@ -125,7 +129,8 @@ func wantValid(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	b.must(t, cluster)
-	if args := b.must(t, "oc -n node-cert-agent get deployment node-cert-approver -o 'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"-machines"`) {
+	if args := b.must(t, "oc -n node-cert-agent get deployment node-cert-approver -o "+
+		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"-machines"`) {
 		t.Errorf("the approver runs with %s, want -machines among them", args)
 	}
 	all, err := sections(openShiftPage)
@@ -149,7 +154,8 @@ func wantValid(t *testing.T, b *bed) {
 		"nothing beside something":     `s/- type: None/- type: None\n      - type: DaemonReload/`,
 		"a unit's name without suffix": `s/name: node-cert-agent.service/name: node-cert-agent/`,
 	} {
-		if out, err := b.run("sed '" + wrong + "' " + policy + " | oc apply --server-side --dry-run=server -f -"); err == nil {
+		if out, err := b.run("sed '" + wrong + "' " + policy +
+			" | oc apply --server-side --dry-run=server -f -"); err == nil {
 			t.Errorf("a policy with %s was accepted: %s", sentence, out)
 		}
 	}

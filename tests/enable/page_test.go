@@ -105,7 +105,8 @@ func TestInAHostedClusterTheAgentFollowsOurObjectAlone(t *testing.T) {
 	for _, r := range s.Policy.Rows {
 		rows = append(rows, string(r.ID))
 	}
-	if want := []string{"kubeAPIServerServingCAData", "imageRegistryBundleData", "imageRegistryBundleUserData"}; !slices.Equal(rows, want) {
+	if want := []string{"kubeAPIServerServingCAData", "imageRegistryBundleData",
+		"imageRegistryBundleUserData"}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
 	if s.Object.Group != "node-cert-agent.io" {

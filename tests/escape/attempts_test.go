@@ -26,24 +26,32 @@ func refused(do string, args ...string) attempt {
 // onFiles tries every file of the layout, and the new names that root's programs would take up.
 func (l layout) onFiles() (out []attempt) {
 	for p, f := range l.files {
-		out = append(out, refused("write", p), refused("unlink", p), refused("chmod", p), refused("write", path.Dir(p)+"/new"),
-			refused("rename", p, "/run/node-cert-agent/stolen"), refused("rename", "/run/node-cert-agent/status.json", p), refused("link", "/etc/passwd", path.Dir(p)+"/linked"),
+		out = append(out, refused("write", p), refused("unlink", p), refused("chmod", p),
+			refused("write", path.Dir(p)+"/new"),
+			refused("rename", p, "/run/node-cert-agent/stolen"), refused("rename", "/run/node-cert-agent/status.json", p),
+			refused("link", "/etc/passwd", path.Dir(p)+"/linked"),
 			refused("symlink", "/etc/shadow", path.Dir(p)+"/linked"), refused("mkdir", path.Dir(p)+"/made"))
 		if strings.Contains(string(f.Data), secret) {
 			out = append(out, refused("read", p))
 		}
 	}
 	for _, p := range []string{
-		"/etc/kubernetes/kubelet-env", "/etc/kubernetes/kubelet-plugins/volume/exec/escape~x/x", "/etc/kubernetes/manifests/pod.yaml", "/etc/kubernetes/kubelet-ca.crt",
-		"/etc/node-cert-agent/config.d/99-x.yaml", "/run/node-cert-agent/config.d/99-x.yaml", "/usr/lib/node-cert-agent/config.d/99-x.yaml",
-		"/etc/systemd/system/x.service", "/run/systemd/system/x.service", "/run/systemd/transient/x.service", "/etc/systemd/system/node-cert-agent.service.d/x.conf",
-		"/etc/polkit-1/rules.d/00-x.rules", "/usr/share/polkit-1/rules.d/00-x.rules", "/etc/sudoers.d/x", "/etc/cron.d/x", "/etc/ld.so.preload", "/etc/profile.d/x.sh",
-		"/etc/udev/rules.d/x.rules", "/run/udev/rules.d/x.rules", "/etc/tmpfiles.d/x.conf", "/usr/bin/node-cert-agent", "/boot/x", "/root/x", "/home/x", "/var/lib/kubelet/x",
+		"/etc/kubernetes/kubelet-env", "/etc/kubernetes/kubelet-plugins/volume/exec/escape~x/x",
+		"/etc/kubernetes/manifests/pod.yaml", "/etc/kubernetes/kubelet-ca.crt",
+		"/etc/node-cert-agent/config.d/99-x.yaml", "/run/node-cert-agent/config.d/99-x.yaml",
+		"/usr/lib/node-cert-agent/config.d/99-x.yaml",
+		"/etc/systemd/system/x.service", "/run/systemd/system/x.service", "/run/systemd/transient/x.service",
+		"/etc/systemd/system/node-cert-agent.service.d/x.conf",
+		"/etc/polkit-1/rules.d/00-x.rules", "/usr/share/polkit-1/rules.d/00-x.rules", "/etc/sudoers.d/x", "/etc/cron.d/x",
+		"/etc/ld.so.preload", "/etc/profile.d/x.sh",
+		"/etc/udev/rules.d/x.rules", "/run/udev/rules.d/x.rules", "/etc/tmpfiles.d/x.conf", "/usr/bin/node-cert-agent",
+		"/boot/x", "/root/x", "/home/x", "/var/lib/kubelet/x",
 		"/dev/shm/x", "/proc/sys/kernel/core_pattern", "/sys/kernel/uevent_helper", "/proc/sysrq-trigger", "/etc/passwd",
 	} {
 		out = append(out, refused("write", p))
 	}
-	for _, p := range []string{"/etc/shadow", "/root/.ssh/id_ecdsa", "/etc/node-cert-agent/bootstrap.d/x.note", "/dev/mem", "/dev/kmsg"} {
+	for _, p := range []string{"/etc/shadow", "/root/.ssh/id_ecdsa", "/etc/node-cert-agent/bootstrap.d/x.note", "/dev/mem",
+		"/dev/kmsg"} {
 		out = append(out, refused("read", p))
 	}
 	return append(out,
@@ -53,7 +61,8 @@ func (l layout) onFiles() (out []attempt) {
 }
 
 var sockets = []attempt{
-	refused("connect", "/run/containerd/containerd.sock"), refused("connect", "/run/crio/crio.sock"), refused("connect", "/run/private.sock"),
+	refused("connect", "/run/containerd/containerd.sock"), refused("connect", "/run/crio/crio.sock"),
+	refused("connect", "/run/private.sock"),
 	refused("connect", "/run/systemd/private"), refused("netlink"),
 	{Name: "the writer's socket", Do: "connect", Args: []string{"/run/node-cert-agent-writer.sock"}, Allowed: true},
 }
@@ -61,14 +70,18 @@ var sockets = []attempt{
 // processes tries other processes, and to become somebody else.
 func processes(pid func(unit string) string) []attempt {
 	out := []attempt{refused("kill", "1"), refused("ptrace", "1"), refused("read", "/proc/1/environ")}
-	for _, unit := range []string{"node-cert-agent-writer.service", "kubelet.service", "dbus.service", "systemd-journald.service"} {
+	for _, unit := range []string{"node-cert-agent-writer.service", "kubelet.service", "dbus.service",
+		"systemd-journald.service"} {
 		p := pid(unit)
-		for _, a := range []attempt{refused("kill", p), refused("stop", p), refused("ptrace", p), refused("write", "/proc/"+p+"/mem"), refused("read", "/proc/"+p+"/environ"), refused("write", "/proc/"+p+"/oom_score_adj")} {
+		for _, a := range []attempt{refused("kill", p), refused("stop", p), refused("ptrace", p),
+			refused("write", "/proc/"+p+"/mem"), refused("read", "/proc/"+p+"/environ"),
+			refused("write", "/proc/"+p+"/oom_score_adj")} {
 			a.Name += " (" + unit + ")"
 			out = append(out, a)
 		}
 	}
-	return append(out, refused("setuid"), refused("mount"), refused("unshare"), refused("mknod", "/var/lib/node-cert-agent/disk"), refused("suid"),
+	return append(out, refused("setuid"), refused("mount"), refused("unshare"),
+		refused("mknod", "/var/lib/node-cert-agent/disk"), refused("suid"),
 		refused("exec", "/bin/sh", "-c", "true"), refused("exec", "/usr/bin/su"))
 }
 
@@ -85,7 +98,8 @@ var buses = []string{
 }
 
 // modes are those of systemd's jobs, also the ones that only some verbs take.
-var modes = []string{"replace", "fail", "replace-irreversibly", "isolate", "flush", "ignore-dependencies", "ignore-requirements",
+var modes = []string{"replace", "fail", "replace-irreversibly", "isolate", "flush", "ignore-dependencies",
+	"ignore-requirements",
 	"triggering", "restart-dependencies", "lenient"}
 
 // bus tries what D-Bus offers, at every address: all verbs in all modes on the allowlisted unit, and a selection of
@@ -100,7 +114,8 @@ func bus() (out []attempt) {
 	}
 	for _, address := range buses {
 		for _, mode := range modes {
-			for _, verb := range []string{"ReloadUnit", "TryRestartUnit", "RestartUnit", "ReloadOrRestartUnit", "StopUnit", "StartUnit"} {
+			for _, verb := range []string{"ReloadUnit", "TryRestartUnit", "RestartUnit", "ReloadOrRestartUnit", "StopUnit",
+				"StartUnit"} {
 				systemd(address, verb, "s:reader.service", "s:"+mode)
 			}
 			systemd(address, "StopUnit", "s:kubelet.service", "s:"+mode)
@@ -117,11 +132,14 @@ func bus() (out []attempt) {
 		systemd(address, "MaskUnitFiles", "as:kubelet.service", "b:false", "b:true")
 		systemd(address, "LinkUnitFiles", "as:/var/lib/node-cert-agent/x.service", "b:true", "b:true")
 		call(address, "org.freedesktop.login1", "/org/freedesktop/login1", login+"Reboot", "b:false")
-		call(address, "org.freedesktop.login1", "/org/freedesktop/login1", login+"Inhibit", "s:shutdown", "s:x", "s:x", "s:block")
-		call(address, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.RequestName", "s:org.freedesktop.systemd1", "u:4")
+		call(address, "org.freedesktop.login1", "/org/freedesktop/login1", login+"Inhibit", "s:shutdown", "s:x", "s:x",
+			"s:block")
+		call(address, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.RequestName",
+			"s:org.freedesktop.systemd1", "u:4")
 		call(address, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus.ListNames")
 	}
-	return append(out, attempt{Name: "a transient unit", Do: "transient"}, attempt{Name: "a bus among the abstract sockets", Do: "abstract"})
+	return append(out, attempt{Name: "a transient unit", Do: "transient"},
+		attempt{Name: "a bus among the abstract sockets", Do: "abstract"})
 }
 
 func act(unit string) string { return fmt.Sprintf(`{"act":%q}`, unit) }
@@ -130,19 +148,26 @@ func act(unit string) string { return fmt.Sprintf(`{"act":%q}`, unit) }
 func actions() []attempt {
 	out := []attempt{
 		{Name: "reloader: the allowlisted reload", Do: "reloader", Args: []string{act("reader.service")}, Allowed: true},
-		{Name: "reloader: what systemd says of it", Do: "reloader", Args: []string{`{"observe":["reader.service"]}`}, Allowed: true},
+		{Name: "reloader: what systemd says of it", Do: "reloader", Args: []string{`{"observe":["reader.service"]}`},
+			Allowed: true},
 		{Name: "reloader: systemd's version", Do: "reloader", Args: []string{`{"version":true}`}, Allowed: true},
 	}
-	for _, unit := range []string{"kubelet.service", "victim.service", "hold.service", "node-cert-agent.service", "node-cert-agent-writer.socket",
-		"reboot.target", "rescue.target", "debug-shell.service", "alias.service", "reader", "reader.service ", " reader.service", "READER.SERVICE",
-		"reader.service\x00", "reader.service\n", "reader*", "../reader.service", "/etc/systemd/system/reader.service", "reader@.service", "-.mount"} {
+	for _, unit := range []string{"kubelet.service", "victim.service", "hold.service", "node-cert-agent.service",
+		"node-cert-agent-writer.socket",
+		"reboot.target", "rescue.target", "debug-shell.service", "alias.service", "reader", "reader.service ",
+		" reader.service", "READER.SERVICE",
+		"reader.service\x00", "reader.service\n", "reader*", "../reader.service", "/etc/systemd/system/reader.service",
+		"reader@.service", "-.mount"} {
 		out = append(out, attempt{Name: fmt.Sprintf("reloader: act on %q", unit), Do: "reloader", Args: []string{act(unit)}},
-			attempt{Name: fmt.Sprintf("reloader: look at %q", unit), Do: "reloader", Args: []string{fmt.Sprintf(`{"observe":[%q]}`, unit)}})
+			attempt{Name: fmt.Sprintf("reloader: look at %q", unit), Do: "reloader",
+				Args: []string{fmt.Sprintf(`{"observe":[%q]}`, unit)}})
 	}
 	for name, text := range map[string]string{
 		"a mode": `{"act":"reader.service","mode":"flush"}`, "a verb": `{"act":"reader.service","verb":"stop"}`,
-		"two things": `{"act":"reader.service","version":true}`, "two requests": act("reader.service") + act("reader.service"),
-		"nothing": `{}`, "an empty name": `{"act":""}`, "a list": `{"act":["reader.service"]}`, "too many": `{"observe":[` + strings.Repeat(`"reader.service",`, 32) + `"reader.service"]}`,
+		"two things": `{"act":"reader.service","version":true}`, "two requests": act("reader.service") +
+			act("reader.service"),
+		"nothing": `{}`, "an empty name": `{"act":""}`, "a list": `{"act":["reader.service"]}`,
+		"too many":               `{"observe":[` + strings.Repeat(`"reader.service",`, 32) + `"reader.service"]}`,
 		"a unit whose job waits": act("waiting.service"),
 	} {
 		out = append(out, attempt{Name: "reloader: " + name, Do: "reloader", Args: []string{text}})
@@ -178,7 +203,8 @@ func write(row, name string) []map[string]any { return []map[string]any{{"row": 
 
 func removal(name, row, entry string, of []byte) attempt {
 	sum := sha256.Sum256(of)
-	text := fmt.Sprintf(`{"commit":{"removals":[{"row":%q,"name":%q,"digest":%q}]}}`, row, entry, hex.EncodeToString(sum[:]))
+	text := fmt.Sprintf(`{"commit":{"removals":[{"row":%q,"name":%q,"digest":%q}]}}`, row, entry,
+		hex.EncodeToString(sum[:]))
 	return attempt{Name: "writer: " + name, Do: "writer", Args: []string{text}}
 }
 
@@ -197,11 +223,13 @@ func (l layout) requests(good, spent []byte) []attempt {
 		commit("nothing", write(kubelet, ""), ""),
 		commit("half a certificate", write(kubelet, ""), pem[:len(pem)/2]),
 		commit("trust that only p11-kit would see", write(kubelet, ""), "[p11-kit-object-v1]\n"+pem),
-		commit("a bundle with which the kubelet does not start", write(kubelet, ""), strings.Replace(pem, "-----\n", "-----\nA: b\n\n", 1)),
+		commit("a bundle with which the kubelet does not start", write(kubelet, ""),
+			strings.Replace(pem, "-----\n", "-----\nA: b\n\n", 1)),
 		commit("too much", write(kubelet, ""), strings.Repeat(pem, 1+(3<<20)/len(pem))),
 		commit("a good row beside a bad one", append(write(kubelet, ""), write("evil", "")...), pem, pem),
 		commit("one file twice", append(write(kubelet, ""), write(kubelet, "")...), pem, pem),
-		{Name: "writer: sizes that lie", Do: "writer", Args: []string{`{"commit":{"writes":[{"row":"` + kubelet + `","data":null}]},"sizes":[99999]}`, pem}},
+		{Name: "writer: sizes that lie", Do: "writer", Args: []string{`{"commit":{"writes":[{"row":"` + kubelet +
+			`","data":null}]},"sizes":[99999]}`, pem}},
 		{Name: "writer: two things at once", Do: "writer", Args: []string{`{"sweep":true,"bootstrap":true}`}},
 		{Name: "writer: an unknown request", Do: "writer", Args: []string{`{"exec":"/bin/sh"}`}},
 		{Name: "writer: an announcement of 4 GiB", Do: "raw", Args: []string{"01ffffffff00000000"}},
@@ -211,7 +239,8 @@ func (l layout) requests(good, spent []byte) []attempt {
 	for _, id := range l.closed {
 		out = append(out, commit("the row "+string(id)+", which is off", write(string(id), ""), pem))
 	}
-	for _, name := range []string{"", ".", "..", "../../kubernetes/manifests", "../../kubernetes", "a/b", "/etc", "a\x00b", "a\nb", ".hidden", "a..b/..", strings.Repeat("a", 300), "x:99999999"} {
+	for _, name := range []string{"", ".", "..", "../../kubernetes/manifests", "../../kubernetes", "a/b", "/etc", "a\x00b",
+		"a\nb", ".hidden", "a..b/..", strings.Repeat("a", 300), "x:99999999"} {
 		out = append(out, commit(fmt.Sprintf("the registry %.20q", name), write(registry, name), pem))
 	}
 	return append(slices.Clip(out), l.permitted(good, spent)...)

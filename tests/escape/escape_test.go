@@ -93,9 +93,11 @@ var kubeadm = layout{
 
 // services are units of root's: one on the allowlist, the others not, and sockets that are not for us.
 var services = map[string]string{
-	"reader.service":  "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'echo reloaded >>/run/reader.reloaded'\n",
-	"kubelet.service": "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
-	"victim.service":  "[Service]\nExecStart=/bin/sleep infinity\n",
+	"reader.service": "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c " +
+		"'echo reloaded >>/run/reader.reloaded'\n",
+	"kubelet.service": "[Service]\nExecStart=/bin/sleep " +
+		"infinity\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
+	"victim.service": "[Service]\nExecStart=/bin/sleep infinity\n",
 	// Jobs that wait for one that does not end: of others, and of an allowlisted unit.
 	"hold.service":    "[Service]\nType=oneshot\nExecStart=/bin/sleep infinity\n",
 	"blocked.service": "[Unit]\nAfter=hold.service\n[Service]\nExecStart=/bin/sleep infinity\n",
@@ -127,7 +129,8 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		}
 		return strings.TrimSpace(out)
 	}
-	run("systemctl start kubelet.service reader.service web.socket web.service node-cert-agent-writer.service && mkdir -p /run/systemd/transient /run/udev/rules.d")
+	run("systemctl start kubelet.service reader.service web.socket web.service node-cert-agent-writer.service && mkdir " +
+		"-p /run/systemd/transient /run/udev/rules.d")
 	run("systemctl start --no-block hold.service blocked.service waiting.service")
 	// Others reach it, so that it is the agent's unit that does not.
 	if err := h.Own([4]byte{169, 254, 169, 254}); err != nil {
@@ -165,7 +168,8 @@ func imprison(t *testing.T, l layout, r host.Release) {
 			changed[p] = "gone"
 		}
 	}
-	for _, p := range []string{"/etc/kubernetes/kubelet-ca.crt", "/etc/docker/certs.d/good.example:5000", "/etc/docker/certs.d/good.example:5000/ca.crt"} {
+	for _, p := range []string{"/etc/kubernetes/kubelet-ca.crt", "/etc/docker/certs.d/good.example:5000",
+		"/etc/docker/certs.d/good.example:5000/ca.crt"} {
 		if changed[p] == "" {
 			t.Errorf("%s was not published, which a compromised agent may", p)
 		}
@@ -176,7 +180,8 @@ func imprison(t *testing.T, l layout, r host.Release) {
 	for p, what := range changed {
 		t.Errorf("%s has changed: %s", p, what)
 	}
-	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat /run/reader.reloaded"); got != "active\nactive\nactive\nactive\nreloaded" {
+	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat " +
+		"/run/reader.reloaded"); got != "active\nactive\nactive\nactive\nreloaded" {
 		t.Errorf("afterwards: %q", got)
 	}
 	if now := run("systemctl list-jobs --no-legend --no-pager | sort"); now != jobs || jobs == "" {
@@ -191,22 +196,26 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 	if err := cluster.Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(install, "usr/bin/prisoner"), "./testdata/prisoner")
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(install, "usr/bin/prisoner"),
+		"./testdata/prisoner")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	files := map[string]host.File{
 		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
-			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  waiting.service: {verb: reload}\n")},
+			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
+			"waiting.service: {verb: reload}\n")},
 		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),
 		"/root/.ssh/id_ecdsa":                     private(secret),
 		// Folders that a test host lacks and others have.
-		"/etc/sudoers.d/README": {}, "/etc/udev/rules.d/README": {}, "/etc/cron.d/README": {}, "/usr/lib/node-cert-agent/config.d/README": {}, "/etc/kubernetes/kubelet-plugins/volume/exec/escape~x/README": {},
+		"/etc/sudoers.d/README": {}, "/etc/udev/rules.d/README": {}, "/etc/cron.d/README": {},
+		"/usr/lib/node-cert-agent/config.d/README": {}, "/etc/kubernetes/kubelet-plugins/volume/exec/escape~x/README": {},
 		"/etc/docker/certs.d/registry.example/ca.crt":     {Data: testpki.NewCA("registry")},
 		"/etc/docker/certs.d/registry.example/client.key": private(secret),
 		"/etc/systemd/system/node-cert-agent.service.d/prisoner.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/prisoner /etc/attempts.json\n" +
-			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\nTimeoutStartSec=240\n")}, // it is ready when all is tried
+			// it is ready when all is tried
+			"ExecPaths=/usr/bin/prisoner\nBindReadOnlyPaths=/usr/bin/prisoner\nRestart=no\nTimeoutStartSec=240\n")},
 	}
 	if l.profile == "openshift" {
 		dropin, err := os.ReadFile("../../packaging/openshift/writer.conf")
@@ -219,7 +228,8 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}
 	}
 	maps.Copy(files, l.files)
-	h, err := host.Boot(ctx, host.Options{Release: r, Trees: []string{"../../systemd", "../../deb/tree", install}, Files: files, Enable: []string{"containerd.socket", "private.socket"}})
+	h, err := host.Boot(ctx, host.Options{Release: r, Trees: []string{"../../systemd", "../../deb/tree", install},
+		Files: files, Enable: []string{"containerd.socket", "private.socket"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +282,8 @@ func hidden(a attempt) bool {
 // target of a link, and the time of its last change.
 func snapshot(t *testing.T, ctx context.Context, h *host.Host) map[string]string {
 	t.Helper()
-	out, err := h.Run(ctx, "sh", "-c", `find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log/journal -o -path /var/tmp \
+	out, err := h.Run(ctx, "sh", "-c",
+		`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log/journal -o -path /var/tmp \
 		-o -path /var/lib/systemd -o -path /var/lib/private -o -path /var/lib/node-cert-agent -o -path /var/lib/polkit-1 \) -prune -o -printf '%p\t%y %m %U %G %C@ %l\n'`)
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,8 @@ func accuse(t *testing.T, r host.Release) {
 	}
 	kib := func(field, unit string) int {
 		t.Helper()
-		n, err := strconv.Atoi(run("awk '/^" + field + ":/ {print $2}' /proc/$(systemctl show -P MainPID " + unit + ")/status"))
+		n, err := strconv.Atoi(run("awk '/^" + field + ":/ {print $2}' /proc/$(systemctl show -P MainPID " + unit +
+			")/status"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,8 @@ func accuse(t *testing.T, r host.Release) {
 	}
 	run("journalctl --sync")
 	witness(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+writerUnit), good, evil, again, outcomes)
-	reloads(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+reloaderUnit), run("wc -l </run/reader.reloaded"), outcomes)
+	reloads(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+reloaderUnit), run("wc -l </run/reader.reloaded"),
+		outcomes)
 	if claims := run("journalctl -q --no-pager -o cat | grep -c " + forged); claims == "0" {
 		t.Error("the forged records did not reach the journal at all")
 	}
@@ -107,7 +109,8 @@ func accuse(t *testing.T, r host.Release) {
 // unseen publishes a CA and takes it back, after it has said the same of others, and flooded the log; and then acts.
 func unseen(good, evil, again []byte) []attempt {
 	const kubelet, registry = "kubeAPIServerServingCAData", "imageRegistryBundleData"
-	forge := "MESSAGE=writer writes: " + forged + "\nPRIORITY=5\nSYSLOG_IDENTIFIER=node-cert-agent\n_SYSTEMD_UNIT=" + writerUnit +
+	forge := "MESSAGE=writer writes: " + forged + "\nPRIORITY=5\nSYSLOG_IDENTIFIER=node-cert-agent\n_SYSTEMD_UNIT=" +
+		writerUnit +
 		"\nUNIT=" + writerUnit + "\nOBJECT_SYSTEMD_UNIT=" + writerUnit + "\n"
 	removal := removal("", registry, harmless, evil).Args[0]
 	out := []attempt{
@@ -152,10 +155,12 @@ func witness(t *testing.T, said string, good, evil, again []byte, outcomes map[s
 	rest := said
 	for _, want := range []string{
 		fmt.Sprintf("writer writes: %s before=none after=%s added=%s removed=none uid=", kubelet, digest(good), prints(good)),
-		fmt.Sprintf("writer writes: %s before=%s after=%s added=%s removed=none uid=", kubelet, digest(good), digest(both), prints(evil)),
+		fmt.Sprintf("writer writes: %s before=%s after=%s added=%s removed=none uid=", kubelet, digest(good), digest(both),
+			prints(evil)),
 		fmt.Sprintf(`writer writes: row="imageRegistryBundleData" entry="unseen.example" path="/etc/docker/certs.d/unseen.example/ca.crt" before=none after=%s added=%s`,
 			digest(again), prints(again)),
-		fmt.Sprintf("writer writes: %s before=%s after=%s added=none removed=%s uid=", kubelet, digest(both), digest(good), prints(evil)),
+		fmt.Sprintf("writer writes: %s before=%s after=%s added=none removed=%s uid=", kubelet, digest(both), digest(good),
+			prints(evil)),
 		`writer hands out: credential="token.kubeconfig" digest=` + digest([]byte("a token")),
 	} {
 		_, after, found := strings.Cut(rest, want)

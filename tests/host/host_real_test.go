@@ -81,7 +81,8 @@ func TestTwoHostsOfTheSameNameAreWhollyApart(t *testing.T) {
 	for range 2 {
 		t.Run("host", func(t *testing.T) {
 			t.Parallel()
-			h := boot(t, host.Options{Name: "node-1", Files: map[string]host.File{"/etc/one/two": {Data: []byte("x"), Mode: 0o600, UID: 7}}})
+			h := boot(t, host.Options{Name: "node-1", Files: map[string]host.File{"/etc/one/two": {Data: []byte("x"),
+				Mode: 0o600, UID: 7}}})
 			for _, c := range []struct{ want, command string }{
 				{"node-1", "hostname"},
 				{"running", "systemctl is-system-running"},
@@ -108,7 +109,8 @@ func TestRunReportsStatusAndStderr(t *testing.T) {
 	if out != "out\n" || !errors.As(err, &exit) || exit.Code != 3 || exit.Stderr != "err\n" {
 		t.Errorf("got %q, %v", out, err)
 	}
-	if got, err := h.RunAs(t.Context(), "daemon", "id"); err != nil || got != "uid=1(daemon) gid=1(daemon) groups=1(daemon)\n" {
+	if got, err := h.RunAs(t.Context(), "daemon", "id"); err != nil ||
+		got != "uid=1(daemon) gid=1(daemon) groups=1(daemon)\n" {
 		t.Errorf("id as daemon: %q, %v", got, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -151,10 +153,12 @@ func TestFilesAndJournalOutliveKillAndReboot(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		t.Logf("%s took %d ms", what, time.Since(start).Milliseconds())
-		if got := run(t, h, "sh", "-c", "cat /var/lib/kept; ls /run/gone; ls /etc/"+what+" || true"); got != "kept/etc/"+what {
+		if got := run(t, h, "sh", "-c",
+			"cat /var/lib/kept; ls /run/gone; ls /etc/"+what+" || true"); got != "kept/etc/"+what {
 			t.Errorf("after %s: %q", what, got)
 		}
-		if out, err := h.Journal(t.Context(), "-t", "test", "-o", "cat"); err != nil || !strings.Contains(out, "before "+what) {
+		if out, err := h.Journal(t.Context(), "-t", "test", "-o", "cat"); err != nil ||
+			!strings.Contains(out, "before "+what) {
 			t.Errorf("journal after %s: %q, %v", what, out, err)
 		}
 	}
@@ -171,7 +175,8 @@ func TestWaitJournalSeesEntriesThatComeLater(t *testing.T) {
 	}
 	got := make(chan result)
 	go func() {
-		e, err := h.WaitJournal(t.Context(), []string{"-t", "later"}, func(e host.Entry) bool { return strings.HasSuffix(e["MESSAGE"], "3") })
+		e, err := h.WaitJournal(t.Context(), []string{"-t", "later"},
+			func(e host.Entry) bool { return strings.HasSuffix(e["MESSAGE"], "3") })
 		got <- result{e, err}
 	}()
 	if err := h.Reboot(t.Context()); err != nil {
@@ -278,7 +283,8 @@ func traces(t *testing.T, dir string) (left []string) {
 	if out, err := exec.Command("pgrep", "-f", machine).Output(); err == nil {
 		left = append(left, "process "+string(out))
 	}
-	for _, pattern := range []string{dir, "/sys/fs/cgroup/*" + machine, "/sys/fs/cgroup/*/*" + machine, "/run/systemd/nspawn/*/*" + machine + "*", filepath.Dir(dir) + "/.*" + machine + "*"} {
+	for _, pattern := range []string{dir, "/sys/fs/cgroup/*" + machine, "/sys/fs/cgroup/*/*" + machine,
+		"/run/systemd/nspawn/*/*" + machine + "*", filepath.Dir(dir) + "/.*" + machine + "*"} {
 		m, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

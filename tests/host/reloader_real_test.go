@@ -73,16 +73,20 @@ units:
 `
 
 // slowReload ends when somebody writes to a pipe.
-const slowReload = "[Service]\nExecStartPre=/bin/sh -c 'rm -f /run/slow; mkfifo /run/slow'\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'echo begun >>/run/begun; read line </run/slow'\nTimeoutStartSec=600\n"
+const slowReload = "[Service]\nExecStartPre=/bin/sh -c 'rm -f /run/slow; mkfifo /run/slow'\nExecStart=/bin/sleep " +
+	"infinity\nExecReload=/bin/sh -c 'echo begun >>/run/begun; read line </run/slow'\nTimeoutStartSec=600\n"
 
 func TestTheReloaderWithBadInput(t *testing.T) {
 	for name, release := range releases {
 		t.Run(name, func(t *testing.T) {
-			h := bootReloader(t, release, badInput, map[string]host.File{"a.service": noted(), "masked.service": {}, "twice.service": noted(),
-				"slow.service": {Data: []byte(slowReload)},
+			h := bootReloader(t, release, badInput, map[string]host.File{"a.service": noted(), "masked.service": {},
+				"twice.service": noted(),
+				"slow.service":  {Data: []byte(slowReload)},
 				// It ends the agent, in whose place the program act asks.
-				"killer.service": {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'kill -9 $(cat /run/asker)'\n")}}, nil)
-			run(t, h, "sh", "-c", "rm /etc/systemd/system/masked.service && ln -s /dev/null /etc/systemd/system/masked.service && systemctl daemon-reload")
+				"killer.service": {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'kill -9 $(cat " +
+					"/run/asker)'\n")}}, nil)
+			run(t, h, "sh", "-c", "rm /etc/systemd/system/masked.service && ln -s /dev/null /etc/systemd/system/masked.service "+
+				"&& systemctl daemon-reload")
 			run(t, h, "systemctl", "start", "a.service", "slow.service", "killer.service", "twice.service")
 			for _, part := range []struct {
 				name string
@@ -111,7 +115,9 @@ func killsTheAgent(t *testing.T, h *host.Host) {
 	if err == nil {
 		t.Error("who asked lives on")
 	}
-	await(t, "the record of the end", func() bool { return strings.Contains(recorded(t, h), `reloader done: unit="killer.service"`) })
+	await(t, "the record of the end", func() bool {
+		return strings.Contains(recorded(t, h), `reloader done: unit="killer.service"`)
+	})
 	if err := act(t, h, "reload", "a.service"); err != nil {
 		t.Errorf("the next agent: %v", err)
 	}
@@ -235,7 +241,8 @@ func takenOff(t *testing.T, h *host.Host) {
 	if err := actInTime(t, h, "reload", "a.service"); err != nil {
 		t.Error(err)
 	}
-	if err := h.PutFile("/etc/node-cert-agent/config.d/50-site.yaml", host.File{Data: []byte(strings.Replace(badInput, "  a.service: {verb: reload}\n", "", 1))}); err != nil {
+	if err := h.PutFile("/etc/node-cert-agent/config.d/50-site.yaml",
+		host.File{Data: []byte(strings.Replace(badInput, "  a.service: {verb: reload}\n", "", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	wantRefused(t, act(t, h, "reload", "a.service"), "refused: it is not on the allowlist")
@@ -256,7 +263,8 @@ func flood(t *testing.T, h *host.Host) {
 	count := func(what string) int { return strings.Count(recorded(t, h), what) }
 	begins, done := count(`reloader begins: unit="a.service"`), count(`reloader done: unit="a.service"`)
 	begun := time.Now()
-	_, _ = h.RunAs(t.Context(), "node-cert-agent", "sh", "-c", "for i in $(seq 200); do act reload a.service; done 2>/dev/null; true")
+	_, _ = h.RunAs(t.Context(), "node-cert-agent", "sh", "-c",
+		"for i in $(seq 200); do act reload a.service; done 2>/dev/null; true")
 	took := time.Since(begun)
 	acts := strings.Count(run(t, h, "cat", "/run/acts"), "reload a.service")
 	if most := 5 + int(took.Seconds()) + 1; acts < 1 || acts > most {
@@ -279,19 +287,23 @@ func withoutPolkit(t *testing.T, h *host.Host) {
 // A stop that somebody asked for, and that takes its time, is not cancelled by whatever the agent asks for: not of the
 // unit itself, and not of one that its restart would start.
 func TestNoJobOfOthersIsTouched(t *testing.T) {
-	const slowStop = "[Unit]\n%s\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\nExecStop=/bin/sh -c 'read line </run/%s'\nTimeoutStopSec=600\n"
+	const slowStop = "[Unit]\n%s\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\nExecStop=/bin/sh -c " +
+		"'read line </run/%s'\nTimeoutStopSec=600\n"
 	for name, release := range releases {
 		t.Run(name, func(t *testing.T) {
-			config := "apiVersion: config.node-cert-agent.io/v1alpha1\nunits:\n  reader.service: {verb: try-restart}\n  needs.service: {verb: try-restart}\n  idle.service: {verb: try-restart}\n"
+			config := "apiVersion: config.node-cert-agent.io/v1alpha1\nunits:\n  reader.service: {verb: try-restart}\n  " +
+				"needs.service: {verb: try-restart}\n  idle.service: {verb: try-restart}\n"
 			h := bootReloader(t, release, config, map[string]host.File{
 				"reader.service":  {Data: fmt.Appendf(nil, slowStop, "", "stop-reader")},
 				"dep.service":     {Data: fmt.Appendf(nil, slowStop, "", "stop-dep")},
 				"needs.service":   {Data: []byte("[Unit]\nWants=dep.service\n[Service]\nExecStart=/bin/sleep infinity\n")},
 				"idle.service":    {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\n")},
 				"blocked.service": {Data: []byte("[Unit]\nAfter=never.service\n[Service]\nExecStart=/bin/sleep infinity\n")},
-				"never.service":   {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/sh -c 'read line </run/never'\nTimeoutStartSec=600\n")},
+				"never.service": {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/sh -c 'read line " +
+					"</run/never'\nTimeoutStartSec=600\n")},
 			}, nil)
-			run(t, h, "sh", "-c", "mkfifo /run/stop-reader /run/stop-dep /run/never; systemctl start reader.service dep.service needs.service")
+			run(t, h, "sh", "-c", "mkfifo /run/stop-reader /run/stop-dep /run/never; systemctl start reader.service "+
+				"dep.service needs.service")
 			run(t, h, "systemctl", "start", "--no-block", "never.service", "blocked.service")
 			run(t, h, "systemctl", "stop", "--no-block", "reader.service", "dep.service")
 			jobs := func() string {

@@ -26,7 +26,8 @@ func TestOnlyTheDistributionsOwnSourcesServeTheRoot(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	if got, err := (release{"Ubuntu", "noble"}).sources(index, "noble"); err == nil || !strings.Contains(err.Error(), "apt-get update") {
+	if got, err := (release{"Ubuntu", "noble"}).sources(index, "noble"); err == nil ||
+		!strings.Contains(err.Error(), "apt-get update") {
 		t.Errorf("no source of the release: got %q, %v", got, err)
 	}
 	newer, err := release{"Debian", "bookworm"}.sources(index, "trixie")

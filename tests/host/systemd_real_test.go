@@ -72,7 +72,8 @@ func TestUnitsLoadWithoutWarnings(t *testing.T) {
 	if n := len(strings.Fields(units)); n != 6 {
 		t.Fatalf("%d units: %s", n, units)
 	}
-	if out := run(t, h, "sh", "-c", "systemd-analyze verify --man=no "+strings.Join(strings.Fields(units), " ")+" 2>&1 || echo failed"); out != "" {
+	if out := run(t, h, "sh", "-c", "systemd-analyze verify --man=no "+strings.Join(strings.Fields(units),
+		" ")+" 2>&1 || echo failed"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	for _, c := range []struct{ want, command string }{
@@ -81,7 +82,8 @@ func TestUnitsLoadWithoutWarnings(t *testing.T) {
 		{"active", "systemctl is-active node-cert-agent-reloader.socket"},
 		{"inactive", "systemctl is-active node-cert-agent-reloader.service || true"},
 		{"active", "systemctl is-active node-cert-agent-writer.service"},
-		{"0 loaded units listed.", "systemctl --failed --no-legend; systemctl --failed | tail -n 1 | grep -o '0 loaded units listed.'"},
+		{"0 loaded units listed.", "systemctl --failed --no-legend; systemctl --failed | tail -n 1 | grep -o '0 loaded " +
+			"units listed.'"},
 		{"/usr/sbin/nologin", "getent passwd node-cert-agent | cut -d: -f7"},
 		{"700 node-cert-agent", "stat -c '%a %U' /var/lib/node-cert-agent"},
 		{"1775 root", "stat -c '%a %U' /run/node-cert-agent"},
@@ -183,8 +185,10 @@ func TestTheAgentWritesNothingButItsOwn(t *testing.T) {
 
 func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 	h := bootUnits(t)
-	run(t, h, "sh", "-c", "systemctl stop node-cert-agent-writer.service; mkdir -p /etc/kubernetes/manifests /etc/mco /var/lib/kubelet")
-	if state := run(t, h, "systemctl", "show", "-P", "ActiveState", "node-cert-agent-writer.service"); state != "inactive" {
+	run(t, h, "sh", "-c", "systemctl stop node-cert-agent-writer.service; mkdir -p /etc/kubernetes/manifests /etc/mco "+
+		"/var/lib/kubelet")
+	if state := run(t, h, "systemctl", "show", "-P", "ActiveState",
+		"node-cert-agent-writer.service"); state != "inactive" {
 		t.Errorf("before the first request: %s", state)
 	}
 	probes(t, h, writerSocket, [][2]string{
@@ -237,7 +241,8 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 		t.Errorf("a file of the writer: %s", got)
 	}
 	status := run(t, h, "sh", "-c", "cat /proc/$(systemctl show -P MainPID node-cert-agent-writer.service)/status")
-	for _, line := range []string{"Uid:\t0\t0\t0\t0", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, line := range []string{"Uid:\t0\t0\t0\t0", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
+		"CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line) {
 			t.Errorf("the writer's status lacks %q", line)
 		}
@@ -253,9 +258,11 @@ func TestTheWriterReachesADirectoryInRunByADropIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, h, "sh", "-c", "systemctl daemon-reload && systemctl restart node-cert-agent-writer.service")
-	probes(t, h, writerSocket, [][2]string{{"write /run/cluster/x", "ok"}, {"runcopy /run/cluster", denied}, {"write /run/x", readOnly},
+	probes(t, h, writerSocket, [][2]string{{"write /run/cluster/x", "ok"}, {"runcopy /run/cluster", denied},
+		{"write /run/x", readOnly},
 		{"write /run/node-cert-agent/x", readOnly}, {"read /run/node-cert-agent/config.d/x", absent}})
-	run(t, h, "sh", "-c", "rmdir /run/node-cert-agent/config.d && mkdir /run/node-cert-agent/config.d && touch /run/node-cert-agent/config.d/x")
+	run(t, h, "sh", "-c", "rmdir /run/node-cert-agent/config.d && mkdir /run/node-cert-agent/config.d && touch "+
+		"/run/node-cert-agent/config.d/x")
 	probes(t, h, writerSocket, [][2]string{{"read /run/node-cert-agent/config.d/x", "ok"}})
 	if got := run(t, h, "stat", "-c", "%U", "/run/cluster/x"); got != "root" {
 		t.Errorf("the file on the host is %s's", got)
@@ -292,7 +299,8 @@ func TestTheAgentDoesNotReachTheCloudsMetadata(t *testing.T) {
 
 func TestTheReloaderReachesTheBusAndNothingElse(t *testing.T) {
 	h := bootUnits(t)
-	run(t, h, "sh", "-c", "echo secret >/etc/node-cert-agent/bootstrap.d/x && touch /etc/node-cert-agent/config.d/50-x.yaml")
+	run(t, h, "sh", "-c", "echo secret >/etc/node-cert-agent/bootstrap.d/x && touch "+
+		"/etc/node-cert-agent/config.d/50-x.yaml")
 	probes(t, h, reloaderSocket, [][2]string{
 		{"connect /run/dbus/system_bus_socket", "ok"},
 		{"read /etc/passwd", "ok"},
@@ -330,7 +338,8 @@ func TestTheReloaderReachesTheBusAndNothingElse(t *testing.T) {
 		{"iouring 1", noPriv},
 	})
 	status := run(t, h, "sh", "-c", "cat /proc/$(systemctl show -P MainPID node-cert-agent-reloader.service)/status")
-	for _, line := range []string{"Uid:\t0\t0\t0\t0", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, line := range []string{"Uid:\t0\t0\t0\t0", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
+		"CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line) {
 			t.Errorf("the reloader's status lacks %q", line)
 		}
@@ -416,7 +425,8 @@ func TestAWriterThatCannotStartRefusesAndIsNotStartedInALoop(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range requests {
-		if out, err := h.RunAs(ctx, "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, "peer"); err == nil && out != "" {
+		if out, err := h.RunAs(ctx, "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, "peer"); err == nil &&
+			out != "" {
 			t.Errorf("a writer that cannot start answered %q", out)
 		}
 	}
@@ -451,25 +461,29 @@ func TestAStopOfTheAgentLeavesItsDirectory(t *testing.T) {
 	}
 }
 
-// The kubelet waits for the agent's READY=1, and so for the end of its start job. An agent that is compromised may put off
-// the one for ever, and not the other.
+// The kubelet waits for the agent's READY=1, and so for the end of its start job. An agent that is compromised may put
+// off the one for ever, and not the other.
 func TestAnAgentThatIsNeverReadyDoesNotKeepTheKubeletFromStarting(t *testing.T) {
 	for name, release := range releases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			standin := compile(t, "./testdata/standin")
-			h := boot(t, host.Options{Release: release, Trees: []string{"../../systemd", "../../deb/tree"}, Files: map[string]host.File{
-				"/usr/bin/node-cert-agent":                                  {Data: read(t, standin), Mode: 0o755},
-				"/etc/systemd/system/node-cert-agent.service.d/extend.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent extend\n")},
-				"/etc/systemd/system/kubelet.service":                       {Data: []byte(target)},
-			}})
-			if start, job := show(t, h, "TimeoutStartUSec", "node-cert-agent.service"), show(t, h, "JobRunningTimeoutUSec", "node-cert-agent.service"); start != "30s" || job != "35s" {
+			h := boot(t, host.Options{Release: release, Trees: []string{"../../systemd", "../../deb/tree"},
+				Files: map[string]host.File{
+					"/usr/bin/node-cert-agent":                                  {Data: read(t, standin), Mode: 0o755},
+					"/etc/systemd/system/node-cert-agent.service.d/extend.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent extend\n")},
+					"/etc/systemd/system/kubelet.service":                       {Data: []byte(target)},
+				}})
+			if start, job := show(t, h, "TimeoutStartUSec", "node-cert-agent.service"),
+				show(t, h, "JobRunningTimeoutUSec", "node-cert-agent.service"); start != "30s" || job != "35s" {
 				t.Errorf("a start may take %s, and its job %s", start, job)
 			}
 			begun := time.Now()
 			run(t, h, "systemctl", "start", "--no-block", "node-cert-agent.service", "kubelet.service")
 			state := func(unit string) string { return show(t, h, "ActiveState", unit) }
-			await(t, "the agent's start", func() bool { return show(t, h, "StatusText", "node-cert-agent.service") == "never ready" })
+			await(t, "the agent's start", func() bool {
+				return show(t, h, "StatusText", "node-cert-agent.service") == "never ready"
+			})
 			if got := state("kubelet.service"); got != "inactive" {
 				t.Errorf("the kubelet does not wait: %s", got)
 			}

@@ -67,20 +67,27 @@ const (
 
 // unitCalls are all that can be asked of a unit, by the method and its arguments after the name.
 var unitCalls = map[string]string{
-	"StartUnit": "ss UNIT replace", "StopUnit": "ss UNIT replace", "ReloadUnit": "ss UNIT replace", "RestartUnit": "ss UNIT replace",
-	"TryRestartUnit": "ss UNIT replace", "ReloadOrRestartUnit": "ss UNIT replace", "ReloadOrTryRestartUnit": "ss UNIT replace",
-	"StartUnitReplace": "sss UNIT UNIT replace", "EnqueueUnitJob": "sss UNIT reload replace", "KillUnit": "ssi UNIT all 9",
-	"QueueSignalUnit": "ssii UNIT all 34 0", "FreezeUnit": "s UNIT", "ThawUnit": "s UNIT", "CleanUnit": "sas UNIT 1 all", "ResetFailedUnit": "s UNIT",
+	"StartUnit": "ss UNIT replace", "StopUnit": "ss UNIT replace", "ReloadUnit": "ss UNIT replace",
+	"RestartUnit":    "ss UNIT replace",
+	"TryRestartUnit": "ss UNIT replace", "ReloadOrRestartUnit": "ss UNIT replace",
+	"ReloadOrTryRestartUnit": "ss UNIT replace",
+	"StartUnitReplace":       "sss UNIT UNIT replace", "EnqueueUnitJob": "sss UNIT reload replace",
+	"KillUnit":        "ssi UNIT all 9",
+	"QueueSignalUnit": "ssii UNIT all 34 0", "FreezeUnit": "s UNIT", "ThawUnit": "s UNIT", "CleanUnit": "sas UNIT 1 all",
+	"ResetFailedUnit":   "s UNIT",
 	"SetUnitProperties": "sba(sv) UNIT true 1 Description s changed", "BindMountUnit": "sssbb UNIT /etc /mnt false false",
-	"AttachProcessesToUnit": "ssau UNIT / 1 1", "MaskUnitFiles": "asbb 1 UNIT true true", "DisableUnitFiles": "asb 1 UNIT true",
-	"EnableUnitFiles": "asbb 1 UNIT true true", "PresetUnitFiles": "asbb 1 UNIT true true", "RefUnit": "s UNIT",
+	"AttachProcessesToUnit": "ssau UNIT / 1 1", "MaskUnitFiles": "asbb 1 UNIT true true",
+	"DisableUnitFiles": "asb 1 UNIT true",
+	"EnableUnitFiles":  "asbb 1 UNIT true true", "PresetUnitFiles": "asbb 1 UNIT true true", "RefUnit": "s UNIT",
 	"StartTransientUnit": "ssa(sv)a(sa(sv)) UNIT replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
 }
 
 // objectCalls are what can be asked of a unit's own object, by the method and its arguments.
 var objectCalls = map[string]string{
-	"Start": "s replace", "Stop": "s replace", "Reload": "s replace", "Restart": "s replace", "TryRestart": "s replace", "ReloadOrRestart": "s replace",
-	"ReloadOrTryRestart": "s replace", "EnqueueJob": "ss reload replace", "Kill": "si all 9", "QueueSignal": "sii all 34 0", "ResetFailed": "",
+	"Start": "s replace", "Stop": "s replace", "Reload": "s replace", "Restart": "s replace", "TryRestart": "s replace",
+	"ReloadOrRestart":    "s replace",
+	"ReloadOrTryRestart": "s replace", "EnqueueJob": "ss reload replace", "Kill": "si all 9",
+	"QueueSignal": "sii all 34 0", "ResetFailed": "",
 	"SetProperties": "ba(sv) true 1 Description s changed", "Ref": "", "Clean": "as 1 all", "Freeze": "", "Thaw": "",
 }
 
@@ -111,11 +118,15 @@ func escaped(name string) string {
 
 // otherCalls are what a person with rights can ask the host for.
 var otherCalls = []string{
-	managerObject + "Reload", managerObject + "Reexecute", managerObject + "Reboot", managerObject + "PowerOff", managerObject + "Halt",
+	managerObject + "Reload", managerObject + "Reexecute", managerObject + "Reboot", managerObject + "PowerOff",
+	managerObject + "Halt",
 	managerObject + "Exit", managerObject + "ResetFailed", managerObject + "ClearJobs", managerObject + "CancelJob u 1",
-	managerObject + "SetEnvironment as 1 A=b", managerObject + "SetDefaultTarget sb rescue.target true", managerObject + "SetLogLevel s debug",
-	managerObject + "StartUnit ss reboot.target replace", managerObject + "LinkUnitFiles asbb 1 /run/node-cert-agent/x.service true true",
-	managerObject + "StartTransientUnit ssa(sv)a(sa(sv)) ghost.service replace 1 ExecStart a(sasb) 1 /bin/true 1 true false 0",
+	managerObject + "SetEnvironment as 1 A=b", managerObject + "SetDefaultTarget sb rescue.target true",
+	managerObject + "SetLogLevel s debug",
+	managerObject + "StartUnit ss reboot.target replace", managerObject +
+		"LinkUnitFiles asbb 1 /run/node-cert-agent/x.service true true",
+	managerObject + "StartTransientUnit ssa(sv)a(sa(sv)) ghost.service replace 1 ExecStart a(sasb) 1 /bin/true 1 true " +
+		"false 0",
 	loginObject + "Reboot b false", loginObject + "PowerOff b false", loginObject + "Halt b false",
 	"org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedesktop.hostname1 SetHostname sb changed false",
 }
@@ -123,7 +134,8 @@ var otherCalls = []string{
 // granted asks with busctl(1) as a user, and tells whether the answer was no refusal.
 func granted(t *testing.T, h *host.Host, user, call string) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // one call too many is granted, and there is no host any more
+	// one call too many is granted, and there is no host any more
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := h.RunAs(ctx, user, append([]string{"busctl", "--timeout=20", "call"}, strings.Fields(call)...)...)
 	var failed *host.ExitError
@@ -133,9 +145,11 @@ func granted(t *testing.T, h *host.Host, user, call string) bool {
 	if failed == nil {
 		return true
 	}
-	for _, no := range []string{"Access denied", "Permission denied", "Rejected send message", "nteractive authentication required", "Unknown method",
+	for _, no := range []string{"Access denied", "Permission denied", "Rejected send message",
+		"nteractive authentication required", "Unknown method",
 		// What systemd finds out before it asks who is allowed.
-		"No job queued", "Process migration not available", "Job 1 does not exist", "not running in private mount namespace"} {
+		"No job queued", "Process migration not available", "Job 1 does not exist",
+		"not running in private mount namespace"} {
 		if strings.Contains(failed.Stderr, no) {
 			return false
 		}
@@ -167,29 +181,36 @@ units:
 
 // noted is a service that notes what it is made to do.
 func noted(lines ...string) host.File {
-	return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") + "\n[Service]\nExecStartPre=/bin/sh -c 'echo start %n >>/run/acts'\nExecStart=/bin/sleep infinity\n" +
+	return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") +
+		"\n[Service]\nExecStartPre=/bin/sh -c 'echo start %n >>/run/acts'\nExecStart=/bin/sleep infinity\n" +
 		"ExecReload=/bin/sh -c 'echo reload %n >>/run/acts'\nPrivateMounts=yes\n")}
 }
 
 // theMatrix is every unit by every way that there is: through the reloader, as the agent's user, as another and as
 // root; and over D-Bus, where the agent's user gets nothing, and nobody else.
 func theMatrix(t *testing.T, release host.Release) {
-	h := bootReloader(t, release, theAllowed, map[string]host.File{"reloaded.service": noted(), "restarted.service": noted(), "foreign.service": noted(),
+	h := bootReloader(t, release, theAllowed, map[string]host.File{"reloaded.service": noted(),
+		"restarted.service": noted(), "foreign.service": noted(),
 		"inst@.service": noted(), quoted: noted()}, map[string]host.File{"/usr/lib/systemd/system/masked.service": noted()})
 	run(t, h, "ln", "-s", "foreign.service", "/etc/systemd/system/alias.service") // of one that is not allowed
 	run(t, h, "systemctl", "daemon-reload")
-	running := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service", quoted, "masked.service"}
+	running := []string{"reloaded.service", "restarted.service", "foreign.service", "inst@1.service", "inst@2.service",
+		quoted, "masked.service"}
 	run(t, h, append([]string{"systemctl", "start", updateCATrust}, running...)...)
 	run(t, h, "systemctl", "mask", "masked.service")
 	foreign := func() string {
-		return run(t, h, "systemctl", "show", "-p", "InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
+		return run(t, h, "systemctl", "show", "-p",
+			"InvocationID,ActiveState,Description,UnitFileState,FreezerState,LoadState", "foreign.service", "inst@2.service")
 	}
 	before := foreign()
 	acts := func() string { return run(t, h, "sh", "-c", "cat /run/acts 2>/dev/null; rm -f /run/acts") }
 	acts()
-	allowed := map[string]struct{ verb, act string }{"reloaded.service": {"reload", "reload reloaded.service"}, "restarted.service": {"try-restart", "start restarted.service"},
-		"inst@1.service": {"reload", "reload inst@1.service"}, quoted: {"reload", "reload quox22te.service"}, updateCATrust: {"restart", ""}}
-	all := append(running, updateCATrust, "systemd-journald.service", "alias.service", "missing.service", "dbus.service", "reboot.target", "")
+	allowed := map[string]struct{ verb, act string }{"reloaded.service": {"reload", "reload reloaded.service"},
+		"restarted.service": {"try-restart", "start restarted.service"},
+		"inst@1.service":    {"reload", "reload inst@1.service"}, quoted: {"reload", "reload quox22te.service"},
+		updateCATrust: {"restart", ""}}
+	all := append(running, updateCATrust, "systemd-journald.service", "alias.service", "missing.service", "dbus.service",
+		"reboot.target", "")
 	for _, user := range []string{"node-cert-agent", "root", "daemon"} {
 		for _, unit := range all {
 			a, ok := allowed[unit]
@@ -212,7 +233,8 @@ func theMatrix(t *testing.T, release host.Release) {
 			}
 		}
 	}
-	for _, unit := range []string{"reloaded.service", "foreign.service", "inst@1.service", quoted, updateCATrust, "systemd-journald.service", "alias.service"} {
+	for _, unit := range []string{"reloaded.service", "foreign.service", "inst@1.service", quoted, updateCATrust,
+		"systemd-journald.service", "alias.service"} {
 		for call := range callsOf(unit) {
 			for _, user := range []string{"node-cert-agent", "daemon"} {
 				if granted(t, h, user, call) {
@@ -247,7 +269,8 @@ func TestAffectedIsWhatSystemdReallyActsOn(t *testing.T) {
 	for name, release := range releases {
 		t.Run(name, func(t *testing.T) {
 			log := func(name string, lines ...string) host.File {
-				return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") + "\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/touch /run/reloaded-" + name + "\n")}
+				return host.File{Data: []byte("[Unit]\n" + strings.Join(lines, "\n") +
+					"\n[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/touch /run/reloaded-" + name + "\n")}
 			}
 			services := map[string]host.File{
 				"crio.service":      log("crio", "PropagatesReloadTo=first.service"),
@@ -300,8 +323,9 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 	for name, release := range releases {
 		t.Run(name, func(t *testing.T) {
 			h := bootServices(t, release, map[string]host.File{
-				"a.service":     service("StartLimitBurst=3", "StartLimitIntervalSec=20"),
-				"slow.service":  {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'read line </run/slow'\n")},
+				"a.service": service("StartLimitBurst=3", "StartLimitIntervalSec=20"),
+				"slow.service": {Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c 'read line " +
+					"</run/slow'\n")},
 				"once.service":  {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/touch /run/once\n")},
 				"never.service": {Data: []byte("[Service]\nType=oneshot\nExecStart=/bin/false\n")},
 			}, map[string]host.File{"/usr/lib/systemd/system/masked.service": service()})
@@ -317,7 +341,8 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 				}
 				return s.State
 			}
-			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || len(s.Invocation) != 32 || s.StartBurst != 3 || s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
+			if s := state("a.service"); !s.Exists || !s.Active || s.Busy || len(s.Invocation) != 32 || s.StartBurst != 3 ||
+				s.StartInterval != 20*time.Second || time.Since(s.Since) > time.Hour {
 				t.Errorf("an active unit is %+v", s)
 			}
 			run(t, h, "ln", "-s", "a.service", "/etc/systemd/system/alias.service")
@@ -342,13 +367,16 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 			if err := <-ended; err != nil || state("slow.service").Busy {
 				t.Errorf("a slow reload: %v, %+v", err, state("slow.service"))
 			}
-			if s, err := c.Act(t.Context(), unitplan.Unit{Name: "once.service", Verb: unitplan.Restart}); err != nil || !s.Exists || s.Failed {
+			if s, err := c.Act(t.Context(), unitplan.Unit{Name: "once.service", Verb: unitplan.Restart}); err != nil ||
+				!s.Exists || s.Failed {
 				t.Errorf("a oneshot: %+v, %v", s, err)
 			}
-			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "never.service", Verb: unitplan.Restart}); err == nil || !state("never.service").Failed {
+			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "never.service", Verb: unitplan.Restart}); err == nil ||
+				!state("never.service").Failed {
 				t.Errorf("a oneshot that fails: %v, %+v", err, state("never.service"))
 			}
-			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "a.service", Verb: unitplan.Restart}); err == nil || !strings.Contains(err.Error(), "only a oneshot") {
+			if _, err := c.Act(t.Context(), unitplan.Unit{Name: "a.service", Verb: unitplan.Restart}); err == nil ||
+				!strings.Contains(err.Error(), "only a oneshot") {
 				t.Errorf("a restart of a service: %v", err)
 			}
 			run(t, h, "systemctl", "restart", "dbus.service")
@@ -399,21 +427,24 @@ func TestTheTrustStoreIsRebuiltInItsSandbox(t *testing.T) {
 				t.Errorf("the store is %s", got)
 			}
 			run(t, h, "rm", "/usr/local/share/ca-certificates/x.crt")
-			if again, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err != nil || again.Invocation == s.Invocation {
+			if again, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err != nil ||
+				again.Invocation == s.Invocation {
 				t.Errorf("the second run: %+v, %v", again, err)
 			}
 			if bundle := run(t, h, "cat", store); bytes.Contains([]byte(bundle), bytes.TrimSpace(ca)) {
 				t.Error("a certificate that was taken away stays in the store")
 			}
 			// The store is all that it may write: a hook of Debian's runs as it does.
-			hook := "#!/bin/sh\nfor f in /etc/x /usr/x /etc/kubernetes/x /run/x /var/lib/x /etc/systemd/system/x; do (echo x >$f) 2>/dev/null && echo $f >>/etc/ssl/certs/written; done; :\n"
+			hook := "#!/bin/sh\nfor f in /etc/x /usr/x /etc/kubernetes/x /run/x /var/lib/x /etc/systemd/system/x; do (echo x " +
+				">$f) 2>/dev/null && echo $f >>/etc/ssl/certs/written; done; :\n"
 			if err := h.PutFile("/etc/ca-certificates/update.d/try", host.File{Data: []byte(hook), Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := c.Act(ctx, unitplan.Unit{Name: updateCATrust, Verb: unitplan.Restart}); err != nil {
 				t.Fatal(err)
 			}
-			if written := run(t, h, "sh", "-c", "ls /etc/ssl/certs/written 2>/dev/null && cat /etc/ssl/certs/written; :"); written != "" {
+			if written := run(t, h, "sh", "-c",
+				"ls /etc/ssl/certs/written 2>/dev/null && cat /etc/ssl/certs/written; :"); written != "" {
 				t.Errorf("it could write %s", written)
 			}
 			run(t, h, "sh", "-c", "rm /etc/ca-certificates/update.d/try; chmod -x /usr/sbin/update-ca-certificates")
@@ -442,7 +473,8 @@ func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
 			h := bootServices(t, release, nil, map[string]host.File{
 				"/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt": {Data: ca},
 				"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem":                    {Data: []byte("old")},
-				"/usr/bin/update-ca-trust":                                             {Data: []byte(updateCATrustProgram), Mode: 0o755},
+				"/usr/bin/update-ca-trust": {Data: []byte(updateCATrustProgram),
+					Mode: 0o755},
 			})
 			run(t, h, "rm", "-r", "/usr/lib/systemd/system/"+updateCATrust+".d") // which is Debian's package's
 			run(t, h, "systemctl", "daemon-reload")

@@ -208,7 +208,8 @@ func steps(t *testing.T, f func(step)) {
 				known[e.Digest] = pki.Content{Certs: e.Certs, Whole: true}
 			}
 			for j, to := range cases {
-				p := plan.Compute(plan.Input{Desired: asked[j].Carry(asked[i], policy), Observed: on, Memory: memory, Policy: policy, Known: known,
+				p := plan.Compute(plan.Input{Desired: asked[j].Carry(asked[i], policy), Observed: on, Memory: memory,
+					Policy: policy, Known: known,
 					Now: plan.Moment{Boot: "b", Uptime: time.Hour, Wall: objects.Clock}})
 				f(step{fmt.Sprintf("%s to %s with %+v", from.Name, to.Name, trust), policy, asked[j], p})
 			}
@@ -251,7 +252,9 @@ func TestFromEveryObjectToEveryOtherTheWriterTakesWhatIsPlanned(t *testing.T) {
 func TestFromEveryObjectToEveryOtherTheLastGoodFileOutlivesARefusal(t *testing.T) {
 	steps(t, func(s step) {
 		for _, r := range s.now.Refused {
-			if slices.ContainsFunc(s.plan.Removes, func(x plan.Removal) bool { return x.Key == r.Key || x.Path == s.path(r.Key) }) ||
+			if slices.ContainsFunc(s.plan.Removes, func(x plan.Removal) bool {
+				return x.Key == r.Key || x.Path == s.path(r.Key)
+			}) ||
 				slices.ContainsFunc(s.plan.Writes, func(x plan.Write) bool { return x.Key == r.Key }) {
 				t.Errorf("%s: %s is refused, and its file is touched", s.name, r.Key)
 			}

@@ -25,11 +25,13 @@ import (
 // pulled is what becomes of a pull secret on a host without one.
 func pulled(t *testing.T, text string) []string {
 	t.Helper()
-	object, err := json.Marshal(map[string]any{"kind": "ControllerConfig", "spec": map[string]any{"internalRegistryPullSecret": []byte(text)}})
+	object, err := json.Marshal(map[string]any{"kind": "ControllerConfig",
+		"spec": map[string]any{"internalRegistryPullSecret": []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := []plan.Row{{ID: plan.InternalRegistryPullSecret, File: "/etc/mco/internal-registry-pull-secret.json", Mode: 0o600}}
+	rows := []plan.Row{{ID: plan.InternalRegistryPullSecret, File: "/etc/mco/internal-registry-pull-secret.json",
+		Mode: 0o600}}
 	p := plan.Compute(plan.Input{Desired: desired(t, object, rows), Policy: plan.Policy{Rows: rows}})
 	for _, w := range p.Writes {
 		if got, want := string(w.Data), strings.TrimSuffix(text, "\n")+"\n"; got != want {
@@ -40,7 +42,8 @@ func pulled(t *testing.T, text string) []string {
 }
 
 func TestEveryPullSecretHasExactlyItsOutcome(t *testing.T) {
-	exactly(t, objects.PullSecrets, cases(t, objects.PullSecrets, 35), func(t *testing.T, c objects.Case) []string { return pulled(t, c.Text) })
+	exactly(t, objects.PullSecrets, cases(t, objects.PullSecrets, 35),
+		func(t *testing.T, c objects.Case) []string { return pulled(t, c.Text) })
 }
 
 func TestPullSecretsTooLargeToStore(t *testing.T) {
@@ -50,7 +53,8 @@ func TestPullSecretsTooLargeToStore(t *testing.T) {
 	}
 	// Without its final newline the second has as many bytes as the first, until one is added.
 	for _, text := range []string{more, strings.TrimSuffix(more, "\n")} {
-		if got := pulled(t, text); len(got) != 1 || !strings.HasPrefix(got[0], "refuses internalRegistryPullSecret: ") || !strings.Contains(got[0], "1048576") {
+		if got := pulled(t, text); len(got) != 1 || !strings.HasPrefix(got[0], "refuses internalRegistryPullSecret: ") ||
+			!strings.Contains(got[0], "1048576") {
 			t.Errorf("%d bytes: %q", len(text), got)
 		}
 	}
@@ -80,7 +84,8 @@ func edited(t *testing.T, text string) []string {
 }
 
 func TestEveryKubeconfigHasExactlyItsOutcome(t *testing.T) {
-	exactly(t, objects.Kubeconfigs, cases(t, objects.Kubeconfigs, 50), func(t *testing.T, c objects.Case) []string { return edited(t, c.Text) })
+	exactly(t, objects.Kubeconfigs, cases(t, objects.Kubeconfigs, 50),
+		func(t *testing.T, c objects.Case) []string { return edited(t, c.Text) })
 }
 
 // read is a ConfigMap as the agent reads it: from a watch of a server that has it.
@@ -131,5 +136,6 @@ func fed(t *testing.T, configMap []byte) []string {
 }
 
 func TestEveryConfigMapHasExactlyItsOutcome(t *testing.T) {
-	exactly(t, objects.ConfigMaps, cases(t, objects.ConfigMaps, 20), func(t *testing.T, c objects.Case) []string { return fed(t, c.Object) })
+	exactly(t, objects.ConfigMaps, cases(t, objects.ConfigMaps, 20),
+		func(t *testing.T, c objects.Case) []string { return fed(t, c.Object) })
 }

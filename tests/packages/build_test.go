@@ -104,7 +104,8 @@ func pack(name, umask, zone string, arguments ...string) (string, error) {
 	if err := copySources(dir); err != nil {
 		return "", err
 	}
-	args := append([]string{"-c", `umask "$1"; shift; exec make SOURCE_DATE_EPOCH=1790000000 "$@"`, "sh", umask}, arguments...)
+	args := append([]string{"-c", `umask "$1"; shift; exec make SOURCE_DATE_EPOCH=1790000000 "$@"`, "sh", umask},
+		arguments...)
 	cmd := exec.Command("sh", args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TZ="+zone, "LC_ALL=C")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -232,15 +233,18 @@ func TestLintianAndRpmlintHaveNothingToSayThatIsNotExplained(t *testing.T) {
 func files(t *testing.T, pkg string) (out []string) {
 	t.Helper()
 	if strings.HasSuffix(pkg, ".rpm") {
-		for l := range strings.Lines(run(t, "rpm", "-qp", "--qf", "[%{FILEMODES:perms} %{FILEUSERNAME} %{FILEGROUPNAME} %{FILENAMES}\n]", pkg)) {
+		for l := range strings.Lines(run(t, "rpm", "-qp", "--qf",
+			"[%{FILEMODES:perms} %{FILEUSERNAME} %{FILEGROUPNAME} %{FILENAMES}\n]", pkg)) {
 			out = append(out, strings.TrimSpace(l))
 		}
 	} else {
-		list := run(t, "sh", "-c", `case $1 in *.deb) dpkg-deb --fsys-tarfile "$1" ;; *) zcat "$1" ;; esac | tar -tv`, "sh", pkg)
+		list := run(t, "sh", "-c", `case $1 in *.deb) dpkg-deb --fsys-tarfile "$1" ;; *) zcat "$1" ;; esac | tar -tv`, "sh",
+			pkg)
 		for l := range strings.Lines(list) {
 			f := strings.Fields(l)
 			owner := strings.Split(f[1], "/")
-			out = append(out, fmt.Sprintf("%s %s %s /%s", f[0], owner[0], owner[1], strings.TrimPrefix(strings.TrimPrefix(f[5], "./"), "/")))
+			out = append(out, fmt.Sprintf("%s %s %s /%s", f[0], owner[0], owner[1],
+				strings.TrimPrefix(strings.TrimPrefix(f[5], "./"), "/")))
 		}
 	}
 	out = slices.DeleteFunc(out, func(l string) bool { return strings.HasPrefix(l, "d") })
@@ -255,15 +259,18 @@ func TestEveryFormatHasTheSameFilesButForItsOwn(t *testing.T) {
 		t.Fatalf("the RPM holds %q", rpm)
 	}
 	for _, l := range rpm {
-		if mode := strings.Fields(l)[0]; !strings.Contains(l, " root root /usr/") || mode != "-rw-r--r--" && (mode != "-rwxr-xr-x" || !strings.HasSuffix(l, "/usr/bin/node-cert-agent")) {
+		if mode := strings.Fields(l)[0]; !strings.Contains(l, " root root /usr/") || mode != "-rw-r--r--" &&
+			(mode != "-rwxr-xr-x" || !strings.HasSuffix(l, "/usr/bin/node-cert-agent")) {
 			t.Errorf("in the RPM: %s", l)
 		}
 	}
-	if tar := files(t, filepath.Join(dir, fmt.Sprintf("node-cert-agent_%s_%s.tar.gz", oldVersion, runtime.GOARCH))); !slices.Equal(tar, rpm) {
+	if tar := files(t, filepath.Join(dir, fmt.Sprintf("node-cert-agent_%s_%s.tar.gz", oldVersion,
+		runtime.GOARCH))); !slices.Equal(tar, rpm) {
 		t.Errorf("the tar holds\n%s\nthe RPM\n%s", strings.Join(tar, "\n"), strings.Join(rpm, "\n"))
 	}
 	own := func(l string) bool {
-		return strings.Contains(l, "/usr/share/zsh/") || strings.Contains(l, "/usr/share/licenses/") || strings.Contains(l, "/usr/share/lintian/") ||
+		return strings.Contains(l, "/usr/share/zsh/") || strings.Contains(l, "/usr/share/licenses/") ||
+			strings.Contains(l, "/usr/share/lintian/") ||
 			strings.HasSuffix(l, "/copyright") || strings.Contains(l, "changelog.Debian") || strings.Contains(l, "debian")
 	}
 	deb := slices.DeleteFunc(files(t, debOf(t, first, oldVersion)), own)
@@ -275,15 +282,18 @@ func TestEveryFormatHasTheSameFilesButForItsOwn(t *testing.T) {
 func TestMakeInstallLaysOutWhatTheTarHolds(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "image")
 	dir := filepath.Dir(built(t, first))
-	if _, err := tool(dir, "make", "-s", "install", "SOURCE_DATE_EPOCH=1790000000", "VERSION=v"+oldVersion, "DESTDIR="+to); err != nil {
+	if _, err := tool(dir, "make", "-s", "install", "SOURCE_DATE_EPOCH=1790000000", "VERSION=v"+oldVersion,
+		"DESTDIR="+to); err != nil {
 		t.Fatal(err)
 	}
 	want := t.TempDir()
-	run(t, "tar", "-C", want, "-xpzf", filepath.Join(dir, "dist", fmt.Sprintf("node-cert-agent_%s_%s.tar.gz", oldVersion, runtime.GOARCH)))
+	run(t, "tar", "-C", want, "-xpzf", filepath.Join(dir, "dist", fmt.Sprintf("node-cert-agent_%s_%s.tar.gz", oldVersion,
+		runtime.GOARCH)))
 	if out, err := tool("", "diff", "-r", want, to); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if got := run(t, filepath.Join(to, "usr/bin/node-cert-agent"), "version"); !strings.HasPrefix(got, "node-cert-agent v"+oldVersion+" ") {
+	if got := run(t, filepath.Join(to, "usr/bin/node-cert-agent"), "version"); !strings.HasPrefix(got,
+		"node-cert-agent v"+oldVersion+" ") {
 		t.Errorf("it says %q", got)
 	}
 }

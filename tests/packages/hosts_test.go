@@ -40,7 +40,8 @@ var (
 	// noPaths is what a host lacks that has the RPM, and neither Red Hat's paths nor programs.
 	noPaths = []string{
 		"warn  directory: /etc/pki/ca-trust/source/anchors: does not exist; for additionalTrustBundle; do: make it, or turn off",
-		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust; do: name this distribution's: systemctl edit",
+		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust; do: name " +
+			"this distribution's: systemctl edit",
 	}
 )
 
@@ -58,7 +59,8 @@ func bare(t *testing.T, files map[string]host.File) *node {
 	t.Cleanup(cancel)
 	all := rpmTool(t)
 	all[cluster.Fragment] = host.File{Data: []byte(allowing)}
-	all["/etc/systemd/system/reader.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n")}
+	all["/etc/systemd/system/reader.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep " +
+		"infinity\nExecReload=/bin/true\n")}
 	maps.Copy(all, files)
 	h, err := host.Boot(ctx, host.Options{Files: all})
 	if err != nil {
@@ -146,8 +148,9 @@ func TestAnUnknownDistributionGetsTheSameAndIsToldWhatItLacks(t *testing.T) {
 
 func TestWithoutPolkitItInstallsAndUnitsAreActedOn(t *testing.T) {
 	for sentence, without := range map[string]string{
-		"not installed": "dpkg --purge --force-depends polkitd && rm -rf /etc/polkit-1 /usr/share/polkit-1 && systemctl daemon-reload",
-		"masked":        "systemctl mask --now polkit.service",
+		"not installed": "dpkg --purge --force-depends polkitd && rm -rf /etc/polkit-1 /usr/share/polkit-1 && systemctl " +
+			"daemon-reload",
+		"masked": "systemctl mask --now polkit.service",
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			n := bare(t, nil)
@@ -171,7 +174,8 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 		n := bare(t, nil)
 		n.readOnly()
 		said, end := n.tries(byDeb)
-		want := "node-cert-agent: not installed, since /etc is read-only and has no user node-cert-agent yet: mount it writable for the installation, or put the package into the image"
+		want := "node-cert-agent: not installed, since /etc is read-only and has no user node-cert-agent yet: mount it " +
+			"writable for the installation, or put the package into the image"
 		if !slices.Equal(said, []string{want}) || end != "exit 1" {
 			t.Errorf("it ended with %s and said %q", end, said)
 		}
@@ -186,14 +190,17 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 		n := bare(t, nil)
 		n.readOnly()
 		said, end := n.tries(byRPM)
-		want := "node-cert-agent: it cannot start, since its user could not be made: mount /etc writable and run systemd-sysusers node-cert-agent.conf, then systemd-tmpfiles --create node-cert-agent.conf"
+		want := "node-cert-agent: it cannot start, since its user could not be made: mount /etc writable and run " +
+			"systemd-sysusers node-cert-agent.conf, then systemd-tmpfiles --create node-cert-agent.conf"
 		if !slices.Equal(said, []string{want}) || end != "exit 0" {
 			t.Errorf("it ended with %s and said %q", end, said)
 		}
 		out := n.says("node-cert-agent check 2>&1")
 		for _, line := range []string{
-			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: systemd-sysusers node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf",
-			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles --create node-cert-agent.conf",
+			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: systemd-sysusers " +
+				"node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf",
+			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles " +
+				"--create node-cert-agent.conf",
 			"ok    SELinux: off: files have no labels",
 		} {
 			if !strings.Contains(out, line+"\n") {
@@ -201,7 +208,8 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 			}
 		}
 		// As it was told.
-		n.run("sh", "-ec", "mount -o remount,bind,rw /etc; systemd-sysusers node-cert-agent.conf; systemd-tmpfiles --create node-cert-agent.conf")
+		n.run("sh", "-ec", "mount -o remount,bind,rw /etc; systemd-sysusers node-cert-agent.conf; systemd-tmpfiles --create "+
+			"node-cert-agent.conf")
 		n.running()
 		n.wantFindings(noPaths...)
 	})
@@ -222,8 +230,10 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 			n.running()
 			findings := []string{
 				"fail  directory: /etc/kubernetes: its file system is mounted read-only; for kubeAPIServerServingCAData, rootCAData" + noTable,
-				"warn  directory: /etc/kubernetes/static-pod-resources/configmaps/cloud-config: does not exist; for cloudProviderCAData",
-				"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData, imageRegistryBundleUserData" + noTable,
+				"warn  directory: /etc/kubernetes/static-pod-resources/configmaps/cloud-config: does not exist; for " +
+					"cloudProviderCAData",
+				"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData, " +
+					"imageRegistryBundleUserData" + noTable,
 				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles",
 			}
 			if command == byRPM {
@@ -241,12 +251,14 @@ func TestAnOldSystemdIsRefusedByTheDependency(t *testing.T) {
 		n := bare(t, nil)
 		n.run("sed", "-i", `/^Package: systemd$/,/^$/s/^Version: .*/Version: 239-1/`, "/var/lib/dpkg/status")
 		out := n.says("cd && " + byDeb + " 2>&1; echo exit $?")
-		if !strings.Contains(out, "node-cert-agent depends on systemd (>= 247); however:\n  Version of systemd on system is 239-1.\n") || !strings.HasSuffix(out, "\nexit 1") {
+		if !strings.Contains(out, "node-cert-agent depends on systemd (>= 247); however:\n  Version of systemd on system is "+
+			"239-1.\n") || !strings.HasSuffix(out, "\nexit 1") {
 			t.Errorf("dpkg says\n%s", out)
 		}
 		n.want("systemctl is-enabled "+service+"; systemctl is-active "+service+"; ls -d "+stateDir+" 2>&1 >/dev/null | wc -l", "disabled\ninactive\n1")
 	})
-	for version, refused := range map[string]string{"238": "\tsystemd >= 239 is needed by node-cert-agent-" + oldVersion + "-1." + rpmArch(runtime.GOARCH) + "\n", "239": ""} {
+	for version, refused := range map[string]string{"238": "\tsystemd >= 239 is needed by node-cert-agent-" + oldVersion +
+		"-1." + rpmArch(runtime.GOARCH) + "\n", "239": ""} {
 		t.Run("rpm, "+version, func(t *testing.T) {
 			root := scratch(t)
 			rpm := func(args ...string) (string, error) {
@@ -267,7 +279,8 @@ func TestAnOldSystemdIsRefusedByTheDependency(t *testing.T) {
 func standInRPM(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
-	spec := fmt.Sprintf("Name: systemd\nVersion: %s\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\nProvides: dbus, /bin/sh\n%%description\nx\n%%files\n", version)
+	spec := fmt.Sprintf("Name: systemd\nVersion: %s\nRelease: 1\nSummary: x\nLicense: x\nBuildArch: noarch\nProvides: "+
+		"dbus, /bin/sh\n%%description\nx\n%%files\n", version)
 	if err := os.WriteFile(filepath.Join(dir, "x.spec"), []byte(spec), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -42,9 +42,10 @@ func TestEachWayOfInstallingIsAsWritten(t *testing.T) {
 }
 
 func installAs(t *testing.T, dist, commands string) {
-	n := install(t, cluster.Options{Bootstrap: true, Config: site, Host: host.Options{Files: rpmTool(t)}, Install: func(ctx context.Context, h *host.Host) error {
-		return carry(h, dist)
-	}})
+	n := install(t, cluster.Options{Bootstrap: true, Config: site, Host: host.Options{Files: rpmTool(t)},
+		Install: func(ctx context.Context, h *host.Host) error {
+			return carry(h, dist)
+		}})
 	ca := testpki.NewCA("first")
 	_, err := n.Store.Create(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca})
 	n.must(err)
@@ -83,7 +84,8 @@ func rpmTool(t *testing.T) map[string]host.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]host.File{"/usr/bin/rpm": {Data: []byte("#!/bin/sh\nexec " + real + " --nodeps \"$@\"\n"), Mode: 0o755}}
+	files := map[string]host.File{"/usr/bin/rpm": {Data: []byte("#!/bin/sh\nexec " + real + " --nodeps \"$@\"\n"),
+		Mode: 0o755}}
 	add := func(from, to string) {
 		data, err := os.ReadFile(from)
 		if err != nil {

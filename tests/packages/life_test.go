@@ -140,7 +140,8 @@ func (n *node) started(version string) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.ctx, patience)
 	defer cancel()
-	_, err := n.Host.WaitJournal(ctx, []string{"MESSAGE_ID=" + string(audit.Started.ID), "NODECERT_VERSION=v" + version}, nil)
+	_, err := n.Host.WaitJournal(ctx, []string{"MESSAGE_ID=" + string(audit.Started.ID), "NODECERT_VERSION=v" + version},
+		nil)
 	n.must(err)
 }
 
@@ -173,11 +174,15 @@ func (n *node) awaitFirstSync(ca []byte) {
 func enabled(t *testing.T) (n *node, ca []byte) {
 	t.Helper()
 	deb := debOf(t, first, oldVersion)
-	n = install(t, cluster.Options{Bootstrap: true, Config: site, Install: func(ctx context.Context, h *host.Host) error { return dpkg(ctx, h, deb) }})
+	n = install(t, cluster.Options{Bootstrap: true, Config: site, Install: func(ctx context.Context,
+		h *host.Host) error {
+		return dpkg(ctx, h, deb)
+	}})
 	n.want("systemctl is-enabled "+service, "disabled")
 	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "inactive\ninactive")
 	n.want("ls -d "+stateDir, "")
-	n.want("find / -xdev -path '*node-cert-agent*' -newer /usr/bin/node-cert-agent -path '/var/*' -not -path '/var/lib/dpkg/*'", "")
+	n.want("find / -xdev -path '*node-cert-agent*' -newer /usr/bin/node-cert-agent -path '/var/*' -not -path "+
+		"'/var/lib/dpkg/*'", "")
 	n.want("cat "+cluster.Fragment, strings.TrimSpace(site))
 	n.want("stat -c '%a %U' /etc/node-cert-agent/bootstrap.d", "700 root")
 	// The kubelet comes after the agent, and neither waits for the network.
@@ -187,14 +192,16 @@ func enabled(t *testing.T) (n *node, ca []byte) {
 	n.want("systemctl show -P TimeoutStartUSec "+service, "30s")
 
 	ca = testpki.NewCA("first")
-	_, err := n.Store.Create(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, AdditionalTrustBundle: ca})
+	_, err := n.Store.Create(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca,
+		AdditionalTrustBundle: ca})
 	n.must(err)
 	n.must(n.MakeToken(n.ctx, "token1"))
 	n.must(n.PutToken("10-token", "token1"))
 	n.run("systemctl", "start", cluster.Reader)
 	n.run("systemctl", "enable", "--now", service)
 	n.awaitFirstSync(ca)
-	n.await("the additional bundle", func() bool { return n.says("ls /usr/local/share/ca-certificates/*.crt | wc -l") == "1" })
+	n.await("the additional bundle",
+		func() bool { return n.says("ls /usr/local/share/ca-certificates/*.crt | wc -l") == "1" })
 	return n, ca
 }
 
@@ -232,7 +239,8 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	n.run("dpkg", "--remove", "node-cert-agent")
 	n.want("systemctl list-units --all --no-legend --plain 'node-cert-agent*'", "")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-agent*'", "")
-	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock /run/node-cert-agent-reloader.sock /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
+	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock "+
+		"/run/node-cert-agent-reloader.sock /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
 	n.want("ls "+stateDir+"/identity.pem "+cluster.Fragment, cluster.Fragment+"\n"+stateDir+"/identity.pem")
 	n.run("dpkg", "--purge", "node-cert-agent")
 	n.want("ls -d "+stateDir+" /etc/node-cert-agent /run/node-cert-agent 2>/dev/null", "")

@@ -33,7 +33,8 @@ func unpacked(t *testing.T, pkg string) string {
 // TestAPackageHasWhatPeopleAndToolsRead is about what no other test would miss.
 func TestAPackageHasWhatPeopleAndToolsRead(t *testing.T) {
 	const doc = "usr/share/doc/node-cert-agent/"
-	for kind, zsh := range map[string]string{"deb": "usr/share/zsh/vendor-completions/_node-cert-agent", "rpm": "usr/share/zsh/site-functions/_node-cert-agent"} {
+	for kind, zsh := range map[string]string{"deb": "usr/share/zsh/vendor-completions/_node-cert-agent",
+		"rpm": "usr/share/zsh/site-functions/_node-cert-agent"} {
 		t.Run(kind, func(t *testing.T) {
 			pkg := rpmOf(t, first, "node-cert-agent", oldVersion)
 			licence := "usr/share/licenses/node-cert-agent/LICENSE"
@@ -72,7 +73,8 @@ func wantManual(t *testing.T, root string) {
 		t.Fatal(err)
 	}
 	page, err := io.ReadAll(z)
-	if err != nil || !strings.Contains(string(page), "v"+oldVersion) || regexp.MustCompile("(?m)^@COMMANDS@$|@VERSION@").Match(page) {
+	if err != nil || !strings.Contains(string(page), "v"+oldVersion) ||
+		regexp.MustCompile("(?m)^@COMMANDS@$|@VERSION@").Match(page) {
 		t.Errorf("the manual page is not of v%s, or has a placeholder: %v", oldVersion, err)
 	}
 	help := run(t, filepath.Join(root, "usr/bin/node-cert-agent"), "--help")
@@ -97,7 +99,8 @@ func TestAHostWithAPresetOfItsOwnGetsItEnabled(t *testing.T) {
 	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "active\nactive")
 	// The journal explains its records, and programs can read what check finds.
 	started := string(audit.Started.ID)
-	if text := n.says("journalctl --dump-catalog " + started); !strings.Contains(text, started) || !strings.Contains(text, "node-cert-agent") {
+	if text := n.says("journalctl --dump-catalog " + started); !strings.Contains(text, started) ||
+		!strings.Contains(text, "node-cert-agent") {
 		t.Errorf("the catalog says %q", text)
 	}
 	var all struct {
@@ -127,6 +130,7 @@ func TestTheApproversPackageComesAndGoesByItself(t *testing.T) {
 	n.run("systemd-analyze", "verify", unit)
 	n.run("systemctl", "enable", unit)
 	n.run("dpkg", "--purge", "node-cert-approver")
-	n.want("systemctl list-unit-files --no-legend 'node-cert-*'; ls /etc/systemd/system/multi-user.target.wants | grep node-cert", "")
+	n.want("systemctl list-unit-files --no-legend 'node-cert-*'; ls /etc/systemd/system/multi-user.target.wants | grep "+
+		"node-cert", "")
 	n.want("find / -xdev -name '*node-cert-approver*'", "")
 }

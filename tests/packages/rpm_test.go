@@ -26,9 +26,11 @@ func TestTheNativeSpecBuildsTheSamePackages(t *testing.T) {
 	}
 	run(t, "tar", "-C", top, "-czf", filepath.Join(top, "SOURCES", name+".tar.gz"), name)
 	// Debian knows the tools it needs by other names.
-	run(t, "rpmbuild", "-bb", "--nodeps", "--define", "_topdir "+top, "--define", "dist %{nil}", filepath.Join(top, name, "rpm/node-cert-agent.spec"))
+	run(t, "rpmbuild", "-bb", "--nodeps", "--define", "_topdir "+top, "--define", "dist %{nil}",
+		filepath.Join(top, name, "rpm/node-cert-agent.spec"))
 	for _, p := range []string{"node-cert-agent", "node-cert-approver"} {
-		native := files(t, filepath.Join(top, "RPMS", rpmArch(runtime.GOARCH), p+"-"+oldVersion+"-1."+rpmArch(runtime.GOARCH)+".rpm"))
+		native := files(t, filepath.Join(top, "RPMS", rpmArch(runtime.GOARCH),
+			p+"-"+oldVersion+"-1."+rpmArch(runtime.GOARCH)+".rpm"))
 		if want := files(t, rpmOf(t, first, p, oldVersion)); !slices.Equal(native, want) {
 			t.Errorf("%s: rpmbuild's package holds\n%s\nnfpm's\n%s", p, strings.Join(native, "\n"), strings.Join(want, "\n"))
 		}
@@ -51,7 +53,8 @@ func TestAnRPMIsInstalledUpgradedVerifiedAndErased(t *testing.T) {
 	root := scratch(t)
 	rpm := func(args ...string) string {
 		t.Helper()
-		return strings.TrimSpace(run(t, "rpm", append([]string{"--root", root, "--dbpath", "/var/lib/rpm", "--nodeps"}, args...)...))
+		return strings.TrimSpace(run(t, "rpm", append([]string{"--root", root, "--dbpath", "/var/lib/rpm", "--nodeps"},
+			args...)...))
 	}
 	is := func(command, want string) {
 		t.Helper()
@@ -72,9 +75,11 @@ func TestAnRPMIsInstalledUpgradedVerifiedAndErased(t *testing.T) {
 	is("systemctl --root=$PWD is-enabled node-cert-agent.service", "disabled")
 	is("find var etc -name '*node-cert-agent*'", "")
 	// Without /proc, as in an image build, systemd-tmpfiles leaves it to the first boot.
-	is("systemd-tmpfiles --root=$PWD --create node-cert-agent.conf; stat -c '%a %n' etc/node-cert-agent/*", "700 etc/node-cert-agent/bootstrap.d\n755 etc/node-cert-agent/config.d")
+	is("systemd-tmpfiles --root=$PWD --create node-cert-agent.conf; stat -c '%a %n' etc/node-cert-agent/*",
+		"700 etc/node-cert-agent/bootstrap.d\n755 etc/node-cert-agent/config.d")
 
-	is("mkdir -p etc/kubernetes var/lib/node-cert-agent && for f in etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem "+
+	is("mkdir -p etc/kubernetes var/lib/node-cert-agent && for f in etc/kubernetes/ca.crt "+
+		"var/lib/node-cert-agent/identity.pem "+
 		"etc/node-cert-agent/config.d/50-site.yaml; do echo kept >$f; done", "")
 	rpm("--upgrade", rpmOf(t, upgrade, "node-cert-agent", newVersion))
 	verify()
@@ -83,15 +88,18 @@ func TestAnRPMIsInstalledUpgradedVerifiedAndErased(t *testing.T) {
 	is("systemctl --root=$PWD is-enabled node-cert-agent.service", "disabled")
 
 	is("chmod 0600 usr/bin/node-cert-agent; echo x >>usr/share/node-cert-agent/profiles/standalone.yaml", "")
-	if out, err := tool("", "rpm", "--root", root, "--dbpath", "/var/lib/rpm", "--verify", "node-cert-agent"); err == nil || strings.Count(out, "\n") < 2 {
+	if out, err := tool("", "rpm", "--root", root, "--dbpath", "/var/lib/rpm", "--verify",
+		"node-cert-agent"); err == nil || strings.Count(out, "\n") < 2 {
 		t.Errorf("rpm --verify does not see what was changed: %q, %v", out, err)
 	}
 
 	rpm("--erase", "node-cert-agent")
 	is("find usr -name '*node-cert-agent*'", "")
-	is("cat etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem etc/node-cert-agent/config.d/50-site.yaml", "kept\nkept\nkept")
+	is("cat etc/kubernetes/ca.crt var/lib/node-cert-agent/identity.pem etc/node-cert-agent/config.d/50-site.yaml",
+		"kept\nkept\nkept")
 
-	is("mkdir -p etc/systemd/system-preset && echo 'enable node-cert-agent.service' >etc/systemd/system-preset/10-site.preset", "")
+	is("mkdir -p etc/systemd/system-preset && echo 'enable node-cert-agent.service' "+
+		">etc/systemd/system-preset/10-site.preset", "")
 	rpm("--install", rpmOf(t, upgrade, "node-cert-agent", newVersion))
 	is("systemctl --root=$PWD is-enabled node-cert-agent.service", "enabled")
 }

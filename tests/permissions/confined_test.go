@@ -31,7 +31,8 @@ const (
 // token makes a bootstrap token with an extra group.
 func token(t *testing.T, p *controlplane.Plane, id, group string, labels string) string {
 	t.Helper()
-	token, err := p.MakeToken(t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: group, Labels: labels})
+	token, err := p.MakeToken(t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: group,
+		Labels: labels})
 	must(t, err)
 	return token
 }
@@ -41,7 +42,8 @@ func request(t *testing.T, name, cn, o string) map[string]any {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: []string{o}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn,
+		Organization: []string{o}}}, key)
 	must(t, err)
 	return map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
@@ -67,34 +69,39 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 		if who == "an agent" {
 			good = name("b")
 		}
-		if code, answer := ask(t, client, http.MethodPost, p.URL()+requests, request(t, good, csr.User("a"), csr.Group)); code != http.StatusCreated {
+		if code, answer := ask(t, client, http.MethodPost, p.URL()+requests,
+			request(t, good, csr.User("a"), csr.Group)); code != http.StatusCreated {
 			t.Fatalf("%s: %d %s", who, code, answer)
 		}
 		if code, _ := ask(t, client, http.MethodGet, p.URL()+requests+"/"+good, nil); code != http.StatusOK {
 			t.Errorf("%s cannot read its request: %d", who, code)
 		}
 		for sentence, change := range map[string]func(map[string]any){
-			"the kubelet's signer":      spec("signerName", "kubernetes.io/kube-apiserver-client-kubelet"),
-			"a serving signer":          spec("signerName", "kubernetes.io/kubelet-serving"),
-			"a stranger's signer":       spec("signerName", "example.com/signer"),
-			"a further usage":           spec("usages", []string{"digital signature", "client auth", "server auth"}),
-			"another usage":             spec("usages", []string{"key encipherment", "client auth"}),
-			"one usage":                 spec("usages", []string{"client auth"}),
-			"no lifetime":               spec("expirationSeconds", nil),
-			"ten years":                 spec("expirationSeconds", 10*365*24*3600),
-			"a name of its own":         renamed("mine"),
-			"a name of another's":       renamed("csr-abcde"),
-			"a name that is too long":   renamed(name("a") + "a"),
-			"a name made by the server": func(r map[string]any) { r["metadata"] = map[string]any{"generateName": csr.NamePrefix} },
+			"the kubelet's signer":    spec("signerName", "kubernetes.io/kube-apiserver-client-kubelet"),
+			"a serving signer":        spec("signerName", "kubernetes.io/kubelet-serving"),
+			"a stranger's signer":     spec("signerName", "example.com/signer"),
+			"a further usage":         spec("usages", []string{"digital signature", "client auth", "server auth"}),
+			"another usage":           spec("usages", []string{"key encipherment", "client auth"}),
+			"one usage":               spec("usages", []string{"client auth"}),
+			"no lifetime":             spec("expirationSeconds", nil),
+			"ten years":               spec("expirationSeconds", 10*365*24*3600),
+			"a name of its own":       renamed("mine"),
+			"a name of another's":     renamed("csr-abcde"),
+			"a name that is too long": renamed(name("a") + "a"),
+			"a name made by the server": func(r map[string]any) {
+				r["metadata"] = map[string]any{"generateName": csr.NamePrefix}
+			},
 			"system:masters": func(r map[string]any) {
 				spec("request", request(t, "", csr.User("a"), "system:masters")["spec"].(map[string]any)["request"])(r)
 			},
 		} {
 			r := request(t, name("c"), csr.User("a"), csr.Group)
 			change(r)
-			if code, answer := ask(t, client, http.MethodPost, p.URL()+requests, r); code < 400 || code >= 500 || code == http.StatusConflict {
+			if code, answer := ask(t, client, http.MethodPost, p.URL()+requests, r); code < 400 || code >= 500 ||
+				code == http.StatusConflict {
 				t.Errorf("%s asks for %s: %d %s", who, sentence, code, answer)
-			} else if !strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-agent-requests'") && sentence != "system:masters" {
+			} else if !strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-agent-requests'") &&
+				sentence != "system:masters" {
 				t.Errorf("%s asks for %s and is refused by somebody else: %s", who, sentence, answer)
 			}
 		}
@@ -116,8 +123,9 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	p := plane(t)
 	agent := p.Client(csr.User("a"), csr.Group)
 	state := func(name string, more map[string]any) map[string]any {
-		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": name},
-			"spec": json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
+		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
+			"metadata": map[string]any{"name": name},
+			"spec":     json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
 		maps.Copy(s["metadata"].(map[string]any), more)
 		return s
 	}
@@ -133,42 +141,53 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 		t.Fatalf("the administrator: %d %s", code, answer)
 	}
 	// A field that the schema does not have would be dropped, and the report be poorer than it says.
-	if code, answer := ask(t, agent, http.MethodPatch, apply("a")+"&fieldValidation=Strict", state("a", nil)); code != http.StatusOK {
+	if code, answer := ask(t, agent, http.MethodPatch, apply("a")+"&fieldValidation=Strict",
+		state("a", nil)); code != http.StatusOK {
 		t.Errorf("not every field is in the schema: %d %s", code, answer)
 	}
 	for sentence, refused := range map[string]struct {
 		method, url string
 		body        any
 	}{
-		"another's, there":         {http.MethodPatch, apply("b"), state("b", nil)},
-		"another's, new":           {http.MethodPatch, apply("c"), state("c", nil)},
-		"another's, by POST":       {http.MethodPost, p.URL() + states, state("c", nil)},
-		"an annotation":            {http.MethodPatch, apply("a"), state("a", map[string]any{"annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}})},
-		"a label":                  {http.MethodPatch, apply("a"), state("a", map[string]any{"labels": map[string]string{"x": "y"}})},
-		"a finalizer":              {http.MethodPatch, apply("a"), state("a", map[string]any{"finalizers": []string{"example.com/x"}})},
-		"status":                   {http.MethodPatch, p.URL() + states + "/a/status?fieldManager=x", state("a", nil)},
-		"update":                   {http.MethodPut, p.URL() + states + "/a", state("a", nil)},
-		"delete":                   {http.MethodDelete, p.URL() + states + "/a", nil},
-		"reading its own":          {http.MethodGet, p.URL() + states + "/a", nil},
-		"reading all":              {http.MethodGet, p.URL() + states, nil},
-		"secrets":                  {http.MethodGet, p.URL() + "/api/v1/secrets", nil},
-		"a secret":                 {http.MethodGet, p.URL() + "/api/v1/namespaces/kube-system/secrets/x", nil},
-		"nodes":                    {http.MethodGet, p.URL() + "/api/v1/nodes", nil},
-		"its node":                 {http.MethodGet, p.URL() + "/api/v1/nodes/a", nil},
-		"all requests":             {http.MethodGet, p.URL() + requests, nil},
-		"approval":                 {http.MethodPut, p.URL() + requests + "/x/approval", request(t, "x", csr.User("a"), csr.Group)},
-		"a controllerconfig":       {http.MethodGet, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/other", nil},
-		"writing what it watches":  {http.MethodPatch, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/machine-config-controller?fieldManager=x", map[string]any{}},
-		"binding a role to itself": {http.MethodPost, p.URL() + "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", map[string]any{}},
+		"another's, there":   {http.MethodPatch, apply("b"), state("b", nil)},
+		"another's, new":     {http.MethodPatch, apply("c"), state("c", nil)},
+		"another's, by POST": {http.MethodPost, p.URL() + states, state("c", nil)},
+		"an annotation": {http.MethodPatch, apply("a"), state("a",
+			map[string]any{"annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}})},
+		"a label": {http.MethodPatch, apply("a"), state("a",
+			map[string]any{"labels": map[string]string{"x": "y"}})},
+		"a finalizer": {http.MethodPatch, apply("a"), state("a",
+			map[string]any{"finalizers": []string{"example.com/x"}})},
+		"status":          {http.MethodPatch, p.URL() + states + "/a/status?fieldManager=x", state("a", nil)},
+		"update":          {http.MethodPut, p.URL() + states + "/a", state("a", nil)},
+		"delete":          {http.MethodDelete, p.URL() + states + "/a", nil},
+		"reading its own": {http.MethodGet, p.URL() + states + "/a", nil},
+		"reading all":     {http.MethodGet, p.URL() + states, nil},
+		"secrets":         {http.MethodGet, p.URL() + "/api/v1/secrets", nil},
+		"a secret":        {http.MethodGet, p.URL() + "/api/v1/namespaces/kube-system/secrets/x", nil},
+		"nodes":           {http.MethodGet, p.URL() + "/api/v1/nodes", nil},
+		"its node":        {http.MethodGet, p.URL() + "/api/v1/nodes/a", nil},
+		"all requests":    {http.MethodGet, p.URL() + requests, nil},
+		"approval": {http.MethodPut, p.URL() + requests + "/x/approval",
+			request(t, "x", csr.User("a"), csr.Group)},
+		"a controllerconfig": {http.MethodGet, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/other",
+			nil},
+		"writing what it watches": {http.MethodPatch,
+			p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/machine-config-controller?fieldManager=x",
+			map[string]any{}},
+		"binding a role to itself": {http.MethodPost, p.URL() + "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+			map[string]any{}},
 	} {
-		if code, answer := ask(t, agent, refused.method, refused.url, refused.body); code != http.StatusForbidden && code != http.StatusUnprocessableEntity {
+		if code, answer := ask(t, agent, refused.method, refused.url, refused.body); code != http.StatusForbidden &&
+			code != http.StatusUnprocessableEntity {
 			t.Errorf("%s: %d %s", sentence, code, answer)
 		}
 	}
 	forgeTimes(t, p, agent, apply("a"), state("a", nil))
 	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
 	must(t, err)
-	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced", "a.service"} {
+	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced",
+		"a.service"} {
 		if !strings.Contains(out, want) || strings.Count(out, "\n") != 3 {
 			t.Errorf("not one readable line for each node, with %s:\n%s", want, out)
 		}
@@ -248,8 +267,10 @@ func merge(t *testing.T, c *http.Client, url string, body any) (int, string) {
 func TestAKubeletStillJoins(t *testing.T) {
 	p := plane(t)
 	const group = "system:bootstrappers:kubeadm:default-node-token"
-	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
-		_, err := p.Kubectl(t.Context(), "create", "clusterrolebinding", strings.ReplaceAll(role, ":", "-"), "--clusterrole="+role, "--group="+group)
+	for _, role := range []string{"system:node-bootstrapper",
+		"system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+		_, err := p.Kubectl(t.Context(), "create", "clusterrolebinding", strings.ReplaceAll(role, ":", "-"),
+			"--clusterrole="+role, "--group="+group)
 		must(t, err)
 	}
 	kubelet := p.Bearer(token(t, p, "kubele", group, ""))
@@ -266,7 +287,8 @@ func TestAKubeletStillJoins(t *testing.T) {
 	_, err := p.Kubectl(t.Context(), "wait", "csr/csr-kubelet", "--for=jsonpath={.status.certificate}", "--timeout=30s")
 	must(t, err)
 	node := p.Client("system:node:a", "system:nodes")
-	code, answer := ask(t, node, http.MethodPost, p.URL()+"/api/v1/nodes", map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "a"}})
+	code, answer := ask(t, node, http.MethodPost, p.URL()+"/api/v1/nodes",
+		map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "a"}})
 	if code != http.StatusCreated {
 		t.Errorf("the kubelet registers its node: %d %s", code, answer)
 	}
@@ -300,8 +322,9 @@ func TestTheApproverIsFenced(t *testing.T) {
 		t.Errorf("a good request: %d %s", code, answer)
 	}
 	for name, change := range map[string]func(map[string]any){
-		"by-name":                                func(map[string]any) {},
-		csr.NamePrefix + strings.Repeat("1", 32): func(s map[string]any) { s["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet" },
+		"by-name": func(map[string]any) {},
+		csr.NamePrefix + strings.Repeat("1",
+			32): func(s map[string]any) { s["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet" },
 		csr.NamePrefix + strings.Repeat("2", 32): func(s map[string]any) { s["usages"] = []string{"client auth"} },
 		csr.NamePrefix + strings.Repeat("3", 32): func(s map[string]any) { s["expirationSeconds"] = 10 * 365 * 24 * 3600 },
 	} {
@@ -313,7 +336,8 @@ func TestTheApproverIsFenced(t *testing.T) {
 	token(t, p, "shared", csr.BootstrapGroup, "")
 	token(t, p, "single", csr.BootstrapGroup, `node-cert-agent.io/single-use: "true"`)
 	poll(t, func() bool { // the policy reaches the server with a delay
-		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared", map[string]any{"dryRun": []string{"All"}})
+		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared",
+			map[string]any{"dryRun": []string{"All"}})
 		return code == http.StatusForbidden || code == http.StatusUnprocessableEntity
 	})
 	if code, answer := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-single", nil); code != http.StatusOK {

@@ -75,9 +75,11 @@ func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 	table, err := Read(manifests)
 	must(t, err)
 	subjects := map[string]map[string]any{
-		agent:     {"user": "node-cert-agent:node:a", "groups": []string{agent, "system:authenticated"}},
-		bootstrap: {"user": "system:bootstrap:abcdef", "groups": []string{"system:bootstrappers", bootstrap, "system:authenticated"}},
-		approver:  {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent", "system:authenticated"}},
+		agent: {"user": "node-cert-agent:node:a", "groups": []string{agent, "system:authenticated"}},
+		bootstrap: {"user": "system:bootstrap:abcdef", "groups": []string{"system:bootstrappers", bootstrap,
+			"system:authenticated"}},
+		approver: {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent",
+			"system:authenticated"}},
 	}
 	if len(table) != len(subjects) {
 		t.Fatalf("the manifests know %d roles, the test %d", len(table), len(subjects))
@@ -101,7 +103,8 @@ func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 
 // everybody is what Kubernetes grants all authenticated users: to ask about themselves.
 func everybody(q Request) bool {
-	return q.Verb == "create" && (q.Group == "authorization.k8s.io" && (q.Resource == "selfsubjectaccessreviews" || q.Resource == "selfsubjectrulesreviews") ||
+	return q.Verb == "create" && (q.Group == "authorization.k8s.io" &&
+		(q.Resource == "selfsubjectaccessreviews" || q.Resource == "selfsubjectrulesreviews") ||
 		q.Group == "authentication.k8s.io" && q.Resource == "selfsubjectreviews")
 }
 
@@ -111,9 +114,11 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 	t.Helper()
 	list, err := p.Kubectl(t.Context(), "api-resources", "-o", "name")
 	must(t, err)
-	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status", "pods/exec",
+	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status",
+		"pods/exec",
 		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io", "machines.machine.openshift.io")
-	for _, sub := range []string{"approval", "status", "nodeclient", "selfnodeclient", "nodecertbootstrap", "nodecertrenew"} {
+	for _, sub := range []string{"approval", "status", "nodeclient", "selfnodeclient", "nodecertbootstrap",
+		"nodecertrenew"} {
 		resources = append(resources, "certificatesigningrequests/"+sub+".certificates.k8s.io")
 	}
 	names := []string{"", "another"}
@@ -123,11 +128,13 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 		}
 	}
 	slices.Sort(names)
-	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "approve", "sign", "impersonate", "bind", "escalate"}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "approve", "sign",
+		"impersonate", "bind", "escalate"}
 	for _, resource := range resources {
 		name, group, _ := strings.Cut(resource, ".")
 		for _, verb := range verbs {
-			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent", controlplane.MachineConfigNamespace, "openshift-machine-api"} {
+			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent",
+				controlplane.MachineConfigNamespace, "openshift-machine-api"} {
 				for _, object := range slices.Compact(slices.Clone(names)) {
 					out = append(out, Request{verb, group, name, namespace, object})
 				}
@@ -147,11 +154,14 @@ func answers(t *testing.T, p *controlplane.Plane, subject map[string]any, questi
 		workers.Go(func() {
 			for _, q := range part {
 				resource, sub, _ := strings.Cut(q.Resource, "/")
-				code, answer := ask(t, p.AdminClient(), http.MethodPost, p.URL()+"/apis/authorization.k8s.io/v1/subjectaccessreviews", map[string]any{
-					"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-					"spec": map[string]any{"user": subject["user"], "groups": subject["groups"], "resourceAttributes": map[string]string{
-						"verb": q.Verb, "group": q.Group, "version": "*", "resource": resource, "subresource": sub, "namespace": q.Namespace, "name": q.Name}},
-				})
+				code, answer := ask(t, p.AdminClient(), http.MethodPost,
+					p.URL()+"/apis/authorization.k8s.io/v1/subjectaccessreviews", map[string]any{
+						"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+						"spec": map[string]any{"user": subject["user"], "groups": subject["groups"],
+							"resourceAttributes": map[string]string{
+								"verb": q.Verb, "group": q.Group, "version": "*", "resource": resource, "subresource": sub,
+								"namespace": q.Namespace, "name": q.Name}},
+					})
 				if code != http.StatusCreated {
 					t.Errorf("%+v: %d %s", q, code, answer)
 				}
@@ -172,7 +182,8 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	dir := t.TempDir()
 	rel, err := filepath.Rel(dir, root)
 	must(t, err)
-	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" + rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
+	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
+		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
 	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
 	must(t, err)

@@ -40,7 +40,8 @@ func TestTheDocumentedTableIsWhatTheManifestsGrant(t *testing.T) {
 }
 
 func TestARuleGrantsWhatItNamesAndNothingBeside(t *testing.T) {
-	table := Table{"a": {{Namespace: "n", Groups: []string{"g"}, Resources: []string{"r"}, Names: []string{"x"}, Verbs: []string{"get"}}}}
+	table := Table{"a": {{Namespace: "n", Groups: []string{"g"}, Resources: []string{"r"}, Names: []string{"x"},
+		Verbs: []string{"get"}}}}
 	good := Request{Verb: "get", Group: "g", Resource: "r", Namespace: "n", Name: "x"}
 	if !table.Allows("a", good) || table.Allows("b", good) {
 		t.Error("the rule does not grant what it names, or grants it to others")

@@ -25,7 +25,8 @@ func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T)
 	client := p.Client(csr.User("a"), csr.Group)
 	poll(t, func() bool { // the server lets go of a policy with a delay
 		code, _ := ask(t, client, http.MethodPost, p.URL()+states+"?dryRun=All",
-			map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": "b"}})
+			map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
+				"metadata": map[string]any{"name": "b"}})
 		return code == http.StatusCreated
 	})
 

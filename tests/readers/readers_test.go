@@ -56,16 +56,20 @@ func alike(e plan.Entry) error {
 func seeds() (ders [][]byte) {
 	_, network, _ := net.ParseCIDR("10.0.0.0/8")
 	rich := x509.Certificate{SerialNumber: new(big.Int).Lsh(big.NewInt(1), 150),
-		Subject: pkix.Name{CommonName: "rich", Organization: []string{"Größer", "P"}, Country: []string{"DE"}, SerialNumber: "7"},
-		IsCA:    true, BasicConstraintsValid: true, MaxPathLen: 3, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		Subject: pkix.Name{CommonName: "rich", Organization: []string{"Größer", "P"}, Country: []string{"DE"},
+			SerialNumber: "7"},
+		IsCA: true, BasicConstraintsValid: true, MaxPathLen: 3, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny, x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"a.example", "*.b.example"}, IPAddresses: []net.IP{net.IPv4(1, 2, 3, 4)},
 		URIs: []*url.URL{{Scheme: "https", Host: "x.example"}}, EmailAddresses: []string{"a@b.example"},
 		PermittedDNSDomains: []string{"example"}, PermittedDNSDomainsCritical: true, PermittedIPRanges: []*net.IPNet{network},
-		CRLDistributionPoints: []string{"http://x/crl"}, OCSPServer: []string{"http://x/o"}, IssuingCertificateURL: []string{"http://x/i"},
-		PolicyIdentifiers: []asn1.ObjectIdentifier{{1, 2, 3, 4}},
-		ExtraExtensions:   []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1}, Value: []byte("hello")}}}
-	bundles := append(objects.Contents(), testpki.NewFrom(rich, testpki.ECDSA).PEM(), testpki.NewFrom(rich, testpki.RSA).PEM())
+		CRLDistributionPoints: []string{"http://x/crl"}, OCSPServer: []string{"http://x/o"},
+		IssuingCertificateURL: []string{"http://x/i"},
+		PolicyIdentifiers:     []asn1.ObjectIdentifier{{1, 2, 3, 4}},
+		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1},
+			Value: []byte("hello")}}}
+	bundles := append(objects.Contents(), testpki.NewFrom(rich, testpki.ECDSA).PEM(),
+		testpki.NewFrom(rich, testpki.RSA).PEM())
 	for _, data := range bundles {
 		for b, rest := pem.Decode(data); b != nil; b, rest = pem.Decode(rest) {
 			ders = append(ders, b.Bytes)
@@ -93,7 +97,8 @@ func inPEM(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERT
 func TestGoReadsInEachAcceptedFileWhatWeRead(t *testing.T) {
 	files, taken := readers.Files(), 0
 	for i, der := range mutants(1, 2000) {
-		files = append(files, readers.File{Name: fmt.Sprintf("mutant %d", i), Data: slices.Concat(objects.CA("a"), inPEM(der))})
+		files = append(files, readers.File{Name: fmt.Sprintf("mutant %d", i),
+			Data: slices.Concat(objects.CA("a"), inPEM(der))})
 	}
 	for _, f := range files {
 		for _, e := range accepted(f.Data) {

@@ -70,7 +70,9 @@ func TestWalks(t *testing.T) {
 				t.Parallel()
 				for s, ok := more(); ok; s, ok = more() {
 					w := Draw(s, *length)
-					w.Steps = slices.DeleteFunc(w.Steps, func(s Step) bool { return slices.Contains(strings.Split(*without, ","), s.Name) })
+					w.Steps = slices.DeleteFunc(w.Steps, func(s Step) bool {
+						return slices.Contains(strings.Split(*without, ","), s.Name)
+					})
 					out := Outcome{}
 					synctest.Test(t, func(*testing.T) { out = run(w, false) })
 					mu.Lock()
@@ -95,7 +97,8 @@ func TestWalks(t *testing.T) {
 		}
 	})
 	took := time.Since(begin)
-	t.Logf("%+v in %v, %.1f walks/s; violations %v; first seed %d", total, took.Round(time.Second), float64(total.Walks)/took.Seconds(), kinds, seed)
+	t.Logf("%+v in %v, %.1f walks/s; violations %v; first seed %d", total, took.Round(time.Second),
+		float64(total.Walks)/took.Seconds(), kinds, seed)
 }
 
 // minimal is the shortest walk that goes wrong in the same way, and its story.

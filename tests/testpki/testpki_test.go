@@ -22,7 +22,8 @@ func TestWhatIsIssuedVerifies(t *testing.T) {
 				t.Fatal("the authority's PEM holds no certificate")
 			}
 			leaf := ca.Client("node-cert-agent:node:a", "node-cert-agent:nodes").TLS().Leaf
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 				t.Fatal(err)
 			}
 			if leaf.Subject.CommonName != "node-cert-agent:node:a" || leaf.Subject.Organization[0] != "node-cert-agent:nodes" {

@@ -33,9 +33,12 @@ trust: {holdRemovals: 0s, source: ""}
 var managed = []string{"/etc/kubernetes", "/etc/docker/certs.d", "/usr/local/share/ca-certificates"}
 
 // lean leaves out of a boot what is not needed to come up after a cut: there are enough of them.
-var lean = "quiet systemd.show_status=0 systemd.mask=" + strings.Join([]string{"systemd-udevd.service", "systemd-udev-trigger.service",
-	"systemd-logind.service", "systemd-user-sessions.service", "modprobe@configfs.service", "modprobe@dm_mod.service", "modprobe@drm.service",
-	"modprobe@efi_pstore.service", "modprobe@fuse.service", "modprobe@loop.service", "dev-hugepages.mount", "dev-mqueue.mount",
+var lean = "quiet systemd.show_status=0 systemd.mask=" + strings.Join([]string{"systemd-udevd.service",
+	"systemd-udev-trigger.service",
+	"systemd-logind.service", "systemd-user-sessions.service", "modprobe@configfs.service", "modprobe@dm_mod.service",
+	"modprobe@drm.service",
+	"modprobe@efi_pstore.service", "modprobe@fuse.service", "modprobe@loop.service", "dev-hugepages.mount",
+	"dev-mqueue.mount",
 	"sys-kernel-debug.mount", "sys-kernel-tracing.mount"}, " systemd.mask=")
 
 // rotation is what the guest says of its rotations.
@@ -106,7 +109,8 @@ done`, r.begun, len(g.versions), command))
 func (g *guest) here() map[string][]byte {
 	g.t.Helper()
 	files := map[string][]byte{}
-	for line := range strings.Lines(g.must("find " + strings.Join(managed, " ") + ` -type f | while read -r f; do echo "$f $(base64 -w0 "$f")"; done`)) {
+	for line := range strings.Lines(g.must("find " + strings.Join(managed, " ") +
+		` -type f | while read -r f; do echo "$f $(base64 -w0 "$f")"; done`)) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		data, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
@@ -126,7 +130,8 @@ func (g *guest) recovered(r *rotation) {
 	files := g.here()
 	wrong, mixed, leftovers := judge(files, g.versions.files, r.acknowledged, r.begun)
 	if len(wrong) > 0 || mixed || leftovers > 0 {
-		g.t.Errorf("after the next start: %d leftovers, two versions beside each other: %v, %s", leftovers, mixed, strings.Join(wrong, "\n"))
+		g.t.Errorf("after the next start: %d leftovers, two versions beside each other: %v, %s", leftovers, mixed,
+			strings.Join(wrong, "\n"))
 	}
 	if bytes.Equal(files[rootCA], g.versions.ca(r.begun)) {
 		r.acknowledged = r.begun
@@ -209,7 +214,8 @@ func TestAWriterThatDoesNotSyncIsFoundOut(t *testing.T) {
 	faults := 0
 	for range controlCuts {
 		g := boot(t, i, lean).also(v)
-		g.must("for f in " + strings.Join(names, " ") + "; do mkdir -p ${f%/*}; done; v=/root/versions/0; " + write + "; sync")
+		g.must("for f in " + strings.Join(names, " ") + "; do mkdir -p ${f%/*}; done; v=/root/versions/0; " + write +
+			"; sync")
 		r := rotation{}
 		g.rotate(&r, write, 3, 0.5)
 		found, err := i.read(t.Context(), filepath.Join(t.TempDir(), "found"), managed...)

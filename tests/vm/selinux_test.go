@@ -111,7 +111,8 @@ func (g *guest) applied(n int) {
 	g.must(fmt.Sprintf("grep -qF \"$(sed -n 2p /root/versions/%d.crt)\" /etc/ssl/certs/ca-certificates.crt", n))
 	g.want("ls "+certsD+" | grep -c ^own", "1")
 	said := g.checks()
-	for _, line := range []string{fmt.Sprintf("ok    SELinux: %d managed files labelled as the directory", len(g.versions.files(n))),
+	for _, line := range []string{fmt.Sprintf("ok    SELinux: %d managed files labelled as the directory",
+		len(g.versions.files(n))),
 		"ok    writer: ", "ok    reloader: ", "ok    unit: reload reader.service"} {
 		if !strings.Contains(said, "\n"+line) {
 			g.t.Errorf("check does not say %q:\n%s", line, said)

@@ -99,7 +99,8 @@ func sum(found map[string]int) (n int) {
 // minimal is the shortest walk that goes wrong in the same way, and its story.
 func minimal(t *testing.T, w Walk, v Violation) string {
 	w = Shrink(w, v, func(w Walk) *Violation { return run(t, w, false).Violation })
-	return fmt.Sprintf("shrunk to %d steps; tell it again with -walk '%s'\n%s", len(w.Steps), w, strings.Join(run(t, w, true).Told, "\n"))
+	return fmt.Sprintf("shrunk to %d steps; tell it again with -walk '%s'\n%s", len(w.Steps), w,
+		strings.Join(run(t, w, true).Told, "\n"))
 }
 
 func told(t *testing.T, line string) {
