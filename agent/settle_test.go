@@ -951,7 +951,7 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 // TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd: without memory, what an earlier boot wrote is taken for made.
 // Who starts while the oneshot fails again and again has nothing of it all the same. Found by the simulator.
 func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
-	for _, killed := range []bool{false, true} {
+	for _, killed := range []string{"never", "when it had given up", "in the last try before"} {
 		h := newHost(t)
 		has := h.makes(unitplan.TryRestart)
 		h.disk.Put(kubeletCA, caA)
@@ -965,11 +965,26 @@ func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 			}
 			return nil
 		}
+		tries, last, ends := 0, make(chan struct{}), make(chan struct{})
+		h.systemd.Hold = func(string) {
+			if tries++; tries == 5 && killed == "in the last try before" {
+				close(last)
+				<-ends
+			}
+		}
 		h.start()
 		h.publish(kubelet(caA))
+		if killed == "in the last try before" {
+			h.await(last)
+			h.crash()
+			close(ends)
+			h.systemd.AwaitIdle("maker.service")
+			h.start()
+			h.publish(kubelet(caA))
+		}
 		h.until("maker.service", "breaker open", time.Second, 2*time.Minute)
 		h.until("reader.service", "loaded", time.Second, 10*time.Second)
-		if killed {
+		if killed == "when it had given up" {
 			h.crash()
 			h.start()
 		}
@@ -977,9 +992,21 @@ func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 		h.until("maker.service", "loaded", time.Minute, 2*time.Hour)
 		h.until("reader.service", "loaded", time.Second, 10*time.Second)
 		if *has != caA {
-			t.Errorf("killed %v: the reader has not what the oneshot made; systemd did %q", killed, h.systemd.Done())
+			t.Errorf("killed %s: the reader has not what the oneshot made; systemd did %q", killed, h.systemd.Done())
 		}
 		h.kill()
+	}
+}
+
+// await lets time pass until something has happened.
+func (h *host) await(happened <-chan struct{}) {
+	for {
+		select {
+		case <-happened:
+			return
+		default:
+			h.lapse(time.Second)
+		}
 	}
 }
 
