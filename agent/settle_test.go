@@ -1181,23 +1181,31 @@ func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
 // TestAFileThatCouldNotBeWrittenIsNobodyElses: nobody reloaded the unit with what stood there, since nobody else
 // touched it. Found by the simulator.
 func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
-	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"reader.service"}
-	h.systemd.Start("reader.service")
-	h.start()
-	defer h.kill()
-	h.publish(kubelet(caA), registry("s", caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
-	h.elapse(time.Minute)
-	jobs := len(h.systemd.Done())
-	h.failing("stage")
-	h.publish(kubelet(caA), registry("s", caA), registry("r", caB))
-	h.elapse(time.Minute)
-	h.publish(kubelet(caA), registry("s", caA))
-	h.disk.Fail = noFailure
-	h.elapse(time.Minute)
-	h.until("reader.service", "loaded", time.Second, time.Minute)
-	if did := h.systemd.Done()[jobs:]; len(did) > 0 {
-		t.Errorf("systemd did %q", did)
+	for _, operation := range []string{"stage", "rename"} {
+		for _, again := range []bool{false, true} { // the agent was started anew, and no pass has succeeded since
+			h := newHost(t)
+			h.policy.Rows[1].OnChange = []string{"reader.service"}
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA), registry("s", caA))
+			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.elapse(time.Minute)
+			jobs := len(h.systemd.Done())
+			h.failing(operation)
+			if again {
+				h.kill()
+				h.start()
+			}
+			h.publish(kubelet(caA), registry("s", caA), registry("r", caB))
+			h.elapse(time.Minute)
+			h.publish(kubelet(caA), registry("s", caA))
+			h.disk.Fail = noFailure
+			h.elapse(time.Minute)
+			h.until("reader.service", "loaded", time.Second, time.Minute)
+			if did := h.systemd.Done()[jobs:]; len(did) > 0 {
+				t.Errorf("when it fails to %s, started anew %v: systemd did %q", operation, again, did)
+			}
+			h.kill()
+		}
 	}
 }

@@ -78,11 +78,11 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 	if err != nil {
 		if nothingChanged(err) {
 			f.Memory.Note(func(s *state.State) { s.Owned = p.Undone(s.Owned, f.former) })
-			f.conflicts.stood(p)
 		} else {
 			f.markUnsynced(p)
 			f.unswept = true
 		}
+		f.conflicts.failed(p)
 		f.Trail.Record(audit.About(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return nil, fmt.Errorf("committing: %v", err)
 	}
@@ -91,6 +91,7 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 		f.Trail.Record(audit.Wrote(p.Object, w))
 		f.cache.at[w.Key] = w.Digest
 		delete(f.unsynced, w.Key)
+		delete(f.conflicts.tried, w.Key)
 		if f.conflicts.left != nil {
 			f.conflicts.left[w.Key] = w.Digest
 		}
@@ -136,6 +137,9 @@ func (f *Files) rows(p plan.Plan) (mended, removed []plan.RowID) {
 
 // ours tells whether w writes over what we left there: in this life, or as a claim or the last good version says.
 func (f *Files) ours(w plan.Write) bool {
+	if slices.Contains(f.conflicts.tried[w.Key], w.Before) {
+		return true // what was there at the first try was judged then
+	}
 	if left, ok := f.conflicts.left[w.Key]; ok {
 		return w.Before == left
 	}

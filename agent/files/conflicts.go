@@ -13,7 +13,8 @@ import (
 
 // conflicts are the files that somebody else changed after we had left them as they shall be.
 type conflicts struct {
-	left  map[plan.Key]plan.Digest // how the last pass left each file
+	left  map[plan.Key]plan.Digest   // how the last pass left each file
+	tried map[plan.Key][]plan.Digest // what was to be written over and what with, where the last commit failed
 	files map[plan.Key]plan.Quarrel
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
@@ -82,12 +83,13 @@ func (f *Files) leave(p plan.Plan) {
 	}
 }
 
-// stood notes, after a commit that changed nothing, that a file which it would have written first is as it was.
-func (q *conflicts) stood(p plan.Plan) {
+// failed notes what may stand in the files of a commit that failed without anybody else's doing.
+func (q *conflicts) failed(p plan.Plan) {
+	if q.tried == nil {
+		q.tried = make(map[plan.Key][]plan.Digest)
+	}
 	for _, w := range p.Writes {
-		if _, ok := q.left[w.Key]; !ok && q.left != nil {
-			q.left[w.Key] = w.Before
-		}
+		q.tried[w.Key] = []plan.Digest{w.Before, w.Digest}
 	}
 }
 
