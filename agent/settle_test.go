@@ -1209,3 +1209,31 @@ func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatAWriteFailedToPutThereIsSomebodyElsesLater: once the files were in order again without it, whoever puts it there
+// may have had a unit reloaded with it.
+func TestWhatAWriteFailedToPutThereIsSomebodyElsesLater(t *testing.T) {
+	h := newHost(t)
+	has := ""
+	h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+	h.systemd.Start("reader.service")
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.elapse(time.Minute)
+	h.failing("stage")
+	h.publish(kubelet(caB))
+	h.elapse(time.Minute)
+	h.disk.Fail = noFailure
+	h.publish(kubelet(caA))
+	h.elapse(time.Minute)
+	h.disk.Put(kubeletCA, caB)
+	has = caB // systemctl reload leaves no trace
+	h.turn()
+	h.wantFile(kubeletCA, caA)
+	h.until("reader.service", "loaded", time.Second, time.Minute)
+	if has != caA {
+		t.Errorf("the unit is called loaded and has %.20q; systemd did %q", has, h.systemd.Done())
+	}
+}

@@ -13,8 +13,9 @@ import (
 
 // conflicts are the files that somebody else changed after we had left them as they shall be.
 type conflicts struct {
-	left  map[plan.Key]plan.Digest   // how the last pass left each file
-	tried map[plan.Key][]plan.Digest // what was to be written over and what with, where the last commit failed
+	left map[plan.Key]plan.Digest // how the last pass left each file
+	// tried is what was to be written over, and what with, where a commit failed since a pass succeeded.
+	tried map[plan.Key][]plan.Digest
 	files map[plan.Key]plan.Quarrel
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
@@ -77,6 +78,7 @@ func (f *Files) leave(p plan.Plan) {
 		q.left = make(map[plan.Key]plan.Digest, len(p.Entries))
 	}
 	clear(q.left)
+	clear(q.tried)
 	for _, e := range p.Entries {
 		// Of a file whose repair was put off this is how it was left before.
 		q.left[e.Key] = e.OnDisk()

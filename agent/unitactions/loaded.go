@@ -75,7 +75,7 @@ func (a *Actions) forgetMade(u unitplan.Unit) {
 	}
 	m.Made = plan.Digest{}
 	if err := a.Memory.Loaded(u.Name, m); err != nil {
-		a.Log.Warn("forgetting what a unit made", zap.Error(err))
+		a.Log.Warn("forgetting what a oneshot made; the next save tries again", zap.String("unit", u.Name), zap.Error(err))
 	}
 }
 
