@@ -269,7 +269,7 @@ func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
 
 func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[0].OnChange = []string{"bad.service", "reader.service"}
+	h.policy.Files[0].OnChange = []string{"bad.service", "reader.service"}
 	h.policy.Units = append([]unitplan.Unit{{Name: "bad.service", Verb: unitplan.Reload}}, h.policy.Units...)
 	h.systemd.Start("reader.service")
 	h.systemd.Start("bad.service")
@@ -464,16 +464,16 @@ func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
 }
 
 func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWork(t *testing.T) {
-	for _, coalesce := range []time.Duration{0, 2 * time.Second} {
+	for _, window := range []time.Duration{0, 2 * time.Second} {
 		h := newHost(t)
-		h.times.Coalesce = coalesce
+		h.times.BatchWindow = window
 		h.oneshotBeforeReader("maker.service")
 	}
 }
 
 func (h *host) oneshotBeforeReader(maker string) {
 	h.t.Helper()
-	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", maker}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
 		{Name: maker, Verb: unitplan.Restart}}
 	h.disk.Put(kubeletCA, caA)
@@ -499,7 +499,7 @@ func (h *host) oneshotBeforeReader(maker string) {
 func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
-	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", maker}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
 		{Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
@@ -555,11 +555,11 @@ const rootCA = "/etc/kubernetes/ca.crt"
 
 // rootRow gives the unit another row to read, and returns what asks for caB in it.
 func (h *host) rootRow() plan.Entry {
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644,
+	h.policy.Files = append(h.policy.Files, plan.FileSpec{Field: plan.RootCAData, Path: rootCA, Mode: 0o644,
 		OnChange: []string{"reader.service"}})
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	e := kubelet(caB)
-	e.Key = plan.Key{Row: plan.RootCAData}
+	e.Key = plan.Key{Field: plan.RootCAData}
 	return e
 }
 
@@ -587,7 +587,7 @@ func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testin
 func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart
-	h.policy.Rows[0].OnChange = nil
+	h.policy.Files[0].OnChange = nil
 	root := h.rootRow()
 	h.disk.Put(rootCA, caB)
 	h.clock.Move(time.Minute)
@@ -639,13 +639,13 @@ func TestAStartInTheFutureProvesNothing(t *testing.T) {
 func acted(t *testing.T, node string, verb unitplan.Verb) time.Duration {
 	t.Helper()
 	h := newHost(t)
-	h.node, h.policy.Units[0].Verb, h.times.Spread = node, verb, 10*time.Minute
+	h.node, h.policy.Units[0].Verb, h.times.RandomizedDelay = node, verb, 10*time.Minute
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	return h.until("reader.service", "loaded", 5*time.Second, h.times.Spread+10*time.Second)
+	return h.until("reader.service", "loaded", 5*time.Second, h.times.RandomizedDelay+10*time.Second)
 }
 
 func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) {
@@ -668,7 +668,7 @@ func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) 
 
 func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[0].OnChange = []string{"other.service", "reader.service"}
+	h.policy.Files[0].OnChange = []string{"other.service", "reader.service"}
 	h.policy.Units = append([]unitplan.Unit{{Name: "other.service", Verb: unitplan.TryRestart}}, h.policy.Units...)
 	h.systemd.Start("reader.service")
 	h.systemd.Start("other.service")

@@ -51,10 +51,10 @@ type Times struct {
 	// Rest is for how long the machine is left to the consumers of a change that was just published,
 	// before the agent goes on to its own affairs.
 	Rest time.Duration
-	// Coalesce is how long a unit action waits for more changes.
-	Coalesce time.Duration
-	// Spread is over how long a fleet spreads its restarts; each node has its own place in it.
-	Spread time.Duration
+	// BatchWindow is how long a unit action waits for more changes.
+	BatchWindow time.Duration
+	// RandomizedDelay is over how long a fleet spreads its restarts; each node has its own place in it.
+	RandomizedDelay time.Duration
 	// RetryMin and RetryMax bound the exponential delays after a failure.
 	RetryMin, RetryMax time.Duration
 	// Job is how long a unit's job may take before it is reported; systemd goes on with it.

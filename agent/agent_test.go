@@ -63,12 +63,12 @@ type host struct {
 func newHost(t *testing.T) *host {
 	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{},
 		word: &agenttest.Operator{}}
-	h.times = agent.Times{Resync: time.Hour, Coalesce: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
+	h.times = agent.Times{Resync: time.Hour, BatchWindow: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = unitplan.Policy{
-		Policy: plan.Policy{Rows: []plan.Row{
-			{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
-			{ID: plan.ImageRegistryBundleData, File: certsD + "{name}/ca.crt", Mode: 0o644},
+		Policy: plan.Policy{Files: []plan.FileSpec{
+			{Field: plan.KubeAPIServerServingCAData, Path: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
+			{Field: plan.ImageRegistryBundleData, Path: certsD + "{name}/ca.crt", Mode: 0o644},
 		}},
 		Units: []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload}},
 	}
@@ -172,9 +172,9 @@ func (h *host) publish(entries ...plan.Entry) report.Status {
 // ask is publish for an object that says more than contents.
 func (h *host) ask(d plan.Desired) report.Status {
 	h.t.Helper()
-	d.Verified, d.Listed = true, map[plan.RowID]bool{}
+	d.Verified, d.Listed = true, map[plan.Field]bool{}
 	for _, e := range d.Entries {
-		d.Listed[e.Row] = true
+		d.Listed[e.Field] = true
 	}
 	now := h.clock.Now()
 	for {
@@ -261,7 +261,7 @@ func remember(k plan.Key, data []byte) (plan.Entry, error) {
 }
 
 func kubelet(data string) plan.Entry {
-	e, err := remember(plan.Key{Row: plan.KubeAPIServerServingCAData}, []byte(data))
+	e, err := remember(plan.Key{Field: plan.KubeAPIServerServingCAData}, []byte(data))
 	if err != nil {
 		panic(err)
 	}
@@ -270,7 +270,7 @@ func kubelet(data string) plan.Entry {
 
 func registry(name, data string) plan.Entry {
 	e := kubelet(data)
-	e.Key = plan.Key{Row: plan.ImageRegistryBundleData, Name: name}
+	e.Key = plan.Key{Field: plan.ImageRegistryBundleData, Name: name}
 	return e
 }
 
@@ -649,7 +649,7 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 
 func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"runtime.service"}
+	h.policy.Files[1].OnChange = []string{"runtime.service"}
 	h.policy.Units = append(h.policy.Units, unitplan.Unit{Name: "runtime.service", Verb: unitplan.Reload})
 	h.systemd.Start("reader.service")
 	h.systemd.Start("runtime.service")
@@ -744,7 +744,7 @@ func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
-	refused := plan.Refusal{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Reason: "holds a private key"}
+	refused := plan.Refusal{Key: plan.Key{Field: plan.KubeAPIServerServingCAData}, Reason: "holds a private key"}
 	for range 2 {
 		h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Verified: true,
 			Entries: []plan.Entry{registry("r", caA)}, Refused: []plan.Refusal{refused}}}

@@ -37,15 +37,15 @@ func (a *Agent) loop() *loop {
 	memory := state.NewMemory(a.Store)
 	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
 	actions := unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
-		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node, Times: unitactions.Times{Coalesce: a.Times.Coalesce,
-			Spread: a.Times.Spread, Job: a.Times.Job, Breaker: a.Times.Breaker}})
+		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node, Times: unitactions.Times{BatchWindow: a.Times.BatchWindow,
+			RandomizedDelay: a.Times.RandomizedDelay, Job: a.Times.Job, Breaker: a.Times.Breaker}})
 	return &loop{Agent: a, memory: memory, actions: actions,
 		desired: desired.New(desired.Options{Operator: a.Operator, Memory: memory, Trail: a.Trail, Clock: a.Clock, Log: a.Log,
 			Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),
 		files: files.New(files.Options{Writer: a.Writer, Units: actions, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 			Log: a.Log, Policy: a.Policy.Policy, LookAgain: len(a.Policy.Units) > 0}),
 		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy.Policy, Trail: a.Trail, Clock: a.Clock,
-			Patience: a.Times.Probe, Again: a.Times.Resync}),
+			Timeout: a.Times.Probe, Again: a.Times.Resync}),
 		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
 		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},
 		followed: &followed{drift: a.Drift, log: a.Log}}
@@ -61,7 +61,7 @@ func (l *loop) begin(ctx context.Context) error {
 	}
 	l.actions.Restore()
 	message := fmt.Sprintf("started with %s and %s on the allowlist",
-		audit.Count(len(l.Policy.Rows), "row"), audit.Count(len(l.Policy.Units), "unit"))
+		audit.Count(len(l.Policy.Files), "row"), audit.Count(len(l.Policy.Units), "unit"))
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: message}.With(audit.Version, l.Version))
 	switch {
 	case lost == state.NoFile:

@@ -114,8 +114,8 @@ func TestOurOwnFailuresAreNoConflict(t *testing.T) {
 
 func TestBesideAKnownWriterAChangeHalfDoneIsLeftToIt(t *testing.T) {
 	h := newHost(t)
-	for i, r := range h.policy.Rows {
-		h.policy.Rows[i] = r.With([]plan.Writer{plan.MachineConfigDaemon, plan.NodeCA})
+	for i, r := range h.policy.Files {
+		h.policy.Files[i] = r.With([]plan.Writer{plan.MachineConfigDaemon, plan.NodeCA})
 	}
 	h.start()
 	defer h.kill()

@@ -358,7 +358,7 @@ func TestAfterACommitWithoutAnAnswerWhatItLeftIsSwept(t *testing.T) {
 
 func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.policy.Files[1].OnChange = []string{"reader.service"}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
@@ -416,7 +416,7 @@ func TestTheLastGoodContentOfAFileThatIsInTheWayIsNotForgotten(t *testing.T) {
 // changed nothing is no reason to load anything again. Found by the simulator.
 func TestAFileThatCannotBeRemovedCausesNoActionAgainAndAgain(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.policy.Files[1].OnChange = []string{"reader.service"}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()

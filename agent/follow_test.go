@@ -42,7 +42,7 @@ func TestDirectoriesAreWatchedAnewAtEachResync(t *testing.T) {
 
 func TestWhatALinkLeadsToAndWhatIsHeldIsWatched(t *testing.T) {
 	h := newHost(t)
-	h.policy.Trust.Hold, h.policy.Rows[0].FollowLink = time.Hour, true
+	h.policy.Trust.Hold, h.policy.Files[0].FollowLink = time.Hour, true
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	h.disk.Link(kubeletCA, "/srv/ca.crt")
 	h.start()

@@ -212,7 +212,7 @@ func TestTheSameCertificatesInAnotherOrderOweNothing(t *testing.T) {
 // them: those of the installer, which live for a day, then those of the cluster's own operators.
 func TestTheFirstDayOfACluster(t *testing.T) {
 	h := newHost(t)
-	h.policy.Trust.Hold, h.policy.Rows[0].OnChange = time.Hour, nil
+	h.policy.Trust.Hold, h.policy.Files[0].OnChange = time.Hour, nil
 	h.systemd.Start("reader.service")
 	born := h.clock.Now()
 	issue := func(at, life time.Duration) string {

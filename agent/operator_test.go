@@ -236,8 +236,8 @@ func (h *host) confirm(id string, entries ...plan.Entry) report.Status {
 	a := &state.Applied{ID: id, Source: "a file", At: h.clock.Now(), Now: true}
 	for _, e := range entries {
 		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
-		if e.Row.List() {
-			a.Lists = []plan.RowID{e.Row}
+		if e.Field.List() {
+			a.Lists = []plan.Field{e.Field}
 		}
 	}
 	h.word.Say(state.Word{Applied: a}, nil)
@@ -246,15 +246,15 @@ func (h *host) confirm(id string, entries ...plan.Entry) report.Status {
 
 func kubeconfig(data string) plan.Entry {
 	e := kubelet(data)
-	e.Row = plan.KubeconfigCAData
+	e.Field = plan.KubeconfigCAData
 	return e
 }
 
 // twoSources is a host that also takes from the ConfigMap, for a unit whose restarts are spread.
 func twoSources(t *testing.T) *host {
 	h := newHost(t)
-	h.policy.Trust.Hold, h.times.Spread = time.Hour, 10*time.Hour
-	h.policy.Rows = append(h.policy.Rows, plan.Row{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig",
+	h.policy.Trust.Hold, h.times.RandomizedDelay = time.Hour, 10*time.Hour
+	h.policy.Files = append(h.policy.Files, plan.FileSpec{Field: plan.KubeconfigCAData, Path: "/etc/kubernetes/kubeconfig",
 		Mode: 0o600, OnChange: []string{"kubelet.service"}})
 	h.policy.Units = []unitplan.Unit{{Name: "kubelet.service", Verb: unitplan.TryRestart}}
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)

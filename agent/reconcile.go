@@ -144,8 +144,8 @@ func (l *loop) status() report.Status {
 	s.Version, s.Node, s.Trouble = l.Version, l.Node, l.schedule.trouble
 	l.files.Status(&s, l.desired.Current())
 	for i, f := range s.Files {
-		if row, ok := l.Policy.Row(f.Row); ok {
-			s.Files[i].Consumers = l.consumers.Status(row, f.Digest)
+		if spec, ok := l.Policy.File(f.Field); ok {
+			s.Files[i].Consumers = l.consumers.Status(spec, f.Digest)
 		}
 	}
 	s.Units, s.Actions = l.actions.Status()

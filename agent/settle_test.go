@@ -116,7 +116,7 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObjec
 func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
-	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", maker}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart},
 		{Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
@@ -454,7 +454,7 @@ func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
 
 func TestWhatWasWrittenAndNotLookedAtSinceIsNotLoadedYet(t *testing.T) {
 	h := newHost(t)
-	h.times.Coalesce = 0
+	h.times.BatchWindow = 0
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -726,7 +726,7 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 	for _, who := range []string{maker, "somebody"} {
 		h := newHost(t)
 		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
-		h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+		h.policy.Files[0].OnChange = []string{"reader.service", maker}
 		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
 			{Name: maker, Verb: unitplan.Restart}}
 		h.systemd.Start("reader.service")
@@ -813,7 +813,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = unitplan.TryRestart
-		h.times.Spread = 10 * time.Minute
+		h.times.RandomizedDelay = 10 * time.Minute
 		has := ""
 		h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
 		h.systemd.Start("reader.service")
@@ -842,7 +842,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	root := h.rootRow()
-	h.policy.Rows[2].File = "/etc/kubernetes/{sha256}.crt"
+	h.policy.Files[2].Path = "/etc/kubernetes/{sha256}.crt"
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	root.Name = root.Digest.String()
 	has := false
@@ -868,7 +868,7 @@ func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
 // makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
 func (h *host) makes(verb unitplan.Verb) (has *string) {
 	const maker = "maker.service"
-	h.policy.Rows[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", maker}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: unitplan.Restart}}
 	h.systemd.Install(maker)
 	store := ""
@@ -1013,7 +1013,7 @@ func (h *host) await(happened <-chan struct{}) {
 // TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout was found by the simulator.
 func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
 	h := newHost(t)
-	h.times.Coalesce = 0 // it runs so near to the change that its time tells nothing
+	h.times.BatchWindow = 0 // it runs so near to the change that its time tells nothing
 	h.makes(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -1067,7 +1067,7 @@ const slowMaker = "maker.service"
 
 // slow installs it; what it reads load takes. end lets it end, and the agent see that.
 func (h *host) slow(row int, load func(string)) (begun <-chan struct{}, end func()) {
-	h.policy.Rows[row].OnChange = []string{slowMaker}
+	h.policy.Files[row].OnChange = []string{slowMaker}
 	h.policy.Units = []unitplan.Unit{{Name: slowMaker, Verb: unitplan.Restart}}
 	h.systemd.Install(slowMaker)
 	running, ending := make(chan struct{}), make(chan struct{})
@@ -1132,7 +1132,7 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 
 func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.policy.Files[1].OnChange = []string{"reader.service"}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
@@ -1161,7 +1161,7 @@ func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
 // write that still fails did nothing to them. Found by the simulator.
 func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
 	h := newHost(t)
-	h.policy.Rows[1].OnChange = []string{"reader.service"}
+	h.policy.Files[1].OnChange = []string{"reader.service"}
 	has, end := h.reading(unitplan.Reload, true, registry("s", caA))
 	defer h.kill()
 	h.failing("stage")
@@ -1184,7 +1184,7 @@ func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 	for _, operation := range []string{"stage", "rename"} {
 		for _, again := range []bool{false, true} { // the agent was started anew, and no pass has succeeded since
 			h := newHost(t)
-			h.policy.Rows[1].OnChange = []string{"reader.service"}
+			h.policy.Files[1].OnChange = []string{"reader.service"}
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA), registry("s", caA))

@@ -17,11 +17,11 @@ import (
 func sharing(t *testing.T, hold time.Duration) *host {
 	h := newHost(t)
 	h.policy.Trust.Hold = hold
-	other := h.policy.Rows[1]
-	other.ID = plan.ImageRegistryBundleUserData
-	h.policy.Rows = append(h.policy.Rows, other)
-	for i := range h.policy.Rows {
-		h.policy.Rows[i].OnChange = []string{"reader.service"}
+	other := h.policy.Files[1]
+	other.Field = plan.ImageRegistryBundleUserData
+	h.policy.Files = append(h.policy.Files, other)
+	for i := range h.policy.Files {
+		h.policy.Files[i].OnChange = []string{"reader.service"}
 	}
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	return h
@@ -29,7 +29,7 @@ func sharing(t *testing.T, hold time.Duration) *host {
 
 func user(name, data string) plan.Entry {
 	e := registry(name, data)
-	e.Row = plan.ImageRegistryBundleUserData
+	e.Field = plan.ImageRegistryBundleUserData
 	return e
 }
 
@@ -111,8 +111,8 @@ func TestAClaimOnAFormerPathHidesNoFile(t *testing.T) {
 		h.start()
 		h.publish(user("r", caA), registry("s", caA))
 		h.kill()
-		for i := range h.policy.Rows[1:] {
-			h.policy.Rows[1+i].File = "/srv/{name}/ca.crt"
+		for i := range h.policy.Files[1:] {
+			h.policy.Files[1+i].Path = "/srv/{name}/ca.crt"
 		}
 		h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 		h.disk.Put(sharedFile, caA)
@@ -134,7 +134,7 @@ func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
 	defer h.kill()
 	h.publish(user("r", caA), user("s", caA), registry("t", caA))
 	h.ask(plan.Desired{Entries: []plan.Entry{user("s", caA)},
-		Refused: []plan.Refusal{{Key: plan.Key{Row: plan.ImageRegistryBundleData}, Reason: "entry 1 has no name"}}})
+		Refused: []plan.Refusal{{Key: plan.Key{Field: plan.ImageRegistryBundleData}, Reason: "entry 1 has no name"}}})
 	h.wantFile(sharedFile, caA)
 	h.publish(user("s", caA), registry("t", caA))
 	h.wantFile(sharedFile, "")

@@ -24,8 +24,8 @@ const server = "127.0.0.1:10250"
 // provenHost is a host whose kubelet is asked; its reader is no unit of the allowlist.
 func provenHost(t *testing.T) (*host, *agenttest.Consumers) {
 	h := newHost(t)
-	h.policy.Rows[0].OnChange, h.policy.Units = nil, nil
-	h.policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
+	h.policy.Files[0].OnChange, h.policy.Units = nil, nil
+	h.policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c
 	return h, c
@@ -68,11 +68,11 @@ func TestAFileIsLiveOnceItsConsumerUsesIt(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.publish(kubelet(caA + caB))
-	h.awaitUse(liveness.NotYet)
+	h.awaitUse(liveness.Waiting)
 	c.Use(server, caA+caB)
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 }
@@ -85,7 +85,7 @@ func TestAConsumerThatMissesAChangeIsStaleUntilItIsSeenAgain(t *testing.T) {
 	h.publish(kubelet(caB))
 	c.Await(1)
 	h.clock.Move(time.Minute)
-	if s := h.awaitUse(liveness.Stale, liveness.NotYet); s.Reason != "uses something else" || s.Since.IsZero() {
+	if s := h.awaitUse(liveness.Stale, liveness.Waiting); s.Reason != "uses something else" || s.Since.IsZero() {
 		t.Errorf("it is %+v", s)
 	}
 	if line := h.last.Sentence(); !strings.HasSuffix(line, "; 1 files not in use") {
@@ -123,15 +123,15 @@ func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.publish(kubelet(caB))
 	h.publish(kubelet(caA + caB)) // nobody waited for the answer about B
 	h.wantFile(kubeletCA, caA+caB)
 	c.Use(server, caB)
 	h.elapse(time.Second)
-	h.awaitUse(liveness.NotYet)
+	h.awaitUse(liveness.Waiting)
 	c.Use(server, caA+caB)
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 	asked := c.Asked()
@@ -141,10 +141,10 @@ func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
 	}
 	for range 20 {
 		h.publish(kubelet(caB))
-		h.awaitUse(liveness.NotYet)
+		h.awaitUse(liveness.Waiting)
 		h.publish(kubelet(caA))
 		h.elapse(time.Millisecond)
-		h.awaitUse(liveness.NotYet)
+		h.awaitUse(liveness.Waiting)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestWhatIsInPlaceAtTheStartIsProvenThen(t *testing.T) {
 	c.Use(server, caA)
 	h.start()
 	h.publish(kubelet(caA))
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.kill()
 	h.start()
 	defer h.kill()
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 }
 
 func TestWhatAWriteReplacedIsKnownAtTheFirstQuestion(t *testing.T) {
@@ -176,7 +176,7 @@ func TestWhatAWriteReplacedIsKnownAtTheFirstQuestion(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caB))
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	if got := subjects(c.Asked()[0].Older); !slices.Equal(got, []string{"CN=a"}) {
 		t.Errorf("the consumer may still use %q, want what was on disk", got)
 	}
@@ -188,19 +188,19 @@ func TestAHealedFileIsProvenAgain(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.disk.Put(kubeletCA, caB)
 	c.Use(server, caB)
 	h.elapse(time.Second)
 	h.wantFile(kubeletCA, caA)
-	h.awaitUse(liveness.NotYet)
+	h.awaitUse(liveness.Waiting)
 	c.Use(server, caA)
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 }
 
 func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	h, c := provenHost(t)
-	h.policy.Rows[0].OnChange, h.policy.Units = []string{"reader.service"},
+	h.policy.Files[0].OnChange, h.policy.Units = []string{"reader.service"},
 		[]unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart}}
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
@@ -220,11 +220,11 @@ func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	for h.last.Files[0].Consumers[0].Reason != "reader.service has yet to act" {
 		h.pass()
 	}
-	h.awaitUse(liveness.NotYet)
+	h.awaitUse(liveness.Waiting)
 	works.Store(true)
 	c.Use(server, caB) // which the unit brings about
 	h.elapse(2 * time.Minute)
-	h.awaitUse(liveness.Live, liveness.NotYet)
+	h.awaitUse(liveness.Live, liveness.Waiting)
 	h.wantRecords("consumer-stale", 0)
 }
 
@@ -235,7 +235,7 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 	h.publish(kubelet(caA))
 	c.Await(1)
 	h.clock.Move(time.Minute)
-	if s := h.awaitUse(liveness.Unprovable, liveness.NotYet); s.Reason != "nothing listens there" {
+	if s := h.awaitUse(liveness.Unknown, liveness.Waiting); s.Reason != "nothing listens there" {
 		t.Errorf("it is %+v", s)
 	}
 	h.wantRecords("consumer-live", 0)
@@ -247,7 +247,7 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	h := newHost(t)
 	h.times.Rest = time.Second
-	h.policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
+	h.policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c
 	h.disk.Put(kubeletCA, caA)

@@ -32,7 +32,7 @@ func report(t testing.TB, node string) *unstructured.Unstructured {
 		for k := range 16 {
 			certs = append(certs, fmt.Sprintf("%064x", f*1000+k))
 		}
-		files = append(files, map[string]any{"row": "imageRegistryBundleData", "name": fmt.Sprint("registry-", f),
+		files = append(files, map[string]any{"field": "imageRegistryBundleData", "name": fmt.Sprint("registry-", f),
 			"certificates": certs})
 	}
 	note := map[string]any{"secret": "bootstrap-token-abcdef", "approved": "2026-11-22T12:00:00Z"}

@@ -72,7 +72,7 @@ func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liven
 		case len(uses) > 0 && len(added)+len(removed) == 0:
 			return liveness.Proof{State: liveness.Live}
 		case last && len(uses) == 0:
-			return liveness.Proof{State: liveness.Unprovable, Reason: "nothing listens there"}
+			return liveness.Proof{State: liveness.Unknown, Reason: "nothing listens there"}
 		case last:
 			return liveness.Proof{State: who.Mismatch, Reason: "uses something else"}
 		}

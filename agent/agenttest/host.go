@@ -46,10 +46,10 @@ func NewDisk(p plan.Policy, c *Clock) *Disk {
 func (d *Disk) Put(path, data string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.put(path, []byte(data), plan.Row{Mode: 0o644})
+	d.put(path, []byte(data), plan.FileSpec{Mode: 0o644})
 }
 
-func (d *Disk) put(path string, data []byte, r plan.Row) {
+func (d *Disk) put(path string, data []byte, r plan.FileSpec) {
 	d.files[path] = content{data: append([]byte(nil), data...), file: plan.File{Kind: plan.Regular,
 		Digest: plan.DigestOf(data),
 		Mode:   r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
@@ -88,16 +88,16 @@ func (d *Disk) Read(path string) (data string, ok bool) {
 	return string(c.data), ok
 }
 
-func (d *Disk) path(k plan.Key) (plan.Row, string, error) {
-	row, ok := d.rows.Row(k.Row)
+func (d *Disk) path(k plan.Key) (plan.FileSpec, string, error) {
+	spec, ok := d.rows.File(k.Field)
 	if !ok {
-		return row, "", fmt.Errorf("no row %s", k.Row)
+		return spec, "", fmt.Errorf("no row %s", k.Field)
 	}
-	p, err := row.Path(k.Name)
-	if target, ok := d.links[p]; ok && row.FollowLink {
+	p, err := spec.PathOf(k.Name)
+	if target, ok := d.links[p]; ok && spec.FollowLink {
 		p = target
 	}
-	return row, p, err
+	return spec, p, err
 }
 
 // Observe implements files.Writer.
@@ -111,7 +111,7 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	d.Looks += len(queries)
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
-		row, p, err := d.path(q.Key)
+		spec, p, err := d.path(q.Key)
 		if err != nil {
 			out[i] = plan.File{Kind: plan.Unreadable, Reason: err.Error()}
 			continue
@@ -122,7 +122,7 @@ func (d *Disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 		}
 		c := d.files[p]
 		out[i] = c.file
-		if place, _ := row.Path(q.Name); place != p {
+		if place, _ := spec.PathOf(q.Name); place != p {
 			out[i].Directory = path.Dir(p)
 		}
 		if c.file.Kind == plan.Regular && c.file.Digest != q.Known {
@@ -152,11 +152,11 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 		}
 	}
 	for _, w := range c.Writes {
-		row, p, _ := d.path(w.Key)
+		spec, p, _ := d.path(w.Key)
 		if err := d.Fail("rename", p); err != nil {
 			return err
 		}
-		d.put(p, w.Data, row)
+		d.put(p, w.Data, spec)
 	}
 	for _, r := range c.Removals {
 		_, p, err := d.path(r.Key)

@@ -30,16 +30,16 @@ func good() Facts {
 		"/etc/node-cert-agent/config.d/50-site.yaml"}, SELinux: true}
 	f.Policy.Units = []unitplan.Unit{{Name: "crio.service", Verb: unitplan.TryRestart,
 		AlsoAffects: []string{"kubelet.service"}}}
-	f.Policy.Rows = []plan.Row{
-		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", OnChange: []string{"crio.service"}},
-		{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"},
+	f.Policy.Files = []plan.FileSpec{
+		{Field: plan.KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", OnChange: []string{"crio.service"}},
+		{Field: plan.ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"},
 	}
 	f.Node.Name = "worker-1"
 	for _, dir := range []string{"/etc/kubernetes", "/etc/docker/certs.d"} {
 		f.Directories = append(f.Directories, Directory{Path: dir, Real: dir, Mode: fs.ModeDir | 0o755,
 			Label: "system_u:object_r:cert_t:s0"})
 	}
-	f.Files = []File{{Key: plan.Key{Row: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt",
+	f.Files = []File{{Key: plan.Key{Field: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt",
 		File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
 	f.Writer = Writer{Asked: true, Mounts: mounts}
 	f.Reloader, f.Systemd = Reloader{Asked: true}, "252.39-1~deb12u1"
@@ -132,7 +132,7 @@ var cases = map[string]struct {
 		f.Directories[0].Problem = "does not exist"
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "its directory does not exist"}
 	}, []string{"warn  directory: /etc/kubernetes: does not exist; for kubeAPIServerServingCAData; do: make it, or turn " +
-		"off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`"}},
+		"off what goes there: `files: {kubeAPIServerServingCAData: {enabled: false}}`"}},
 	"a directory of somebody else": {func(f *Facts) { f.Directories[0].UID = 1001 },
 		[]string{"fail  directory: /etc/kubernetes: uid 1001, mode 0755: the writer is root without capabilities and cannot " +
 			"write there; do: chown root /etc/kubernetes && chmod u+rwx /etc/kubernetes"}},
@@ -140,9 +140,9 @@ var cases = map[string]struct {
 		f.Mounts = mounts[:strings.Index(mounts, "3 2")]
 	},
 		[]string{"fail  directory: /etc/kubernetes: its file system is mounted read-only; for kubeAPIServerServingCAData; " +
-			"do: mount it writable, or turn off what goes there: `rows: {kubeAPIServerServingCAData: {enabled: false}}`",
+			"do: mount it writable, or turn off what goes there: `files: {kubeAPIServerServingCAData: {enabled: false}}`",
 			"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData; do: " +
-				"mount it writable, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}}`"}},
+				"mount it writable, or turn off what goes there: `files: {imageRegistryBundleData: {enabled: false}}`"}},
 	"a host whose mounts are all writable": {func(f *Facts) { f.Mounts = mounts }, nil},
 	"directories of ours that nobody made": {func(f *Facts) {
 		f.Missing = []string{"/run/node-cert-agent", "/etc/node-cert-agent/bootstrap.d"}
@@ -162,7 +162,7 @@ var cases = map[string]struct {
 			"ReadWritePaths=-/etc/kubernetes"}},
 	"the profile openshift without the drop-in that comes with it": {func(f *Facts) {
 		f.Profile, f.Host.MachineConfigDaemon = "openshift", true
-		f.Policy.Rows = append(f.Policy.Rows, plan.Row{ID: plan.KubeletKubeconfigCAData, File: "/var/lib/kubelet/kubeconfig"})
+		f.Policy.Files = append(f.Policy.Files, plan.FileSpec{Field: plan.KubeletKubeconfigCAData, Path: "/var/lib/kubelet/kubeconfig"})
 		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet",
 			Mode: fs.ModeDir | 0o755})
 	},
@@ -199,7 +199,7 @@ var cases = map[string]struct {
 	"a private key beside a bundle": {func(f *Facts) {
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, kubelet-ca.key"}
 	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: " +
-		"give the row another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"}},
+		"give the row another file: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"}},
 	"a label of another type": {func(f *Facts) { f.Files[0].Label = "system_u:object_r:etc_t:s0" },
 		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; do: restorecon -nv " +
 			"/etc/kubernetes/kubelet-ca.crt says whether that is right"}},
@@ -236,9 +236,9 @@ var cases = map[string]struct {
 	"a unit whose program the distribution does not have": {func(f *Facts) { f.Units[0].Absent = "/usr/bin/x" },
 		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl " +
 			"edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
-	"a unit that no row names": {func(f *Facts) { f.Policy.Rows[0].OnChange = nil },
+	"a unit that no row names": {func(f *Facts) { f.Policy.Files[0].OnChange = nil },
 		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it " +
-			"where it is needed: `rows: {ROW: {onChange: [crio.service]}}`"}},
+			"where it is needed: `files: {FIELD: {onChange: [crio.service]}}`"}},
 	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" },
 		[]string{"warn  unit: crio.service: unreachable; do: "}},
 	"a service that does not run, whose last words are old": {func(f *Facts) {
@@ -249,7 +249,7 @@ var cases = map[string]struct {
 		[]string{`fail  service: its last pass could not be finished: disk\tfull; do: journalctl -u node-cert-agent`}},
 	"a service that does not follow and refuses something": {func(f *Facts) {
 		f.Service.State, f.Service.Reason = "connecting", "refused"
-		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Row: plan.RootCAData}, Reason: "empty"}}
+		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Field: plan.RootCAData}, Reason: "empty"}}
 	}, []string{"warn  service: connecting: refused; do: node-cert-agent status",
 		"warn  service: it refuses rootCAData: empty; do: correct the object or the row"}},
 	"no identity": {func(f *Facts) {

@@ -42,10 +42,10 @@ type Writer struct {
 }
 
 // rowsIn names the rows that have their files in a directory.
-func (f Facts) rowsIn(dir string) (names []string) {
-	for _, row := range f.Policy.Rows {
-		if row.Directory() == dir {
-			names = append(names, string(row.ID))
+func (f Facts) filesIn(dir string) (names []string) {
+	for _, spec := range f.Policy.Files {
+		if spec.Directory() == dir {
+			names = append(names, string(spec.Field))
 		}
 	}
 	return names
@@ -54,8 +54,8 @@ func (f Facts) rowsIn(dir string) (names []string) {
 func directories(f Facts, r *report) {
 	const what = "directory"
 	for _, d := range f.Directories {
-		rows := f.rowsIn(d.Path)
-		off := "`rows: {" + strings.Join(rows, ": {enabled: false}, ") + ": {enabled: false}}`"
+		rows := f.filesIn(d.Path)
+		off := "`files: {" + strings.Join(rows, ": {enabled: false}, ") + ": {enabled: false}}`"
 		switch {
 		case d.Problem != "":
 			r.add(Warn, what, "make it, or turn off what goes there: "+off, "%s: %s; for %s", d.Path, d.Problem,
@@ -144,8 +144,8 @@ func files(f Facts, r *report) {
 			good++
 		case file.Reason == "", f.missing(file.Path):
 		default:
-			r.add(Warn, "file", fmt.Sprintf("give the row another file: `rows: {%s: {file: PATH}}`, or move what is in the way",
-				file.Row),
+			r.add(Warn, "file", fmt.Sprintf("give the row another file: `files: {%s: {path: PATH}}`, or move what is in the way",
+				file.Field),
 				"%s is not written: %s", plan.Printable(file.Path), plan.Printable(file.Reason))
 		}
 	}
@@ -208,9 +208,9 @@ func labels(f Facts, r *report) {
 }
 
 func (f Facts) directory(file File) Directory {
-	row, _ := f.Policy.Row(file.Row)
+	spec, _ := f.Policy.File(file.Field)
 	for _, d := range f.Directories {
-		if d.Path == row.Directory() {
+		if d.Path == spec.Directory() {
 			return d
 		}
 	}

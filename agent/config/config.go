@@ -17,17 +17,19 @@ type Settings struct {
 	// Profile is the name of the profile in force.
 	Profile string
 	// NodeName is the configured name of the node; empty means that it is to be discovered.
-	NodeName string
-	Object   Object
+	NodeName         string
+	ControllerConfig ControllerConfig
 	// ConfigMap is the second source; zero if no enabled row takes from it.
 	ConfigMap ConfigMap
 	// Policy holds the enabled rows, in the order of plan.RowIDs, and the allowlist by name.
 	Policy  unitplan.Policy
 	Actions Actions
-	Follow  Follow
-	// ProbePatience is how long a consumer may take to be seen with new bytes.
-	ProbePatience time.Duration
-	// Consume says what happens to a bootstrap credential that has served: delete, tombstone or keep.
+	// Resync is the time between two full comparisons, before jitter.
+	Resync time.Duration
+	Watch  Watch
+	// ProbeTimeout is how long a consumer may take to be seen with new bytes.
+	ProbeTimeout time.Duration
+	// Consume says what happens to a bootstrap credential that has served: delete, mark-used or keep.
 	Consume string
 	// KubeletIdentity lets the kubelet's client certificate ask for a lost identity.
 	KubeletIdentity bool
@@ -43,8 +45,8 @@ type Settings struct {
 	Digest plan.Digest
 }
 
-// Object says which object is watched.
-type Object struct {
+// ControllerConfig says which object is watched.
+type ControllerConfig struct {
 	Group, Version, Resource, Name string
 }
 
@@ -55,26 +57,24 @@ type ConfigMap struct {
 
 // Actions says how unit actions are carried out.
 type Actions struct {
-	// Coalesce is how long changes are collected before a unit is acted on.
-	Coalesce time.Duration
-	// Spread is the time over which the try-restarts of a fleet are spread; 0 means at once.
-	Spread time.Duration
+	// BatchWindow is how long changes are collected before a unit is acted on.
+	BatchWindow time.Duration
+	// RandomizedDelay is the time over which the try-restarts of a fleet are spread; 0 means at once.
+	RandomizedDelay time.Duration
 	// Timeout is how long a job may take before it is reported.
 	Timeout time.Duration
 }
 
-// Follow says how the object is followed.
-type Follow struct {
-	// Resync is the time between two full comparisons, before jitter.
-	Resync time.Duration
-	// RetrySpread is the time over which the first retries of a fleet are spread.
-	RetrySpread time.Duration
+// Watch says how the ControllerConfig is watched.
+type Watch struct {
+	// RetryJitter is the time over which the first retries of a fleet are spread.
+	RetryJitter time.Duration
 	// RetryMax is the longest pause between two tries.
 	RetryMax time.Duration
-	// Silence is how long a watch may bring nothing before it is taken for dead.
-	Silence time.Duration
-	// WatchTimeout is how long the API server is asked to keep a watch open.
-	WatchTimeout time.Duration
+	// IdleTimeout is how long a watch may bring nothing before it is taken for dead.
+	IdleTimeout time.Duration
+	// Timeout is how long the API server is asked to keep a watch open.
+	Timeout time.Duration
 }
 
 // Identity says how the agent's own certificate is got and kept.
@@ -82,13 +82,13 @@ type Identity struct {
 	// Lifetime is what is asked for.
 	Lifetime time.Duration
 	// Look is how often bootstrap files are looked for while there is no identity.
-	Look time.Duration
+	PollInterval time.Duration
 	// Glance is the same while there is one.
-	Glance time.Duration
+	IdlePollInterval time.Duration
 	// PendingMax is the longest pause between two looks at a request that nobody has approved.
-	PendingMax time.Duration
+	ApprovalPollMax time.Duration
 	// Probe is how often the API server is asked whether it still knows the identity.
-	Probe time.Duration
+	CheckInterval time.Duration
 	// SuspectAfter is how long it has to refuse the identity before another one is asked for.
 	SuspectAfter time.Duration
 	// DeniedMin and DeniedMax bound the pause after a denied request.

@@ -90,21 +90,22 @@ func problems(t testing.TB, files map[string]string) []string {
 func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 	s := load(t, nil)
 	want := Settings{
-		Profile: "standalone",
-		Object:  Object{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"},
-		Actions: Actions{Coalesce: 2 * time.Second, Spread: 10 * time.Minute, Timeout: 90 * time.Second},
-		Follow: Follow{Resync: 10 * time.Minute, RetrySpread: 3 * time.Second, RetryMax: 30 * time.Second,
-			Silence: 150 * time.Second, WatchTimeout: 30 * time.Minute},
-		ProbePatience: 90 * time.Second,
-		Consume:       "delete",
-		Identity: Identity{Lifetime: 168 * time.Hour, Look: 10 * time.Second, Glance: time.Hour, PendingMax: time.Minute,
-			Probe:        10 * time.Minute,
-			SuspectAfter: 2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
+		Profile:          "standalone",
+		ControllerConfig: ControllerConfig{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"},
+		Actions:          Actions{BatchWindow: 2 * time.Second, RandomizedDelay: 10 * time.Minute, Timeout: 90 * time.Second},
+		Resync:           10 * time.Minute,
+		Watch: Watch{RetryJitter: 3 * time.Second, RetryMax: 30 * time.Second,
+			IdleTimeout: 150 * time.Second, Timeout: 30 * time.Minute},
+		ProbeTimeout: 90 * time.Second,
+		Consume:      "delete",
+		Identity: Identity{Lifetime: 168 * time.Hour, PollInterval: 10 * time.Second, IdlePollInterval: time.Hour, ApprovalPollMax: time.Minute,
+			CheckInterval: 10 * time.Minute,
+			SuspectAfter:  2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
 		Files:  []string{"builtin:standalone.yaml"},
 		Digest: s.Digest,
 	}
 	want.Policy.Trust = plan.Trust{Hold: time.Hour, Source: plan.RootCAData}
-	for id, file := range map[plan.RowID]string{
+	for id, file := range map[plan.Field]string{
 		plan.KubeAPIServerServingCAData:  "/etc/kubernetes/kubelet-ca.crt",
 		plan.CloudProviderCAData:         "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
 		plan.RootCAData:                  "/etc/kubernetes/ca.crt",
@@ -112,13 +113,13 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		plan.ImageRegistryBundleData:     "/etc/docker/certs.d/{name}/ca.crt",
 		plan.ImageRegistryBundleUserData: "/etc/docker/certs.d/{name}/ca.crt",
 	} {
-		want.Policy.Rows = append(want.Policy.Rows, plan.Row{ID: id, File: file, Mode: 0o644, Validate: plan.Warn})
+		want.Policy.Files = append(want.Policy.Files, plan.FileSpec{Field: id, Path: file, Mode: 0o644, Validate: plan.Warn})
 	}
-	slices.SortFunc(want.Policy.Rows, func(a, b plan.Row) int {
-		return slices.Index(plan.RowIDs(), a.ID) - slices.Index(plan.RowIDs(), b.ID)
+	slices.SortFunc(want.Policy.Files, func(a, b plan.FileSpec) int {
+		return slices.Index(plan.Fields(), a.Field) - slices.Index(plan.Fields(), b.Field)
 	})
-	want.Policy.Rows[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: "127.0.0.1:10250",
-		Mismatch: liveness.Unprovable}}
+	want.Policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: "127.0.0.1:10250",
+		Mismatch: liveness.Unknown}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)
 	}
@@ -156,51 +157,52 @@ func TestAFragmentSetsEveryKey(t *testing.T) {
 	s := load(t, map[string]string{etcDir + "50.yaml": header + `
 profile: standalone
 node: {name: worker-1.example.org}
-object: {group: machineconfiguration.openshift.io, version: v1, resource: controllerconfigs, name: other}
-rows:
-  kubeAPIServerServingCAData: {file: /srv/a.crt, mode: "0600", owner: "0:990", followLink: true, validate: strict, verify: []}
+controllerConfig: {group: machineconfiguration.openshift.io, version: v1, resource: controllerconfigs, name: other}
+files:
+  kubeAPIServerServingCAData: {path: /srv/a.crt, mode: "0600", owner: "0:990", followLink: true, validate: strict, verify: []}
   cloudProviderCAData: {enabled: false}
-  rootCAData: {onChange: [b.service, a.service], verify: [{kind: apiserver, address: "[::1]:6443", mismatch: unprovable}, {kind: clientCA, address: "127.0.0.1:6443", others: true}]}
-  additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", owner: root:root}
+  rootCAData: {onChange: [b.service, a.service], verify: [{kind: apiserver, address: "[::1]:6443", mismatch: unknown}, {kind: clientCA, address: "127.0.0.1:6443", others: true}]}
+  additionalTrustBundle: {path: "/usr/local/share/ca-certificates/{sha256}.crt", owner: root:root}
   imageRegistryBundleData: {enabled: false}
-  imageRegistryBundleUserData: {file: "/etc/containers/certs.d/{name}/ca.crt"}
-  kubeconfigCAData: {enabled: true, file: /srv/kubeconfig, followLink: true, onChange: [a.service], validate: strict}
-  internalRegistryPullSecret: {enabled: true, file: /srv/pull.json, mode: "0400", owner: "0:990"}
+  imageRegistryBundleUserData: {path: "/etc/containers/certs.d/{name}/ca.crt"}
+  kubeconfigCAData: {enabled: true, path: /srv/kubeconfig, followLink: true, onChange: [a.service], validate: strict}
+  internalRegistryPullSecret: {enabled: true, path: /srv/pull.json, mode: "0400", owner: "0:990"}
 configMap: {namespace: ns, name: other, key: ca.pem}
 units:
   b.service: {verb: reload, enabled: true}
   a.service: {verb: try-restart, alsoAffects: [a.socket, kubelet.service]}
   c.service: {verb: reload, enabled: false}
   node-cert-agent-update-ca-trust.service: {verb: restart}
-actions: {coalesce: 0s, spread: 0, timeout: 1m30s}
-probe: {patience: 0s}
+actions: {batchWindow: 0s, randomizedDelay: 0, timeout: 1m30s}
+probe: {timeout: 0s}
 trust: {holdRemovals: 10m, source: kubeAPIServerServingCAData}
-follow: {resync: 1s, retrySpread: 1ms, retryMax: 100ms, silence: 1s, watchTimeout: 24h}
-bootstrap: {consume: tombstone, kubeletIdentity: true, followHint: always, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
-identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
+resync: 1s
+watch: {retryJitter: 1ms, retryMax: 100ms, idleTimeout: 1s, timeout: 24h}
+bootstrap: {consume: mark-used, kubeletIdentity: true, pollInterval: 1s, idlePollInterval: 1m, followHint: always, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
+identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
-		Profile:  "standalone",
-		NodeName: "worker-1.example.org",
-		Object:   Object{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "other"},
+		Profile:          "standalone",
+		NodeName:         "worker-1.example.org",
+		ControllerConfig: ControllerConfig{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "other"},
 
 		ConfigMap: ConfigMap{"ns", "other", "ca.pem"},
 		Policy: unitplan.Policy{
 			Policy: plan.Policy{
-				Rows: []plan.Row{
-					{ID: plan.KubeAPIServerServingCAData, File: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true,
+				Files: []plan.FileSpec{
+					{Field: plan.KubeAPIServerServingCAData, Path: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true,
 						Validate: plan.Strict},
-					{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"},
+					{Field: plan.RootCAData, Path: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"},
 						Validate: plan.Warn,
-						Verify: []liveness.Consumer{{Kind: liveness.APIServer, Address: "[::1]:6443", Mismatch: liveness.Unprovable},
+						Verify: []liveness.Consumer{{Kind: liveness.APIServer, Address: "[::1]:6443", Mismatch: liveness.Unknown},
 							{Kind: liveness.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: liveness.Stale}}},
-					{ID: plan.KubeconfigCAData, File: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"},
+					{Field: plan.KubeconfigCAData, Path: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"},
 						Validate: plan.Strict},
-					{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644,
+					{Field: plan.AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644,
 						Validate: plan.Warn},
-					{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644,
+					{Field: plan.ImageRegistryBundleUserData, Path: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644,
 						Validate: plan.Warn},
-					{ID: plan.InternalRegistryPullSecret, File: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
+					{Field: plan.InternalRegistryPullSecret, Path: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
 				},
 				Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
 			},
@@ -211,15 +213,16 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 			},
 		},
 		Actions: Actions{Timeout: 90 * time.Second},
-		Follow: Follow{Resync: time.Second, RetrySpread: time.Millisecond, RetryMax: 100 * time.Millisecond,
-			Silence: time.Second, WatchTimeout: 24 * time.Hour},
-		Consume:         "tombstone",
+		Resync:  time.Second,
+		Watch: Watch{RetryJitter: time.Millisecond, RetryMax: 100 * time.Millisecond,
+			IdleTimeout: time.Second, Timeout: 24 * time.Hour},
+		Consume:         "mark-used",
 		KubeletIdentity: true,
 		FollowHint:      true,
 		Pins:            []string{"sha256:abababababababababababababababababababababababababababababababab"},
-		Identity: Identity{Lifetime: 10 * time.Minute, Look: time.Second, Glance: time.Minute, PendingMax: 2 * time.Second,
-			Probe:        3 * time.Second,
-			SuspectAfter: 4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
+		Identity: Identity{Lifetime: 10 * time.Minute, PollInterval: time.Second, IdlePollInterval: time.Minute, ApprovalPollMax: 2 * time.Second,
+			CheckInterval: 3 * time.Second,
+			SuspectAfter:  4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
 		Files:  s.Files,
 		Digest: s.Digest,
 	}
@@ -230,19 +233,19 @@ identity: {lifetime: 10m, look: 1s, glance: 1m, pendingMax: 2s, probe: 3s, suspe
 
 func TestOtherWritersAreKnownToTheRowsThatTheyWrite(t *testing.T) {
 	s := load(t, map[string]string{etcDir + "50.yaml": header + "coexist: [machine-config-daemon, node-ca]\n"})
-	for _, r := range s.Policy.Rows {
+	for _, r := range s.Policy.Files {
 		want := []plan.Writer{plan.MachineConfigDaemon}
-		if r.ID.List() {
+		if r.Field.List() {
 			want = append(want, plan.NodeCA)
 		}
 		if !slices.Equal(r.Beside, want) {
-			t.Errorf("%s is beside %v, want %v", r.ID, r.Beside, want)
+			t.Errorf("%s is beside %v, want %v", r.Field, r.Beside, want)
 		}
 	}
 	if !s.Policy.Trust.Mirror {
 		t.Error("removals are held beside writers that hold nothing")
 	}
-	if alone := load(t, nil); alone.Policy.Trust.Mirror || alone.Policy.Rows[0].Beside != nil {
+	if alone := load(t, nil); alone.Policy.Trust.Mirror || alone.Policy.Files[0].Beside != nil {
 		t.Errorf("alone there is %+v", alone.Policy)
 	}
 }
@@ -260,7 +263,7 @@ func TestLayers(t *testing.T) {
 		"the later name wins wherever it lies": {map[string]string{
 			libDir + "90.yaml": name("lib"), runDir + "50.yaml": name("run"), etcDir + "10.yaml": name("etc")}, "lib"},
 		"other keys of an earlier fragment stay": {map[string]string{
-			etcDir + "10.yaml": name("etc"), etcDir + "20.yaml": header + "follow: {resync: 1m}\n"}, "etc"},
+			etcDir + "10.yaml": name("etc"), etcDir + "20.yaml": header + "resync: 1m\n"}, "etc"},
 		"a link to /dev/null masks": {map[string]string{
 			libDir + "20.yaml": name("lib"), etcDir + "20.yaml": "-> /dev/null", etcDir + "10.yaml": name("etc")}, "etc"},
 		"an empty file masks": {map[string]string{
@@ -394,11 +397,11 @@ func TestTheExampleShowsEveryKeyAndIsValidWithoutItsCommentSigns(t *testing.T) {
 	layers, _ := parseAll([]source{{"example", []byte(text)}}, fragmentRules)
 	shown := map[string]bool{}
 	for key := range layers[0] {
-		shown[regexp.MustCompile(`^(rows|units)\.(crio\.service|\w+)\.`).ReplaceAllString(key, "$1.*.")] = true
+		shown[regexp.MustCompile(`^(files|units)\.(crio\.service|\w+)\.`).ReplaceAllString(key, "$1.*.")] = true
 	}
 	unit := profileRules["units"].(named).each
 	for _, key := range append(leaves("", fragmentRules), leaves("units.*", unit)...) {
-		key = regexp.MustCompile(`^rows\.\w+\.`).ReplaceAllString(key, "rows.*.")
+		key = regexp.MustCompile(`^files\.\w+\.`).ReplaceAllString(key, "files.*.")
 		if !shown[key] {
 			t.Errorf("the example does not show %s", key)
 		}
@@ -407,7 +410,7 @@ func TestTheExampleShowsEveryKeyAndIsValidWithoutItsCommentSigns(t *testing.T) {
 
 func FuzzLoadNeverPanicsAndAlwaysNamesThePlace(f *testing.F) {
 	f.Add(header)
-	f.Add(header + "rows: {rootCAData: {file: /etc/x}}\nunits: {a.service: {verb: reload}}\n")
+	f.Add(header + "files: {rootCAData: {path: /etc/x}}\nunits: {a.service: {verb: reload}}\n")
 	f.Add(header + "a: &x [*x]\n")
 	f.Add("? [a, b]\n: {<<: {}}\n---\n!!binary x\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -416,8 +419,8 @@ func FuzzLoadNeverPanicsAndAlwaysNamesThePlace(f *testing.F) {
 		if len(errs) == 0 {
 			var s Settings
 			if s, errs = merge(append(base, layers...)).settings(); len(errs) == 0 {
-				for _, r := range s.Policy.Rows {
-					if checkFile(r.ID, r.File) != nil || r.Mode&0o7022 != 0 {
+				for _, r := range s.Policy.Files {
+					if checkFile(r.Field, r.Path) != nil || r.Mode&0o7022 != 0 {
 						t.Errorf("accepted %+v", r)
 					}
 				}

@@ -18,7 +18,7 @@ var consumerKeys = map[string]leaf{
 	"kind":     oneOf(liveness.ClientCA, liveness.Serving, liveness.APIServer),
 	"address":  text(checkAddress),
 	"others":   flag,
-	"mismatch": oneOf(liveness.Stale, liveness.Unprovable),
+	"mismatch": oneOf(liveness.Stale, liveness.Unknown),
 }
 
 // consumers is a list of servers to ask; it may be empty.

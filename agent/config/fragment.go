@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// inputs are values by key path, such as "rows.rootCAData.mode". A list is one value.
+// inputs are values by key path, such as "files.rootCAData.mode". A list is one value.
 type inputs map[string]input
 
 // input is one value that a file sets, with the place where it stands.

@@ -18,7 +18,7 @@ func profile(t *testing.T, name string) Settings {
 // comes with.
 func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 	names := []string{"standalone", "openshift", "kubeadm"}
-	table := map[plan.RowID][]bool{
+	table := map[plan.Field][]bool{
 		plan.KubeAPIServerServingCAData:  {true, true, true},
 		plan.CloudProviderCAData:         {true, true, false},
 		plan.RootCAData:                  {true, false, true},
@@ -29,8 +29,8 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 		plan.KubeconfigCAData:            {false, true, false},
 		plan.KubeletKubeconfigCAData:     {false, true, false},
 	}
-	if len(table) != len(plan.RowIDs()) {
-		t.Errorf("the table has %d rows, there are %d", len(table), len(plan.RowIDs()))
+	if len(table) != len(plan.Fields()) {
+		t.Errorf("the table has %d rows, there are %d", len(table), len(plan.Fields()))
 	}
 	for i, name := range names {
 		s := profile(t, name)
@@ -38,19 +38,19 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 			t.Errorf("%s calls itself %s", name, s.Profile)
 		}
 		for id, on := range table {
-			row, have := s.Policy.Row(id)
+			spec, have := s.Policy.File(id)
 			if have != on[i] {
 				t.Errorf("%s: %s is on: %v, want %v", name, id, have, on[i])
 			}
-			want := plan.Row{ID: id, File: row.File, Mode: 0o644, Validate: plan.Warn}
+			want := plan.FileSpec{Field: id, Path: spec.Path, Mode: 0o644, Validate: plan.Warn}
 			if id == plan.InternalRegistryPullSecret {
 				want.Mode = 0o600
 			} else if id.Edits() {
 				want.Mode = 0
 			}
-			if have && (row.Mode != want.Mode || row.UID != 0 || row.GID != 0 || row.FollowLink || len(row.OnChange) > 0 ||
-				row.Validate != plan.Warn) {
-				t.Errorf("%s: have %+v, want %+v", name, row, want)
+			if have && (spec.Mode != want.Mode || spec.UID != 0 || spec.GID != 0 || spec.FollowLink || len(spec.OnChange) > 0 ||
+				spec.Validate != plan.Warn) {
+				t.Errorf("%s: have %+v, want %+v", name, spec, want)
 			}
 		}
 		if len(s.Policy.Units) > 0 {
@@ -60,19 +60,19 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 }
 
 func TestTheProfilesDifferInTheirSourcesAsWell(t *testing.T) {
-	small := Object{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"}
+	small := ControllerConfig{"node-cert-agent.io", "v1alpha1", "controllerconfigs", "machine-config-controller"}
 	for name, want := range map[string]struct {
-		object    Object
+		object    ControllerConfig
 		configMap ConfigMap
 		consume   string
 	}{
 		"standalone": {small, ConfigMap{}, "delete"},
 		"kubeadm":    {small, ConfigMap{}, "delete"},
-		"openshift": {Object{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "machine-config-controller"},
-			ConfigMap{"openshift-machine-config-operator", "kubeconfig-data", "ca-bundle.crt"}, "tombstone"},
+		"openshift": {ControllerConfig{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "machine-config-controller"},
+			ConfigMap{"openshift-machine-config-operator", "kubeconfig-data", "ca-bundle.crt"}, "mark-used"},
 	} {
-		if s := profile(t, name); s.Object != want.object || s.ConfigMap != want.configMap || s.Consume != want.consume {
-			t.Errorf("%s: have %v %v %s, want %v", name, s.Object, s.ConfigMap, s.Consume, want)
+		if s := profile(t, name); s.ControllerConfig != want.object || s.ConfigMap != want.configMap || s.Consume != want.consume {
+			t.Errorf("%s: have %v %v %s, want %v", name, s.ControllerConfig, s.ConfigMap, s.Consume, want)
 		}
 	}
 }
@@ -95,10 +95,10 @@ func TestAProfileSetsOnlyWhatDiffersFromTheBase(t *testing.T) {
 
 func TestAFragmentTurnsARowOfTheProfileOnAndOff(t *testing.T) {
 	s := load(t, map[string]string{etcDir + "10.yaml": header +
-		"profile: openshift\nrows: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, " +
+		"profile: openshift\nfiles: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, " +
 		"kubeletKubeconfigCAData: {enabled: false}}\n"})
-	_, root := s.Policy.Row(plan.RootCAData)
-	_, kubeconfig := s.Policy.Row(plan.KubeconfigCAData)
+	_, root := s.Policy.File(plan.RootCAData)
+	_, kubeconfig := s.Policy.File(plan.KubeconfigCAData)
 	if !root || kubeconfig || s.ConfigMap != (ConfigMap{}) {
 		t.Errorf("root %v, kubeconfig %v, source %v", root, kubeconfig, s.ConfigMap)
 	}

@@ -26,12 +26,12 @@ func TestRefusedFragments(t *testing.T) {
 		"a writer unknown to us": {header + "coexist: [puppet]\n",
 			`2: coexist: "puppet" is not known; want machine-config-daemon or node-ca`},
 		"an unknown key": {header + "\nnodes: {}\n",
-			"3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, " +
-				"object, probe, profile, rows, trust, units"},
-		"an unknown deep key": {header + "follow:\n  resync: 1m\n  resynk: 1m\n",
-			"4: follow.resynk: unknown key; want one of resync, retryMax, retrySpread, silence, watchTimeout"},
-		"an unknown row": {header + "rows:\n  rootCAdata: {}\n",
-			"3: rows.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, " +
+			"3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, " +
+				"node, probe, profile, resync, trust, units, watch"},
+		"an unknown deep key": {header + "watch:\n  retryMax: 1m\n  resynk: 1m\n",
+			"4: watch.resynk: unknown key; want one of idleTimeout, retryJitter, retryMax, timeout"},
+		"an unknown row": {header + "files:\n  rootCAdata: {}\n",
+			"3: files.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, " +
 				"imageRegistryBundleUserData, internalRegistryPullSecret, kubeAPIServerServingCAData, kubeconfigCAData, " +
 				"kubeletKubeconfigCAData, rootCAData"},
 		"a repeated key": {header + "node: {name: a}\nnode: {name: b}\n", "3: node: given twice; first in line 2"},
@@ -42,42 +42,42 @@ func TestRefusedFragments(t *testing.T) {
 			"1: not YAML here or just below: did not find expected node content"},
 		"a tab": {header + "node:\n\tname: a\n",
 			"3: not YAML here or just below: found character that cannot start any token"},
-		"an alias": {header + "rows:\n  rootCAData: &a {}\n  cloudProviderCAData: *a\n",
-			"3: rows.rootCAData: anchors and aliases are not accepted\n4: rows.cloudProviderCAData: anchors and aliases are " +
+		"an alias": {header + "files:\n  rootCAData: &a {}\n  cloudProviderCAData: *a\n",
+			"3: files.rootCAData: anchors and aliases are not accepted\n4: files.cloudProviderCAData: anchors and aliases are " +
 				"not accepted"},
 		"a merge key": {header + "node:\n  <<: {name: a}\n", "3: node.<<: unknown key; want one of name"},
 		"a tag":       {header + "node: {name: !!str 1}\n", "2: node.name: tags are not accepted"},
 		"a key with a newline": {header + "\"a\\nb\": 1\n",
-			`2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units`},
+			`2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch`},
 		"a key that is a list": {header + "[a]: 1\n", "2: a key must be a plain word"},
-		"nothing below a key":  {header + "rows:\n", "2: rows: want a mapping of keys, have nothing"},
+		"nothing below a key":  {header + "files:\n", "2: files: want a mapping of keys, have nothing"},
 		"a number as string": {header + "node: {name: 10}\n",
 			"2: node.name: want a string, in quotes if need be; have a number or date"},
-		"several problems": {header + "node: {name: A_B}\nfollow:\n  resync: 1\n  silence: 1h1s\n",
+		"several problems": {header + "node: {name: A_B}\nresync: 1\nwatch:\n  idleTimeout: 1h1s\n",
 			`2: node.name: "A_B" is not a lower-case DNS name
-4: follow.resync: want a duration from 1s to 24h0m0s, such as 500ms, 90s or 10m
-5: follow.silence: want a duration from 1s to 1h0m0s, such as 500ms, 90s or 10m`},
+3: resync: want a duration from 1s to 24h0m0s, such as 500ms, 90s or 10m
+5: watch.idleTimeout: want a duration from 1s to 1h0m0s, such as 500ms, 90s or 10m`},
 		"a profile that does not exist": {header + "profile: openshft\n",
 			`2: profile: no profile "openshft"; want one of kubeadm, openshift, standalone`},
-		"a pull secret that the group may read": {header + "rows: {internalRegistryPullSecret: {mode: \"0640\"}}\n",
-			`2: rows.internalRegistryPullSecret.mode: 0640 lets others read a secret; want "0600" or "0400"`},
-		"a mode for a file that is edited": {header + "rows: {kubeconfigCAData: {mode: \"0600\"}}\n",
-			"2: rows.kubeconfigCAData.mode: not possible: this row edits a file that is there, and keeps its mode and owner"},
-		"an owner for a file that is edited": {header + "rows: {kubeletKubeconfigCAData: {owner: root:root}}\n",
-			"2: rows.kubeletKubeconfigCAData.owner: not possible: this row edits a file that is there, and keeps its mode and owner"},
+		"a pull secret that the group may read": {header + "files: {internalRegistryPullSecret: {mode: \"0640\"}}\n",
+			`2: files.internalRegistryPullSecret.mode: 0640 lets others read a secret; want "0600" or "0400"`},
+		"a mode for a file that is edited": {header + "files: {kubeconfigCAData: {mode: \"0600\"}}\n",
+			"2: files.kubeconfigCAData.mode: not possible: this field's file is there and is edited, and keeps its mode and owner"},
+		"an owner for a file that is edited": {header + "files: {kubeletKubeconfigCAData: {owner: root:root}}\n",
+			"2: files.kubeletKubeconfigCAData.owner: not possible: this field's file is there and is edited, and keeps its mode and owner"},
 		"a key that no ConfigMap has": {header + "configMap: {key: a/b}\n",
 			`2: configMap.key: "a/b" is not a key of a ConfigMap`},
 		"a profile with a path": {header + "profile: ../x\n",
 			`2: profile: "../x" is not a profile's name in lower case`},
 		"pauses the wrong way round": {header + "identity: {deniedMin: 2h}\n",
 			`2: identity.deniedMin: more than identity.deniedMax, which is 1h0m0s`},
-		"an object without a group": {header + "object: {group: \"\"}\n", `2: object.group: "" is not a lower-case DNS name`},
-		"a version that is none": {header + "object: {version: latest}\n",
-			`2: object.version: "latest" is not an API version such as v1`},
-		"a kind for a resource": {header + "object: {resource: ControllerConfig}\n",
-			`2: object.resource: "ControllerConfig" is not a resource's plural name in lower case`},
-		"a negative duration": {header + "actions: {spread: -1s}\n",
-			"2: actions.spread: want a duration from 0s to 24h0m0s, such as 500ms, 90s or 10m"},
+		"an object without a group": {header + "controllerConfig: {group: \"\"}\n", `2: controllerConfig.group: "" is not a lower-case DNS name`},
+		"a version that is none": {header + "controllerConfig: {version: latest}\n",
+			`2: controllerConfig.version: "latest" is not an API version such as v1`},
+		"a kind for a resource": {header + "controllerConfig: {resource: ControllerConfig}\n",
+			`2: controllerConfig.resource: "ControllerConfig" is not a resource's plural name in lower case`},
+		"a negative duration": {header + "actions: {randomizedDelay: -1s}\n",
+			"2: actions.randomizedDelay: want a duration from 0s to 24h0m0s, such as 500ms, 90s or 10m"},
 	}
 	for sentence, tt := range tests {
 		t.Run(sentence, func(t *testing.T) { refused(t, tt.text, tt.want) })
@@ -94,48 +94,48 @@ func refused(t *testing.T, text, want string) {
 	}
 }
 
-const braces = "braces are for placeholders: one {name} as the directory above a registry row's file, or one {sha256} " +
+const braces = "braces are for placeholders: one {name} as the directory above a registry's file, or one {sha256} " +
 	"in the name of additionalTrustBundle's file"
 
 const noAddress = `is not an IP address of this host and a port, such as "127.0.0.1:10250" or "[::1]:10250"`
 
 var refusedRows = map[string]struct{ row, key, value, want string }{
-	"a relative file": {"rootCAData", "file", "etc/ca.crt",
+	"a relative file": {"rootCAData", "path", "etc/ca.crt",
 		`"etc/ca.crt" is not an absolute path in its shortest form`},
-	"a file that climbs": {"rootCAData", "file", "/etc/kubernetes/../ca.crt",
+	"a file that climbs": {"rootCAData", "path", "/etc/kubernetes/../ca.crt",
 		`"/etc/kubernetes/../ca.crt" is not an absolute path in its shortest form`},
-	"a directory": {"rootCAData", "file", "/etc/kubernetes/",
+	"a directory": {"rootCAData", "path", "/etc/kubernetes/",
 		`"/etc/kubernetes/" is not an absolute path in its shortest form`},
-	"a file in the root":  {"rootCAData", "file", "/ca.crt", "lies in the root directory"},
-	"a control character": {"rootCAData", "file", `"/etc/a\x1bb"`, "holds the byte 0x1b"},
-	"an overlong file": {"rootCAData", "file", "/etc/" + strings.Repeat("a/", 1600) + "a",
+	"a file in the root":  {"rootCAData", "path", "/ca.crt", "lies in the root directory"},
+	"a control character": {"rootCAData", "path", `"/etc/a\x1bb"`, "holds the byte 0x1b"},
+	"an overlong file": {"rootCAData", "path", "/etc/" + strings.Repeat("a/", 1600) + "a",
 		"3206 bytes long; want at most 3072"},
-	"our own configuration": {"rootCAData", "file", "/etc/node-cert-agent/config.d/x",
-		"/etc/node-cert-agent belongs to node-cert-agent itself: no row may write there"},
-	"our own state": {"rootCAData", "file", "/var/lib/node-cert-agent/x",
-		"/var/lib/node-cert-agent belongs to node-cert-agent itself: no row may write there"},
-	"a kernel file": {"rootCAData", "file", "/proc/sys/kernel/core_pattern",
-		"/proc belongs to the kernel: no row may write there"},
-	"a unit file": {"rootCAData", "file", "/run/systemd/system/x.service",
-		"/run/systemd tells systemd, D-Bus or polkit what to do: no row may write there"},
-	"a polkit rule": {"rootCAData", "file", "/etc/polkit-1/rules.d/x",
-		"/etc/polkit-1 tells systemd, D-Bus or polkit what to do: no row may write there"},
-	"a static pod": {"rootCAData", "file", "/etc/kubernetes/manifests/x",
-		"/etc/kubernetes/manifests holds static pods: no row may write there"},
-	"a program": {"rootCAData", "file", "/usr/bin/x", "/usr/bin holds programs: no row may write there"},
-	"a shared directory": {"rootCAData", "file", "/tmp/x",
-		"/tmp can be written by everyone: no row may write there"},
-	"a placeholder elsewhere": {"rootCAData", "file", `"/etc/{name}/ca.crt"`, braces},
-	"a stray brace":           {"rootCAData", "file", `"/etc/a}"`, braces},
-	"a registry row without name": {"imageRegistryBundleData", "file", "/etc/docker/certs.d/ca.crt",
+	"our own configuration": {"rootCAData", "path", "/etc/node-cert-agent/config.d/x",
+		"/etc/node-cert-agent belongs to node-cert-agent itself: no managed file may be there"},
+	"our own state": {"rootCAData", "path", "/var/lib/node-cert-agent/x",
+		"/var/lib/node-cert-agent belongs to node-cert-agent itself: no managed file may be there"},
+	"a kernel file": {"rootCAData", "path", "/proc/sys/kernel/core_pattern",
+		"/proc belongs to the kernel: no managed file may be there"},
+	"a unit file": {"rootCAData", "path", "/run/systemd/system/x.service",
+		"/run/systemd tells systemd, D-Bus or polkit what to do: no managed file may be there"},
+	"a polkit rule": {"rootCAData", "path", "/etc/polkit-1/rules.d/x",
+		"/etc/polkit-1 tells systemd, D-Bus or polkit what to do: no managed file may be there"},
+	"a static pod": {"rootCAData", "path", "/etc/kubernetes/manifests/x",
+		"/etc/kubernetes/manifests holds static pods: no managed file may be there"},
+	"a program": {"rootCAData", "path", "/usr/bin/x", "/usr/bin holds programs: no managed file may be there"},
+	"a shared directory": {"rootCAData", "path", "/tmp/x",
+		"/tmp can be written by everyone: no managed file may be there"},
+	"a placeholder elsewhere": {"rootCAData", "path", `"/etc/{name}/ca.crt"`, braces},
+	"a stray brace":           {"rootCAData", "path", `"/etc/a}"`, braces},
+	"a registry row without name": {"imageRegistryBundleData", "path", "/etc/docker/certs.d/ca.crt",
 		"the directory above the file must be {name}: there is one for each registry"},
-	"a name inside an element": {"imageRegistryBundleData", "file", `"/etc/docker/certs.d/x{name}/ca.crt"`,
+	"a name inside an element": {"imageRegistryBundleData", "path", `"/etc/docker/certs.d/x{name}/ca.crt"`,
 		"the directory above the file must be {name}: there is one for each registry"},
-	"a name as the file": {"imageRegistryBundleData", "file", `"/etc/docker/certs.d/{name}"`,
+	"a name as the file": {"imageRegistryBundleData", "path", `"/etc/docker/certs.d/{name}"`,
 		"the directory above the file must be {name}: there is one for each registry"},
-	"two names":               {"imageRegistryBundleData", "file", `"/etc/{name}/{name}/ca.crt"`, braces},
-	"a fingerprint directory": {"additionalTrustBundle", "file", `"/etc/{sha256}/ca.crt"`, braces},
-	"two fingerprints":        {"additionalTrustBundle", "file", `"/etc/x/{sha256}{sha256}"`, braces},
+	"two names":               {"imageRegistryBundleData", "path", `"/etc/{name}/{name}/ca.crt"`, braces},
+	"a fingerprint directory": {"additionalTrustBundle", "path", `"/etc/{sha256}/ca.crt"`, braces},
+	"two fingerprints":        {"additionalTrustBundle", "path", `"/etc/x/{sha256}{sha256}"`, braces},
 	"a mode without quotes":   {"rootCAData", "mode", "0644", `want a mode in quotes, such as "0644"`},
 	"a decimal mode": {"rootCAData", "mode", `"644"`,
 		`want a 0 and three octal digits in quotes, such as "0644"; special bits are not possible`},
@@ -186,28 +186,28 @@ var refusedRows = map[string]struct{ row, key, value, want string }{
 	"a consumer that does not serve CAs": {"rootCAData", "verify",
 		`[{kind: serving, address: "127.0.0.1:1", others: true}]`, "entry 1: others: only a clientCA server announces CAs"},
 	"a mismatch that means nothing": {"rootCAData", "verify",
-		`[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`, `entry 1: mismatch: "live" is not possible; want "stale" "unprovable"`},
+		`[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`, `entry 1: mismatch: "live" is not possible; want "stale" "unknown"`},
 	"a consumer twice":                {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1"}, {kind: serving, address: "127.0.0.1:1"}]`, "entry 2: asks 127.0.0.1:1 the same as another"},
-	"a consumer of one of many files": {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`, "the row has a file for each entry, and no server shows which of them it uses"},
-	"the file of another row": {"rootCAData", "file", "/etc/kubernetes/kubelet-ca.crt",
-		"collides with row kubeAPIServerServingCAData, whose file is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
-	"a file below another row's": {"rootCAData", "file", "/etc/kubernetes/kubelet-ca.crt/x",
-		"collides with row kubeAPIServerServingCAData, whose file is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
+	"a consumer of one of many files": {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`, "the field has a file for each entry, and no server shows which of them it uses"},
+	"the file of another row": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt",
+		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
+	"a file below another row's": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt/x",
+		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
 }
 
 func TestRefusedRows(t *testing.T) {
 	for sentence, tt := range refusedRows {
 		t.Run(sentence, func(t *testing.T) {
-			text := header + "rows:\n  " + tt.row + ":\n    " + tt.key + ": " + tt.value + "\n"
-			refused(t, text, "4: rows."+tt.row+"."+tt.key+": "+tt.want)
+			text := header + "files:\n  " + tt.row + ":\n    " + tt.key + ": " + tt.value + "\n"
+			refused(t, text, "4: files."+tt.row+"."+tt.key+": "+tt.want)
 		})
 	}
 }
 
 func TestARowInTheWayOfARegistryIsRefused(t *testing.T) {
-	lines := problems(t, map[string]string{site: header + "rows: {rootCAData: {file: /etc/docker/certs.d/r.example.org/ca.crt}}\n"})
+	lines := problems(t, map[string]string{site: header + "files: {rootCAData: {path: /etc/docker/certs.d/r.example.org/ca.crt}}\n"})
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "builtin:standalone.yaml:LINE: ") ||
-		!strings.Contains(lines[0], "rows.imageRegistryBundleData.file: collides with row rootCAData") ||
+		!strings.Contains(lines[0], "files.imageRegistryBundleData.path: collides with rootCAData") ||
 		!strings.Contains(lines[0], "("+site+":2)") {
 		t.Errorf("have %q", lines)
 	}
@@ -313,10 +313,10 @@ func TestRefusedFiles(t *testing.T) {
 			[]string{strings.TrimSuffix(etcDir, "/") + ": not a directory: a symbolic link"}},
 		"too much text": {map[string]string{site: header + strings.Repeat("#", maxFile)}, []string{site + ": larger than 262144 bytes"}},
 		"two broken fragments": {map[string]string{etcDir + "10.yaml": "a: 1", libDir + "20.yaml": "b: 1"}, []string{
-			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units",
-			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, profile, rows, trust, units"}},
+			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch",
+			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch"}},
 		"a profile that chooses a profile": {map[string]string{profileDir + "/standalone.yaml": header + "profile: other\n"},
-			[]string{profileDir + "/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, follow, identity, node, object, probe, rows, trust, units"}},
+			[]string{profileDir + "/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, resync, trust, units, watch"}},
 		"a missing profile beside others": {map[string]string{profileDir + "/a.yaml": header, site: header + "profile: b\n"},
 			[]string{site + `:2: profile: no profile "b"; want one of a, kubeadm, openshift, standalone`}},
 	}
@@ -400,6 +400,6 @@ func TestOnTheHostAFragmentThatOthersMayWriteIsRefused(t *testing.T) {
 }
 
 func TestAPullSecretHasNoConsumersToAsk(t *testing.T) {
-	refused(t, header+"rows:\n  internalRegistryPullSecret:\n    enabled: true\n    verify: [{kind: serving, address: \"127.0.0.1:1\"}]\n",
-		"5: rows.internalRegistryPullSecret.verify: the row's file holds no certificates")
+	refused(t, header+"files:\n  internalRegistryPullSecret:\n    enabled: true\n    verify: [{kind: serving, address: \"127.0.0.1:1\"}]\n",
+		"5: files.internalRegistryPullSecret.verify: the file holds no certificates")
 }

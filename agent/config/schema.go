@@ -24,7 +24,7 @@ const apiVersion = "config.node-cert-agent.io/v1alpha1"
 var profileRules = branch{
 	"apiVersion": oneOf(apiVersion),
 	"node":       branch{"name": text(emptyOr(dnsName))},
-	"object": branch{
+	"controllerConfig": branch{
 		"group":    text(dnsName),
 		"version":  text(matches(`v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?`, "an API version such as v1")),
 		"resource": text(matches(`[a-z][a-z0-9]{0,62}`, "a resource's plural name in lower case")),
@@ -35,45 +35,45 @@ var profileRules = branch{
 		"name":      text(dnsName),
 		"key":       text(matches(`[-._a-zA-Z0-9]{1,253}`, "a key of a ConfigMap")),
 	},
-	"rows": rowRules(),
+	"files": fileRules(),
 	"units": named{unitName, branch{
 		"enabled":     leaf(flag),
 		"verb":        leaf(verb),
 		"alsoAffects": list(alsoName),
 	}},
 	"actions": branch{
-		"coalesce": span(0, time.Minute),
-		"spread":   span(0, 24*time.Hour),
-		"timeout":  span(time.Second, time.Hour),
+		"batchWindow":     span(0, time.Minute),
+		"randomizedDelay": span(0, 24*time.Hour),
+		"timeout":         span(time.Second, time.Hour),
 	},
 	"coexist": list(knownWriter),
-	"probe":   branch{"patience": span(0, 10*time.Minute)},
+	"probe":   branch{"timeout": span(0, 10*time.Minute)},
 	"trust": branch{
 		"holdRemovals": span(0, 30*24*time.Hour),
 		"source":       text(emptyOr(trustSource)),
 	},
 	"bootstrap": branch{
-		"consume":         oneOf("delete", "tombstone", "keep"),
-		"kubeletIdentity": leaf(flag),
-		"followHint":      oneOf("pinned", "always", "never"),
-		"pins":            list(matches(`sha256:[0-9a-f]{64}`, "the pin of a public key, sha256: and 64 hexadecimal digits")),
+		"consume":          oneOf("delete", "mark-used", "keep"),
+		"kubeletIdentity":  leaf(flag),
+		"pollInterval":     span(100*time.Millisecond, time.Hour),
+		"idlePollInterval": span(time.Second, 24*time.Hour),
+		"followHint":       oneOf("pinned", "always", "never"),
+		"pins":             list(matches(`sha256:[0-9a-f]{64}`, "the pin of a public key, sha256: and 64 hexadecimal digits")),
 	},
 	"identity": branch{
-		"lifetime":     span(10*time.Minute, 90*24*time.Hour),
-		"look":         span(100*time.Millisecond, time.Hour),
-		"glance":       span(time.Second, 24*time.Hour),
-		"pendingMax":   span(time.Second, time.Hour),
-		"probe":        span(time.Second, 24*time.Hour),
-		"suspectAfter": span(0, 24*time.Hour),
-		"deniedMin":    span(time.Second, 24*time.Hour),
-		"deniedMax":    span(time.Second, 24*time.Hour),
+		"lifetime":        span(10*time.Minute, 90*24*time.Hour),
+		"approvalPollMax": span(time.Second, time.Hour),
+		"checkInterval":   span(time.Second, 24*time.Hour),
+		"suspectAfter":    span(0, 24*time.Hour),
+		"deniedMin":       span(time.Second, 24*time.Hour),
+		"deniedMax":       span(time.Second, 24*time.Hour),
 	},
-	"follow": branch{
-		"resync":       span(time.Second, 24*time.Hour),
-		"retrySpread":  span(0, 5*time.Minute),
-		"retryMax":     span(100*time.Millisecond, 10*time.Minute),
-		"silence":      span(time.Second, time.Hour),
-		"watchTimeout": span(time.Second, 24*time.Hour),
+	"resync": span(time.Second, 24*time.Hour),
+	"watch": branch{
+		"retryJitter": span(0, 5*time.Minute),
+		"retryMax":    span(100*time.Millisecond, 10*time.Minute),
+		"idleTimeout": span(time.Second, time.Hour),
+		"timeout":     span(time.Second, 24*time.Hour),
 	},
 }
 
@@ -84,12 +84,12 @@ var fragmentRules = func() branch {
 	return b
 }()
 
-func rowRules() branch {
-	rows := branch{}
-	for _, id := range plan.RowIDs() {
-		row := branch{
+func fileRules() branch {
+	specs := branch{}
+	for _, id := range plan.Fields() {
+		spec := branch{
 			"enabled":    leaf(flag),
-			"file":       text(func(s string) error { return checkFile(id, s) }),
+			"path":       text(func(s string) error { return checkFile(id, s) }),
 			"mode":       leaf(mode),
 			"owner":      leaf(owner),
 			"followLink": leaf(flag),
@@ -99,13 +99,13 @@ func rowRules() branch {
 		}
 		switch {
 		case id.Edits():
-			row["mode"], row["owner"] = kept, kept
+			spec["mode"], spec["owner"] = kept, kept
 		case id.Secret():
-			row["mode"] = leaf(secretMode)
+			spec["mode"] = leaf(secretMode)
 		}
-		rows[string(id)] = row
+		specs[string(id)] = spec
 	}
-	return rows
+	return specs
 }
 
 // knownWriter accepts the programs beside which we know how to work.
@@ -119,17 +119,17 @@ func knownWriter(s string) error {
 // absent stands at a key that other branches of the kind have, and this one has not.
 type absent struct{ why string }
 
-var kept = absent{"this row edits a file that is there, and keeps its mode and owner"}
+var kept = absent{"this field's file is there and is edited, and keeps its mode and owner"}
 
 func (a absent) apply(f *fragment, key string, n *yaml.Node) {
 	f.fail(n, key, "not possible: %s", a.why)
 }
 
-// trustSource accepts the rows with one bundle of CAs.
+// trustSource accepts the fields with one bundle of CAs.
 func trustSource(s string) error {
-	id := plan.RowID(s)
-	if !slices.Contains(plan.RowIDs(), id) || id.List() || id.Secret() {
-		return fmt.Errorf("%.64q is no row with one bundle of CAs", s)
+	id := plan.Field(s)
+	if !slices.Contains(plan.Fields(), id) || id.List() || id.Secret() {
+		return fmt.Errorf("%.64q is no field with one bundle of CAs", s)
 	}
 	return nil
 }

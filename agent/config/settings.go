@@ -27,37 +27,37 @@ func (in inputs) settings() (Settings, []error) {
 	s := Settings{
 		Profile:  profiles.Base,
 		NodeName: value[string](in, "node.name"),
-		Object: Object{
-			Group:    value[string](in, "object.group"),
-			Version:  value[string](in, "object.version"),
-			Resource: value[string](in, "object.resource"),
-			Name:     value[string](in, "object.name"),
+		ControllerConfig: ControllerConfig{
+			Group:    value[string](in, "controllerConfig.group"),
+			Version:  value[string](in, "controllerConfig.version"),
+			Resource: value[string](in, "controllerConfig.resource"),
+			Name:     value[string](in, "controllerConfig.name"),
 		},
 		Actions: Actions{
-			Coalesce: value[time.Duration](in, "actions.coalesce"),
-			Spread:   value[time.Duration](in, "actions.spread"),
-			Timeout:  value[time.Duration](in, "actions.timeout"),
+			BatchWindow:     value[time.Duration](in, "actions.batchWindow"),
+			RandomizedDelay: value[time.Duration](in, "actions.randomizedDelay"),
+			Timeout:         value[time.Duration](in, "actions.timeout"),
 		},
-		ProbePatience:   value[time.Duration](in, "probe.patience"),
+		ProbeTimeout:    value[time.Duration](in, "probe.timeout"),
 		Consume:         value[string](in, "bootstrap.consume"),
 		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
 		Pins:            value[[]string](in, "bootstrap.pins"),
 		Identity: Identity{
-			Lifetime:     value[time.Duration](in, "identity.lifetime"),
-			Look:         value[time.Duration](in, "identity.look"),
-			Glance:       value[time.Duration](in, "identity.glance"),
-			PendingMax:   value[time.Duration](in, "identity.pendingMax"),
-			Probe:        value[time.Duration](in, "identity.probe"),
-			SuspectAfter: value[time.Duration](in, "identity.suspectAfter"),
-			DeniedMin:    value[time.Duration](in, "identity.deniedMin"),
-			DeniedMax:    value[time.Duration](in, "identity.deniedMax"),
+			Lifetime:         value[time.Duration](in, "identity.lifetime"),
+			PollInterval:     value[time.Duration](in, "bootstrap.pollInterval"),
+			IdlePollInterval: value[time.Duration](in, "bootstrap.idlePollInterval"),
+			ApprovalPollMax:  value[time.Duration](in, "identity.approvalPollMax"),
+			CheckInterval:    value[time.Duration](in, "identity.checkInterval"),
+			SuspectAfter:     value[time.Duration](in, "identity.suspectAfter"),
+			DeniedMin:        value[time.Duration](in, "identity.deniedMin"),
+			DeniedMax:        value[time.Duration](in, "identity.deniedMax"),
 		},
-		Follow: Follow{
-			Resync:       value[time.Duration](in, "follow.resync"),
-			RetrySpread:  value[time.Duration](in, "follow.retrySpread"),
-			RetryMax:     value[time.Duration](in, "follow.retryMax"),
-			Silence:      value[time.Duration](in, "follow.silence"),
-			WatchTimeout: value[time.Duration](in, "follow.watchTimeout"),
+		Resync: value[time.Duration](in, "resync"),
+		Watch: Watch{
+			RetryJitter: value[time.Duration](in, "watch.retryJitter"),
+			RetryMax:    value[time.Duration](in, "watch.retryMax"),
+			IdleTimeout: value[time.Duration](in, "watch.idleTimeout"),
+			Timeout:     value[time.Duration](in, "watch.timeout"),
 		},
 	}
 	hint := value[string](in, "bootstrap.followHint")
@@ -67,14 +67,14 @@ func (in inputs) settings() (Settings, []error) {
 	}
 	var problems, more []error
 	s.Policy.Units, problems = in.units()
-	s.Policy.Rows, more = in.rows(s.Policy.Units)
-	if slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool { return r.ID.FromConfigMap() }) {
+	s.Policy.Files, more = in.files(s.Policy.Units)
+	if slices.ContainsFunc(s.Policy.Files, func(r plan.FileSpec) bool { return r.Field.FromConfigMap() }) {
 		s.ConfigMap = ConfigMap{value[string](in, "configMap.namespace"), value[string](in, "configMap.name"),
 			value[string](in, "configMap.key")}
 	}
 	s.Policy.Trust = plan.Trust{Hold: value[time.Duration](in, "trust.holdRemovals")}
-	if source, ok := s.Policy.Row(plan.RowID(value[string](in, "trust.source"))); ok && !source.Many() {
-		s.Policy.Trust.Source = source.ID
+	if source, ok := s.Policy.File(plan.Field(value[string](in, "trust.source"))); ok && !source.Many() {
+		s.Policy.Trust.Source = source.Field
 	}
 	s.beside(value[[]string](in, "coexist"))
 	if s.Identity.DeniedMax < s.Identity.DeniedMin {
@@ -90,8 +90,8 @@ func (s *Settings) beside(names []string) {
 	for _, n := range names {
 		writers = append(writers, plan.Writer(n))
 	}
-	for i, r := range s.Policy.Rows {
-		s.Policy.Rows[i] = r.With(writers)
+	for i, r := range s.Policy.Files {
+		s.Policy.Files[i] = r.With(writers)
 	}
 	s.Policy.Trust.Mirror = len(writers) > 0
 }
@@ -125,16 +125,16 @@ func (in inputs) units() (units []unitplan.Unit, problems []error) {
 }
 
 // rows is the file table, in the order of plan.RowIDs.
-func (in inputs) rows(units []unitplan.Unit) (rows []plan.Row, problems []error) {
-	for _, id := range plan.RowIDs() {
-		key := "rows." + string(id)
+func (in inputs) files(units []unitplan.Unit) (specs []plan.FileSpec, problems []error) {
+	for _, id := range plan.Fields() {
+		key := "files." + string(id)
 		if !value[bool](in, key+".enabled") {
 			continue
 		}
 		own := value[ids](in, key+".owner")
-		row := plan.Row{
-			ID:         id,
-			File:       value[string](in, key+".file"),
+		spec := plan.FileSpec{
+			Field:      id,
+			Path:       value[string](in, key+".path"),
 			Mode:       value[fs.FileMode](in, key+".mode"),
 			UID:        own.uid,
 			GID:        own.gid,
@@ -143,38 +143,38 @@ func (in inputs) rows(units []unitplan.Unit) (rows []plan.Row, problems []error)
 			Validate:   value[plan.Validation](in, key+".validate"),
 			Verify:     value[[]liveness.Consumer](in, key+".verify"),
 		}
-		if why := unverifiable(row); why != "" && len(row.Verify) > 0 {
+		if why := unverifiable(spec); why != "" && len(spec.Verify) > 0 {
 			problems = append(problems, in[key+".verify"].problem(key+".verify", "%s", why))
 		}
-		for _, other := range rows {
-			if collide(row.File, other.File) && !shared(row, other) {
-				problems = append(problems, in[key+".file"].problem(key+".file", "collides with row %s, whose file is %s (%s)",
-					other.ID, other.File, in["rows."+string(other.ID)+".file"].where()))
+		for _, other := range specs {
+			if collide(spec.Path, other.Path) && !shared(spec, other) {
+				problems = append(problems, in[key+".path"].problem(key+".path", "collides with %s, whose path is %s (%s)",
+					other.Field, other.Path, in["files."+string(other.Field)+".path"].where()))
 			}
 		}
-		for _, name := range row.OnChange {
+		for _, name := range spec.OnChange {
 			if !slices.ContainsFunc(units, func(u unitplan.Unit) bool { return u.Name == name }) {
 				problems = append(problems, in[key+".onChange"].problem(key+".onChange",
 					"%s is not on the allowlist; to allow it add %s", name, toAllow(name)))
 			}
 		}
-		rows = append(rows, row)
+		specs = append(specs, spec)
 	}
-	return rows, problems
+	return specs, problems
 }
 
 // shared reports whether two rows may have one file: the two registry lists describe one directory.
-func shared(a, b plan.Row) bool {
-	return a.File == b.File && a.OwnDirectory() && b.OwnDirectory()
+func shared(a, b plan.FileSpec) bool {
+	return a.Path == b.Path && a.OwnDirectory() && b.OwnDirectory()
 }
 
 // unverifiable says why no server can show that it uses the row's file.
-func unverifiable(r plan.Row) string {
+func unverifiable(r plan.FileSpec) string {
 	switch {
 	case r.Many():
-		return "the row has a file for each entry, and no server shows which of them it uses"
-	case r.ID.Secret():
-		return "the row's file holds no certificates"
+		return "the field has a file for each entry, and no server shows which of them it uses"
+	case r.Field.Secret():
+		return "the file holds no certificates"
 	}
 	return ""
 }

@@ -37,8 +37,8 @@ type Options struct {
 	Policy plan.Policy
 	Trail  audit.Recorder
 	Clock  clock.Clock
-	// Patience is how long a consumer may take to be seen with new bytes.
-	Patience time.Duration
+	// Timeout is how long a consumer may take to be seen with new bytes.
+	Timeout time.Duration
 	// Again is after how long one that is not live is asked again.
 	Again time.Duration
 }
@@ -48,13 +48,13 @@ type Consumers struct {
 	Options
 	uses     map[use]*usage
 	answers  chan Answer
-	replaced map[plan.RowID]replaced
+	replaced map[plan.Field]replaced
 	writes   uint64
 }
 
 // use is who uses a file.
 type use struct {
-	row      plan.RowID
+	field    plan.Field
 	consumer liveness.Consumer
 }
 
@@ -87,15 +87,15 @@ type Answer struct {
 // New knows nothing yet.
 func New(o Options) *Consumers {
 	return &Consumers{Options: o, uses: make(map[use]*usage), answers: make(chan Answer),
-		replaced: make(map[plan.RowID]replaced)}
+		replaced: make(map[plan.Field]replaced)}
 }
 
 // Replaced notes that a file was written: whoever used it may use something else now, even if the
 // write only healed what somebody had done to the file in the meantime. before is what it held.
 func (c *Consumers) Replaced(w plan.Write, before []pki.Cert) {
 	c.writes++
-	if row, _ := c.Policy.Row(w.Row); len(row.Verify) > 0 {
-		c.replaced[w.Row] = replaced{c.writes, w.Before, before}
+	if spec, _ := c.Policy.File(w.Field); len(spec.Verify) > 0 {
+		c.replaced[w.Field] = replaced{c.writes, w.Before, before}
 	}
 }
 
@@ -105,23 +105,23 @@ func (c *Consumers) Probe(ctx context.Context, inPlace []plan.Entry) {
 		return
 	}
 	for _, e := range inPlace {
-		row, _ := c.Policy.Row(e.Row)
-		for _, consumer := range row.Verify {
-			c.probe(ctx, e, use{row.ID, consumer})
+		spec, _ := c.Policy.File(e.Field)
+		for _, consumer := range spec.Verify {
+			c.probe(ctx, e, use{spec.Field, consumer})
 		}
 	}
 }
 
 func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
 	p := c.uses[u]
-	if p == nil || p.digest != e.Digest || p.write != c.replaced[u.row].write {
+	if p == nil || p.digest != e.Digest || p.write != c.replaced[u.field].write {
 		p = c.renew(u, e)
 	} else if p.stop != nil || p.State == liveness.Live || c.Clock.Now().Before(p.again) {
 		return
 	}
 	patience := time.Duration(0)
-	if p.State == liveness.NotYet {
-		patience = c.Patience
+	if p.State == liveness.Waiting {
+		patience = c.Timeout
 	}
 	ctx, p.stop = context.WithCancel(ctx)
 	asked := p.Asked
@@ -136,8 +136,8 @@ func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
 
 // renew begins anew. Whatever is still being asked about the last proof is void.
 func (c *Consumers) renew(u use, e plan.Entry) *usage {
-	last, before := c.uses[u], c.replaced[u.row]
-	p := &usage{Proof: liveness.Proof{State: liveness.NotYet}, digest: e.Digest, Asked: liveness.Asked{Certs: e.Certs},
+	last, before := c.uses[u], c.replaced[u.field]
+	p := &usage{Proof: liveness.Proof{State: liveness.Waiting}, digest: e.Digest, Asked: liveness.Asked{Certs: e.Certs},
 		write: before.write, since: c.Clock.Now()}
 	if last != nil {
 		if last.stop != nil {
@@ -158,18 +158,18 @@ func (c *Consumers) Answers() <-chan Answer { return c.answers }
 
 // Take takes an answer, unless it is about something that has passed. waits says for which unit that has yet to
 // load the row's file a consumer waits, or nothing: until then nobody is called stale.
-func (c *Consumers) Take(a Answer, waits func(plan.Row) string) {
+func (c *Consumers) Take(a Answer, waits func(plan.FileSpec) string) {
 	p := c.uses[a.use]
 	if p != a.of {
 		return
 	}
 	p.stop()
 	p.stop, p.again = nil, c.Clock.Now().Add(c.Again)
-	row, _ := c.Policy.Row(a.row)
+	spec, _ := c.Policy.File(a.field)
 	if a.State == liveness.Live {
 		p.Older = nil
-	} else if why := waits(row); why != "" {
-		a.Proof, p.again = liveness.Proof{State: liveness.NotYet, Reason: why}, time.Time{}
+	} else if why := waits(spec); why != "" {
+		a.Proof, p.again = liveness.Proof{State: liveness.Waiting, Reason: why}, time.Time{}
 	}
 	changed := a.State != p.State
 	p.Proof = a.Proof
@@ -179,21 +179,21 @@ func (c *Consumers) Take(a Answer, waits func(plan.Row) string) {
 	p.since = c.Clock.Now()
 	switch a.State {
 	case liveness.Live:
-		c.Trail.Record(audit.Consumption(audit.ConsumerLive, row, a.consumer, p.digest, "uses the file", a.Reason))
+		c.Trail.Record(audit.Consumption(audit.ConsumerLive, spec, a.consumer, p.digest, "uses the file", a.Reason))
 	case liveness.Stale:
-		c.Trail.Record(audit.Consumption(audit.ConsumerStale, row, a.consumer, p.digest,
+		c.Trail.Record(audit.Consumption(audit.ConsumerStale, spec, a.consumer, p.digest,
 			"does not use the file: "+a.Reason, a.Reason))
 	}
 }
 
 // Status is what was proven about the content of a row's file that is desired now.
-func (c *Consumers) Status(row plan.Row, desired plan.Digest) (all []report.Consumer) {
+func (c *Consumers) Status(spec plan.FileSpec, desired plan.Digest) (all []report.Consumer) {
 	if c.Prober == nil {
 		return nil
 	}
-	for _, consumer := range row.Verify {
-		r := report.Consumer{Kind: consumer.Kind, Address: consumer.Address, State: liveness.NotYet}
-		if p := c.uses[use{row.ID, consumer}]; p != nil && p.digest == desired {
+	for _, consumer := range spec.Verify {
+		r := report.Consumer{Kind: consumer.Kind, Address: consumer.Address, State: liveness.Waiting}
+		if p := c.uses[use{spec.Field, consumer}]; p != nil && p.digest == desired {
 			r.State, r.Reason, r.Since = p.State, p.Reason, p.since.UTC()
 		}
 		all = append(all, r)

@@ -97,7 +97,7 @@ func (s *State) follow(a *state.Applied) state.Operator {
 
 // applied validates what was applied, as everything else is.
 func (s *State) applied(a state.Applied) plan.Desired {
-	d := plan.Desired{Listed: make(map[plan.RowID]bool)}
+	d := plan.Desired{Listed: make(map[plan.Field]bool)}
 	for _, id := range a.Lists {
 		d.Listed[id] = true
 	}

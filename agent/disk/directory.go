@@ -86,7 +86,7 @@ func (d *Directory) Sweep(subdirectories ...string) error {
 		if err != nil {
 			continue
 		}
-		_, err = nest{dir, func(string) bool { return true }}.sweep(plan.Row{UID: os.Geteuid()})
+		_, err = nest{dir, func(string) bool { return true }}.sweep(plan.FileSpec{UID: os.Geteuid()})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

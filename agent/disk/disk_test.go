@@ -85,8 +85,8 @@ func tell(t testing.TB, dir string) files {
 }
 
 // row is one file, or a directory per registry if file has a placeholder.
-func row(file string) plan.Row {
-	return plan.Row{ID: "row", File: file, Mode: 0o644, UID: -1, GID: -1}
+func row(file string) plan.FileSpec {
+	return plan.FileSpec{Field: "row", Path: file, Mode: 0o644, UID: -1, GID: -1}
 }
 
 func target(t testing.TB, file, name string) Target {

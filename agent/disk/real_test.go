@@ -155,7 +155,7 @@ func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
 	if got := observe(t, tree, Look{Target: at})[0]; got.UID != 1234 || got.GID != 2345 || got.Mode != 0o640 {
 		t.Errorf("the file has owner %d:%d and mode %v", got.UID, got.GID, got.Mode)
 	}
-	if removed, err := tree.Sweep([]plan.Row{r}); err != nil || len(removed) != 2 {
+	if removed, err := tree.Sweep([]plan.FileSpec{r}); err != nil || len(removed) != 2 {
 		t.Errorf("swept %q, %v; want ours and the row's", removed, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".a3")); err != nil {

@@ -24,13 +24,13 @@ import (
 // commit holds its lock. Beside other programs that write the row's files it takes none that was
 // written within the last minute: they may name theirs the same way, and lock nothing. Whatever cannot be looked at is
 // passed over; an error is a leftover that could not be removed.
-func (t *Tree) Sweep(rows []plan.Row) (removed []string, err error) {
+func (t *Tree) Sweep(specs []plan.FileSpec) (removed []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, row := range rows {
+	for _, spec := range specs {
 		v := t.visit()
-		for _, n := range v.nests(row) {
-			names, failure := n.sweep(row)
+		for _, n := range v.nests(spec) {
+			names, failure := n.sweep(spec)
 			removed = append(removed, names...)
 			if failure != nil && err == nil {
 				err = failure
@@ -48,42 +48,42 @@ type nest struct {
 }
 
 // nests lists the directories of a row that exist.
-func (v *visit) nests(row plan.Row) []nest {
-	if !row.Many() {
-		at, err := v.find(Target{Path: row.File, FollowLink: row.FollowLink})
+func (v *visit) nests(spec plan.FileSpec) []nest {
+	if !spec.Many() {
+		at, err := v.find(Target{Path: spec.Path, FollowLink: spec.FollowLink})
 		if err != nil {
 			return nil
 		}
 		return []nest{{at.dir, func(base string) bool { return base == at.base }}}
 	}
-	top, err := v.open(row.Directory())
+	top, err := v.open(spec.Directory())
 	if err != nil {
 		return nil
 	}
-	if !row.OwnDirectory() {
-		return []nest{{top, func(base string) bool { return entry(row, base) }}}
+	if !spec.OwnDirectory() {
+		return []nest{{top, func(base string) bool { return entry(spec, base) }}}
 	}
 	var all []nest
-	own := path.Base(path.Dir(row.File))
+	own := path.Base(path.Dir(spec.Path))
 	for _, name := range top.names() {
-		if between, ok := cut(own, name); !ok || !fits(row, between) {
+		if between, ok := cut(own, name); !ok || !fits(spec, between) {
 			continue
 		}
 		if d, err := v.enter(top, name); err == nil && d != nil {
-			all = append(all, nest{d, func(base string) bool { return base == path.Base(row.File) }})
+			all = append(all, nest{d, func(base string) bool { return base == path.Base(spec.Path) }})
 		}
 	}
 	return all
 }
 
 // entry reports whether base could be a file of a row that keeps its entries side by side.
-func entry(row plan.Row, base string) bool {
-	name, ok := cut(path.Base(row.File), base)
-	return ok && fits(row, name)
+func entry(spec plan.FileSpec, base string) bool {
+	name, ok := cut(path.Base(spec.Path), base)
+	return ok && fits(spec, name)
 }
 
-func fits(row plan.Row, name string) bool {
-	_, err := row.Path(name)
+func fits(spec plan.FileSpec, name string) bool {
+	_, err := spec.PathOf(name)
 	return err == nil
 }
 
@@ -107,13 +107,13 @@ func (d *directory) names() []string {
 }
 
 // sweep removes the leftovers in one nest.
-func (n nest) sweep(row plan.Row) (removed []string, err error) {
+func (n nest) sweep(spec plan.FileSpec) (removed []string, err error) {
 	for _, name := range n.dir.names() {
 		if !leftover(name, n.ours) {
 			continue
 		}
 		p := path.Join(n.dir.path, name)
-		switch gone, failure := n.dir.clear(name, row); {
+		switch gone, failure := n.dir.clear(name, spec); {
 		case failure != nil && err == nil:
 			err = fmt.Errorf("sweep %s: %w", p, bare(failure))
 		case gone:
@@ -141,12 +141,12 @@ func leftover(name string, ours func(base string) bool) bool {
 // clear removes one leftover, unless it is not ours or is in use. A commit of another process
 // between the making of its file and the lock on it could lose that file here; its rename then fails,
 // and nothing else happens.
-func (d *directory) clear(name string, row plan.Row) (bool, error) {
+func (d *directory) clear(name string, spec plan.FileSpec) (bool, error) {
 	info, err := d.root.Lstat(name)
-	if err != nil || !info.Mode().IsRegular() || len(row.Beside) > 0 && time.Since(info.ModTime()) < time.Minute {
+	if err != nil || !info.Mode().IsRegular() || len(spec.Beside) > 0 && time.Since(info.ModTime()) < time.Minute {
 		return false, nil
 	}
-	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != row.UID {
+	if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != spec.UID {
 		return false, nil
 	}
 	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)

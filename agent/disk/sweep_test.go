@@ -44,11 +44,11 @@ func TestSweepTakesOurLeftoversAndNothingElse(t *testing.T) {
 	for name := range ours {
 		want = append(want, filepath.Join(dir, name))
 	}
-	rows := []plan.Row{row(filepath.Join(dir, "etc/ca.crt")), row(filepath.Join(dir, "certs.d/{name}/ca.crt")),
+	specs := []plan.FileSpec{row(filepath.Join(dir, "etc/ca.crt")), row(filepath.Join(dir, "certs.d/{name}/ca.crt")),
 		row(filepath.Join(dir, "flat/nca-{sha256}.crt")), row(filepath.Join(dir, "named/{name}")),
 		row(filepath.Join(dir, "missing/ca.crt")), row(filepath.Join(dir, "missing/{name}/ca.crt")),
-		{File: filepath.Join(dir, "linked.crt"), FollowLink: true}}
-	removed, err := open(t, "/").Sweep(rows)
+		{Path: filepath.Join(dir, "linked.crt"), FollowLink: true}}
+	removed, err := open(t, "/").Sweep(specs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +71,12 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	rows := []plan.Row{row(filepath.Join(dir, "ca.crt"))}
-	if removed, err := open(t, "/").Sweep(rows); err != nil || len(removed) != 0 {
+	specs := []plan.FileSpec{row(filepath.Join(dir, "ca.crt"))}
+	if removed, err := open(t, "/").Sweep(specs); err != nil || len(removed) != 0 {
 		t.Errorf("removed %q, %v, while it was locked", removed, err)
 	}
 	f.Close()
-	if removed, err := open(t, "/").Sweep(rows); err != nil || len(removed) != 1 {
+	if removed, err := open(t, "/").Sweep(specs); err != nil || len(removed) != 1 {
 		t.Errorf("removed %q, %v, after its writer was gone; want one", removed, err)
 	}
 }
@@ -84,7 +84,7 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 func TestStagedFilesAreLocked(t *testing.T) {
 	dir := files{"a": "1"}.make(t)
 	err := broken(t, dir, func() {
-		removed, err := open(t, "/").Sweep([]plan.Row{row(filepath.Join(dir, "a"))})
+		removed, err := open(t, "/").Sweep([]plan.FileSpec{row(filepath.Join(dir, "a"))})
 		if err != nil || len(removed) != 0 {
 			t.Errorf("another process swept %q, %v", removed, err)
 		}
@@ -101,13 +101,13 @@ func TestAFreshFileBesideAnotherWriterIsNotTakenForALeftover(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := row(filepath.Join(dir, registries))
-	r.ID = plan.ImageRegistryBundleData
+	r.Field = plan.ImageRegistryBundleData
 	beside := r.With([]plan.Writer{plan.MachineConfigDaemon})
 	for _, c := range []struct {
-		row  plan.Row
+		row  plan.FileSpec
 		want string
 	}{{beside, ".ca.crt2"}, {r, ".ca.crt1"}} {
-		removed, err := open(t, "/").Sweep([]plan.Row{c.row})
+		removed, err := open(t, "/").Sweep([]plan.FileSpec{c.row})
 		if err != nil || len(removed) != 1 || filepath.Base(removed[0]) != c.want {
 			t.Errorf("beside %v: swept %q, %v; want %s", c.row.Beside, removed, err, c.want)
 		}

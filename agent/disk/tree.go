@@ -63,22 +63,22 @@ type Part struct {
 }
 
 // TargetOf is the target of a row's entry. It fails if the name is not fit for the row.
-func TargetOf(row plan.Row, name string) (Target, error) {
-	p, err := row.Path(name)
+func TargetOf(spec plan.FileSpec, name string) (Target, error) {
+	p, err := spec.PathOf(name)
 	if err != nil {
 		return Target{}, err
 	}
 	dir := path.Dir(p)
-	if row.OwnDirectory() {
+	if spec.OwnDirectory() {
 		dir = path.Dir(dir)
 	}
-	if !path.IsAbs(p) || path.Clean(p) != p || dir != row.Directory() {
+	if !path.IsAbs(p) || path.Clean(p) != p || dir != spec.Directory() {
 		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the "+
-			"entry's", row.ID, row.File)
+			"entry's", spec.Field, spec.Path)
 	}
-	return Target{Path: p, Mode: row.Mode, UID: row.UID, GID: row.GID,
-		KeepMode: row.KeepsMode(), FollowLink: row.FollowLink, OwnDirectory: row.OwnDirectory(), Bundle: !row.ID.Secret() &&
-			!row.ID.Edits()}, nil
+	return Target{Path: p, Mode: spec.Mode, UID: spec.UID, GID: spec.GID,
+		KeepMode: spec.KeepsMode(), FollowLink: spec.FollowLink, OwnDirectory: spec.OwnDirectory(), Bundle: !spec.Field.Secret() &&
+			!spec.Field.Edits()}, nil
 }
 
 // Tree is a host's file system, or the part of one below a directory. Its methods may be called

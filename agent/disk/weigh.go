@@ -11,17 +11,17 @@ import (
 
 // Weigh tells how many entries a row with a placeholder has, whoever made them, and how many bytes
 // their files have together. What cannot be looked at counts nothing.
-func (t *Tree) Weigh(row plan.Row) (entries int, size int64) {
+func (t *Tree) Weigh(spec plan.FileSpec) (entries int, size int64) {
 	v := t.visit()
 	defer v.close()
-	top, err := v.open(row.Directory())
+	top, err := v.open(spec.Directory())
 	if err != nil {
 		return 0, 0
 	}
-	pattern, file, _ := strings.Cut(strings.TrimPrefix(row.File, row.Directory()+"/"), "/")
+	pattern, file, _ := strings.Cut(strings.TrimPrefix(spec.Path, spec.Directory()+"/"), "/")
 	for _, name := range top.names() {
 		between, ok := cut(pattern, name)
-		if !ok || !fits(row, between) {
+		if !ok || !fits(spec, between) {
 			continue
 		}
 		entries++

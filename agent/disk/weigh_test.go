@@ -23,7 +23,7 @@ func TestWeighCountsEntriesAndTheirFiles(t *testing.T) {
 	for file, want := range map[string][2]int{
 		"/certs.d/{name}/ca.crt": {4, 8}, "/flat/nca-{sha256}.crt": {1, 7}, "/none/{name}/ca.crt": {0, 0},
 	} {
-		entries, size := tree.Weigh(plan.Row{ID: plan.ImageRegistryBundleData, File: file})
+		entries, size := tree.Weigh(plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: file})
 		if entries != want[0] || size != int64(want[1]) {
 			t.Errorf("%s has %d entries of %d bytes, want %v", file, entries, size, want)
 		}

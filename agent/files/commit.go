@@ -23,7 +23,7 @@ import (
 func (f *Files) commit(ctx context.Context, d plan.Desired, p plan.Plan, failures int) ([]Written, error) {
 	good, bad := []plan.Plan{p}, []plan.Plan(nil)
 	if failures > 0 {
-		parts := p.ByRow()
+		parts := p.ByField()
 		first := failures % max(1, len(parts))
 		good, bad = f.certain(slices.Concat(parts[first:], parts[:first]))
 	}
@@ -43,7 +43,7 @@ func (f *Files) commit(ctx context.Context, d plan.Desired, p plan.Plan, failure
 // certain tells the parts of which the last commit did not fail from the others.
 func (f *Files) certain(parts []plan.Plan) (good, bad []plan.Plan) {
 	for _, p := range parts {
-		if slices.ContainsFunc(p.Rows(), func(id plan.RowID) bool { return f.failing[id] }) {
+		if slices.ContainsFunc(p.Fields(), func(id plan.Field) bool { return f.failing[id] }) {
 			bad = append(bad, p)
 		} else {
 			good = append(good, p)
@@ -67,12 +67,12 @@ func (f *Files) commitParts(ctx context.Context, parts []plan.Plan) (written []W
 func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written, err error) {
 	f.Trail.Record(audit.Intended(p))
 	after := f.foresee(p)
-	mended, removed := f.rows(p)
+	mended, removed := f.fields(p)
 	f.Units.Disturb(ctx, f.inputs(f.observed, nil), f.inputs(after, nil), mended, removed)
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	err = f.Writer.Commit(ctx, p.Commit())
-	for _, id := range p.Rows() {
+	for _, id := range p.Fields() {
 		f.failing[id] = err != nil
 	}
 	if err != nil {
@@ -123,14 +123,14 @@ func (f *Files) foresee(p plan.Plan) plan.Observed {
 }
 
 // rows are those of which p writes over what somebody else left in a file, and those of which it removes files.
-func (f *Files) rows(p plan.Plan) (mended, removed []plan.RowID) {
+func (f *Files) fields(p plan.Plan) (mended, removed []plan.Field) {
 	for _, w := range p.Writes {
 		if !f.ours(w) {
-			mended = append(mended, w.Row)
+			mended = append(mended, w.Field)
 		}
 	}
 	for _, r := range p.Removes {
-		removed = append(removed, r.Row)
+		removed = append(removed, r.Field)
 	}
 	return mended, removed
 }

@@ -34,8 +34,8 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 		before := q.files[w.Key]
 		quarrel := before.Changed(now)
 		q.set(w.Key, quarrel)
-		row, _ := f.Policy.Row(w.Row)
-		wait := quarrel.Answer(row) - now
+		spec, _ := f.Policy.File(w.Field)
+		wait := quarrel.Answer(spec) - now
 		if wait <= 0 {
 			return false
 		}
@@ -113,8 +113,8 @@ func (f *Files) contested() (out []report.Conflict) {
 			continue
 		}
 		c := report.Conflict{Key: k, Repairs: len(quarrel.Repairs)}
-		if row, ok := f.Policy.Row(k.Row); ok {
-			c.Path, _ = row.Path(k.Name)
+		if spec, ok := f.Policy.File(k.Field); ok {
+			c.Path, _ = spec.PathOf(k.Name)
 		}
 		out = append(out, c)
 	}

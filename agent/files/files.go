@@ -39,7 +39,7 @@ type Writer interface {
 type Units interface {
 	// Disturb comes before: was and will tell what a unit reads before and after, mended are the rows of which the
 	// commit writes over what somebody else left, and removed those of which it removes files.
-	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.RowID)
+	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.Field)
 	// Changed comes after, when it is known what units read now.
 	Changed(was, is func(unit string) unitplan.Inputs)
 }
@@ -76,7 +76,7 @@ type disk struct {
 	observed plan.Observed       // nil if nobody knows
 	blind    bool                // the last look failed, so that observed may be older than a commit
 	unsynced map[plan.Key]bool   // what a failed commit may have left undurable
-	failing  map[plan.RowID]bool // rows of which the last commit failed
+	failing  map[plan.Field]bool // rows of which the last commit failed
 	unswept  bool                // a commit may have left something behind
 }
 
@@ -96,7 +96,7 @@ type Written struct {
 
 // New knows nothing yet.
 func New(o Options) *Files {
-	return &Files{Options: o, disk: disk{cache: newCache(), failing: make(map[plan.RowID]bool)}}
+	return &Files{Options: o, disk: disk{cache: newCache(), failing: make(map[plan.Field]bool)}}
 }
 
 // Timers are the end of a hold and a repair that was put off.
@@ -115,8 +115,8 @@ func (f *Files) Inputs(d plan.Desired) (inputs func(unit string) unitplan.Inputs
 
 // Seen tells whether somebody could look at all that the unit reads since the last commit. observed is not nil.
 func (f *Files) Seen(unit string) bool {
-	failed := func(r plan.Row) bool { return f.failing[r.ID] && slices.Contains(r.OnChange, unit) }
-	if f.blind && slices.ContainsFunc(f.Policy.Rows, failed) {
+	failed := func(r plan.FileSpec) bool { return f.failing[r.Field] && slices.Contains(r.OnChange, unit) }
+	if f.blind && slices.ContainsFunc(f.Policy.Files, failed) {
 		return false
 	}
 	return f.inputs(f.observed, unitplan.Doubts(nil, nil, f.observed, nil))(unit).Doubt == ""
@@ -156,15 +156,15 @@ func (f *Files) contents(d plan.Desired) []plan.Entry {
 }
 
 // Content is what the one file of a row was last seen to hold.
-func (f *Files) Content(id plan.RowID) pki.Content {
-	return f.cache.contents[f.cache.at[plan.Key{Row: id}]]
+func (f *Files) Content(id plan.Field) pki.Content {
+	return f.cache.contents[f.cache.at[plan.Key{Field: id}]]
 }
 
 // Directories are those of all managed files: those of the table, those that entries and claimed files have for
 // themselves, and those that links lead to.
 func (f *Files) Directories(d *plan.Desired) map[string]bool {
 	dirs := make(map[string]bool)
-	for _, r := range f.Policy.Rows {
+	for _, r := range f.Policy.Files {
 		dirs[r.Directory()] = true
 	}
 	for k, file := range f.observed {

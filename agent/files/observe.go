@@ -34,18 +34,18 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 
 // merge adds files to what was observed before. A path has one file, also if another row asked for it then.
 func (f *Files) merge(observed, files plan.Observed) {
-	taken := make(map[string]plan.RowID)
+	taken := make(map[string]plan.Field)
 	for k := range files {
 		if _, is := observed[k]; !is {
 			p, _ := f.Policy.Path(k)
-			taken[p] = k.Row
+			taken[p] = k.Field
 		}
 	}
 	if len(taken) > 0 {
 		maps.DeleteFunc(observed, func(k plan.Key, _ plan.File) bool {
 			p, ok := f.Policy.Path(k)
-			row, is := taken[p]
-			return ok && is && k.Row != row
+			field, is := taken[p]
+			return ok && is && k.Field != field
 		})
 	}
 	maps.Copy(observed, files)

@@ -41,8 +41,8 @@ func (f *Files) fileStatus(e plan.Entry) report.File {
 	for _, c := range e.Certs {
 		out.Fingerprints = append(out.Fingerprints, c.Fingerprint.String())
 	}
-	if row, ok := f.Policy.Row(e.Row); ok {
-		if path, err := row.Path(e.Name); err == nil {
+	if spec, ok := f.Policy.File(e.Field); ok {
+		if path, err := spec.PathOf(e.Name); err == nil {
 			out.Path = path
 		}
 	}

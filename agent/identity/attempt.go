@@ -80,7 +80,7 @@ func (k *Keeper) deny(why string) transition {
 	k.tell(audit.RequestDenied, "the request for a certificate came to nothing",
 		append(k.fields(), audit.Field{Name: audit.Reason, Value: why})...)
 	why = fmt.Sprintf("%s; asking again at %s", why, k.attempt.backoffUntil.UTC().Format(time.RFC3339))
-	return transition{Requesting, why, min(wait, k.opt.Times.Look)}
+	return transition{Requesting, why, min(wait, k.opt.Times.PollInterval)}
 }
 
 // requestFailed answers a request about our request that did not succeed; in is where we are.

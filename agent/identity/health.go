@@ -35,7 +35,7 @@ const (
 // examine asks on a fresh connection whether the identity holds, and says where that leads.
 func (k *Keeper) examine(ctx context.Context) (transition, finding) {
 	now := k.opt.Clock.Now()
-	k.health.probeAt = now.Add(k.opt.Times.Probe)
+	k.health.probeAt = now.Add(k.opt.Times.CheckInterval)
 	if k.trust.refused.Load() {
 		_ = k.adoptTrust(ctx) // was said when it was published
 	}

@@ -108,6 +108,6 @@ func (k *Keeper) probeTarget(ctx context.Context, c *requester) bool {
 // wouldFlapBack reports whether the hint leads back to where we have just come from. Two clusters that
 // announce each other would else be visited in turn without a pause.
 func (k *Keeper) wouldFlapBack(to apiserver.Cluster) bool {
-	recent := k.opt.Clock.Now().Before(k.current.Received.Add(k.opt.Times.Glance))
+	recent := k.opt.Clock.Now().Before(k.current.Received.Add(k.opt.Times.IdlePollInterval))
 	return k.previous != nil && to.Same(k.previous.Cluster) && recent
 }

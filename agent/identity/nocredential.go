@@ -16,5 +16,5 @@ func (k *Keeper) noCredential(ctx context.Context) transition {
 	if k.credentials.next(k.opt.Clock.Now()) != nil {
 		return transition{Requesting, "", 0}
 	}
-	return transition{NoCredential, k.credentials.why(), k.opt.Times.Look}
+	return transition{NoCredential, k.credentials.why(), k.opt.Times.PollInterval}
 }

@@ -62,21 +62,21 @@ type Options struct {
 
 // Times are the durations of an identity's life. Zero means the default.
 type Times struct {
-	// Look is how often bootstrap files are looked for while there is no identity (10 s), and Glance
+	// PollInterval is how often bootstrap files are looked for while there is no identity (10 s), and IdlePollInterval
 	// while there is one (1 h).
-	Look, Glance time.Duration
-	// Probe is how often an identity that nobody complains about is proven again (10 min): a watch
+	PollInterval, IdlePollInterval time.Duration
+	// CheckInterval is how often an identity that nobody complains about is proven again (10 min): a watch
 	// that is open says nothing about it.
-	Probe time.Duration
+	CheckInterval time.Duration
 	// SuspectAfter is how long the server has to refuse an identity before another is asked for (2 min).
 	SuspectAfter time.Duration
 	// DeniedMin and DeniedMax bound the pause after a denial (5 min, 1 h).
 	DeniedMin, DeniedMax time.Duration
 	// RetryMin and RetryMax bound the pause after a failed request (1 s, 30 s).
 	RetryMin, RetryMax time.Duration
-	// PendingMin and PendingMax bound the pause between two looks at a request (100 ms, 1 min). It grows
+	// ApprovalPollMin and ApprovalPollMax bound the pause between two looks at a request (100 ms, 1 min). It grows
 	// slowly, see patience.
-	PendingMin, PendingMax time.Duration
+	ApprovalPollMin, ApprovalPollMax time.Duration
 	// Prove is how long a new certificate may be unknown to the server (10 min).
 	Prove time.Duration
 	// Refused is how long a credential that the server does not know is left alone (10 min).
@@ -87,9 +87,9 @@ type Times struct {
 
 func (t Times) withDefaults() Times {
 	for d, otherwise := range map[*time.Duration]time.Duration{
-		&t.Look: 10 * time.Second, &t.Glance: time.Hour, &t.Probe: 10 * time.Minute, &t.SuspectAfter: 2 * time.Minute,
+		&t.PollInterval: 10 * time.Second, &t.IdlePollInterval: time.Hour, &t.CheckInterval: 10 * time.Minute, &t.SuspectAfter: 2 * time.Minute,
 		&t.DeniedMin: 5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
-		&t.PendingMin: 100 * time.Millisecond, &t.PendingMax: time.Minute, &t.Prove: 10 * time.Minute,
+		&t.ApprovalPollMin: 100 * time.Millisecond, &t.ApprovalPollMax: time.Minute, &t.Prove: 10 * time.Minute,
 		&t.Refused: 10 * time.Minute, &t.Retire: 10 * time.Second,
 	} {
 		if *d == 0 {

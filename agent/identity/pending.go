@@ -26,7 +26,7 @@ func (k *Keeper) awaitApproval(ctx context.Context) transition {
 		k.attempt.failures = 0
 	case gone: // the cluster forgets pending requests after a day; most likely it is to be made again
 		k.attempt.notFound++
-		wait := backoff(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.attempt.notFound, k.opt.Rand())
+		wait := backoff(k.opt.Times.ApprovalPollMin, k.opt.Times.ApprovalPollMax, k.attempt.notFound, k.opt.Rand())
 		return transition{Requesting, "the request is gone", wait}
 	default:
 		return k.requestFailed(ctx, Pending, a)
@@ -42,7 +42,7 @@ func (k *Keeper) awaitApproval(ctx context.Context) transition {
 		return k.accept(a.request.certificate)
 	}
 	k.attempt.looks++
-	wait := patience(k.opt.Times.PendingMin, k.opt.Times.PendingMax, k.attempt.looks, k.opt.Rand())
+	wait := patience(k.opt.Times.ApprovalPollMin, k.opt.Times.ApprovalPollMax, k.attempt.looks, k.opt.Rand())
 	return transition{Pending, why + ", as " + k.attempt.request.name, wait}
 }
 

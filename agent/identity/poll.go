@@ -22,7 +22,7 @@ func (k *Keeper) pollCredentials(ctx context.Context) {
 	files, err := k.files(ctx)
 	if err != nil {
 		k.credentials.faults = []string{"asking for bootstrap files: " + err.Error()}
-		k.credentials.polled = now.Add(k.opt.Times.Look - every)
+		k.credentials.polled = now.Add(k.opt.Times.PollInterval - every)
 		return
 	}
 	k.credentials.polled = now
@@ -47,9 +47,9 @@ func (k *Keeper) pollInterval() time.Duration {
 	works := k.state == Active || k.attempt.purpose == renewing && k.state != Suspect
 	preferred := k.opt.Clock.Now().Before(k.migration.preferredUntil)
 	if k.credentials.consumed && works && !preferred {
-		return k.opt.Times.Glance
+		return k.opt.Times.IdlePollInterval
 	}
-	return k.opt.Times.Look
+	return k.opt.Times.PollInterval
 }
 
 func (k *Keeper) files(ctx context.Context) (files []bootstrap.Credential, err error) {

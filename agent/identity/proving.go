@@ -58,7 +58,7 @@ func (k *Keeper) commit(ctx context.Context, c *apiserver.Conn) transition {
 	k.use(ctx, k.attempt.fresh, c)
 	k.health.proven = true
 	if k.health.renewalAllowed {
-		k.health.probeAt = k.opt.Clock.Now().Add(k.opt.Times.Probe)
+		k.health.probeAt = k.opt.Clock.Now().Add(k.opt.Times.CheckInterval)
 	}
 	k.attempt.fresh, k.attempt.denials, k.attempt.notFound = nil, 0, 0
 	k.tell(kind, message, k.certificate(k.current)...)

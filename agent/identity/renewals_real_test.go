@@ -154,7 +154,7 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 	}
 	o := watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped(),
 		Group: controllerconfig.Small.Group, Version: controllerconfig.Small.Version,
-		Resource: "controllerconfigs", Name: controllerconfig.Name, Spread: time.Second}
+		Resource: "controllerconfigs", Name: controllerconfig.Name, RetryJitter: time.Second}
 	watcher := watch.New(o)
 	go watcher.Run(ctx)
 	changes, slowest := 0, time.Duration(0)

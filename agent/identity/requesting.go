@@ -18,7 +18,7 @@ import (
 func (k *Keeper) requesting(ctx context.Context) transition {
 	now := k.opt.Clock.Now()
 	if now.Before(k.attempt.backoffUntil) {
-		return transition{Requesting, k.reason, min(k.attempt.backoffUntil.Sub(now), k.opt.Times.Look)}
+		return transition{Requesting, k.reason, min(k.attempt.backoffUntil.Sub(now), k.opt.Times.PollInterval)}
 	}
 	if !k.attempt.backoffUntil.IsZero() {
 		k.attempt.newKey = true
@@ -51,7 +51,7 @@ func (k *Keeper) requesting(ctx context.Context) transition {
 	case accepted:
 		k.attempt.failures, k.attempt.looks = 0, 0
 		k.tell(audit.RequestCreated, "asked for a certificate "+k.requesterName(), k.fields()...)
-		return transition{Pending, "waiting for approval", k.opt.Times.PendingMin}
+		return transition{Pending, "waiting for approval", k.opt.Times.ApprovalPollMin}
 	case exists:
 		return transition{Pending, "waiting for approval", 0}
 	}

@@ -13,10 +13,10 @@ import (
 func (k *Keeper) starting(ctx context.Context) transition {
 	current, err := k.load()
 	if err != nil {
-		return transition{starting, err.Error(), k.opt.Times.Look}
+		return transition{starting, err.Error(), k.opt.Times.PollInterval}
 	}
 	if err := k.resume(ctx, current); err != nil {
-		return transition{NoCredential, err.Error(), k.opt.Times.Look}
+		return transition{NoCredential, err.Error(), k.opt.Times.PollInterval}
 	}
 	// What there is, is there for others before anybody is asked for more.
 	if k.current == nil {
@@ -73,7 +73,7 @@ func (k *Keeper) resume(ctx context.Context, current *generation) error {
 	}
 	k.use(ctx, current, c)
 	// Nothing is needed from there now, and asking may have to start the writer first.
-	k.credentials.polled = k.opt.Clock.Now().Add(k.opt.Times.Look - k.pollInterval())
+	k.credentials.polled = k.opt.Clock.Now().Add(k.opt.Times.PollInterval - k.pollInterval())
 	if k.attempt.pending == nil || !current.answers(k.attempt.pending) {
 		return nil
 	}

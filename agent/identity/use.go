@@ -37,7 +37,7 @@ func (k *Keeper) use(ctx context.Context, g *generation, c *apiserver.Conn) {
 	k.current, k.state, k.credentials.consumed = g, Active, g.Credential == (plan.Digest{})
 	k.attempt.purpose, k.attempt.newKey, k.health.refusedSince = bootstrapping, false, time.Time{}
 	k.correctReceipt()
-	k.health.renewAt, k.health.probeAt = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.Probe)
+	k.health.renewAt, k.health.probeAt = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.CheckInterval)
 	k.health.proven = false
 	if k.expired() || !k.credentials.consumed || !k.health.renewalAllowed {
 		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a

@@ -52,10 +52,10 @@ type State string
 // A consumer was seen to use the bytes; does not show them, and there is time left; still does not;
 // or could not be asked in a way that proves either.
 const (
-	Live       State = "live"
-	NotYet     State = "not yet"
-	Stale      State = "stale"
-	Unprovable State = "unprovable"
+	Live    State = "live"
+	Waiting State = "not yet"
+	Stale   State = "stale"
+	Unknown State = "unknown"
 )
 
 // Proof is the answer, and Reason the fact behind it: one line, safe to print.

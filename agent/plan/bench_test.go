@@ -19,8 +19,8 @@ func unchanged(history int) Input {
 	for range 12 {
 		ca = append(ca, testpki.NewFrom(x509.Certificate{}, testpki.ECDSA).PEM()...)
 	}
-	kubelet, _ := policy.Row(KubeAPIServerServingCAData)
-	registries, _ := policy.Row(ImageRegistryBundleData)
+	kubelet, _ := policy.File(KubeAPIServerServingCAData)
+	registries, _ := policy.File(ImageRegistryBundleData)
 	e, err := kubelet.Entry("", ca, time.Time{})
 	if err != nil {
 		panic(err)
@@ -33,7 +33,7 @@ func unchanged(history int) Input {
 		if err != nil {
 			panic(err)
 		}
-		path, _ := registries.Path(r.Name)
+		path, _ := registries.PathOf(r.Name)
 		in.Desired.Entries, in.Observed[r.Key], in.Known[r.Digest] = append(in.Desired.Entries, r), file(r),
 			pki.Content{Certs: r.Certs, Whole: true}
 		in.Memory.Owned[path] = Claim{Key: r.Key, Digests: []Digest{r.Digest}}

@@ -27,27 +27,27 @@ const (
 const nodeCAUser = 1001
 
 // With is r beside these writers, as far as they write the row's files.
-func (r Row) With(writers []Writer) Row {
-	r.Beside = slices.DeleteFunc(slices.Clone(writers), func(w Writer) bool { return w == NodeCA && !r.ID.List() })
+func (r FileSpec) With(writers []Writer) FileSpec {
+	r.Beside = slices.DeleteFunc(slices.Clone(writers), func(w Writer) bool { return w == NodeCA && !r.Field.List() })
 	return r
 }
 
 // KeepsMode reports whether a file that is there keeps its mode if that grants less than the row's:
 // the machine config daemon does so, and compares modes with its own list.
-func (r Row) KeepsMode() bool { return slices.Contains(r.Beside, MachineConfigDaemon) }
+func (r FileSpec) KeepsMode() bool { return slices.Contains(r.Beside, MachineConfigDaemon) }
 
 // AsPublished reports whether the files hold the bytes that were published and not their canonical form:
 // other writers would put them back.
-func (r Row) AsPublished() bool { return len(r.Beside) > 0 }
+func (r FileSpec) AsPublished() bool { return len(r.Beside) > 0 }
 
 // verbatim reports whether the files hold what is published to the last byte. Without other writers,
 // and in single files also beside them, a final newline is added where it is missing.
-func (r Row) verbatim() bool { return r.ID.List() && r.AsPublished() }
+func (r FileSpec) verbatim() bool { return r.Field.List() && r.AsPublished() }
 
 // accepts reports whether mode and owner of a file are the row's, or what a known writer gives it. A
 // row that edits has none of its own.
-func (r Row) accepts(f File) bool {
-	if r.ID.Edits() {
+func (r FileSpec) accepts(f File) bool {
+	if r.Field.Edits() {
 		return true
 	}
 	mode := f.Mode.Perm() == r.Mode || r.KeepsMode() && Narrower(f.Mode, r.Mode)
@@ -64,7 +64,7 @@ func Narrower(have, want fs.FileMode) bool {
 }
 
 // others names the row's other writers in a sentence.
-func (r Row) others() string {
+func (r FileSpec) others() string {
 	names := make([]string, len(r.Beside))
 	for i, w := range r.Beside {
 		names[i] = string(w)

@@ -13,8 +13,8 @@ import (
 // besideBoth is policy beside both writers of OpenShift.
 var besideBoth = func() Policy {
 	p := Policy{Trust: Trust{Hold: time.Hour, Mirror: true}}
-	for _, r := range policy.Rows {
-		p.Rows = append(p.Rows, r.With([]Writer{MachineConfigDaemon, NodeCA}))
+	for _, r := range policy.Files {
+		p.Files = append(p.Files, r.With([]Writer{MachineConfigDaemon, NodeCA}))
 	}
 	return p
 }()
@@ -77,26 +77,26 @@ func TestBesideOtherWriters(t *testing.T) {
 
 func TestBytesBesideOtherWritersAreTheirs(t *testing.T) {
 	cut := bytes.TrimSuffix(cas["a"], []byte("\n"))
-	for _, r := range besideBoth.Rows {
+	for _, r := range besideBoth.Files {
 		e, err := r.Entry("", cut, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The machine config daemon adds the newline to single files only.
-		if added := bytes.HasSuffix(e.Data, []byte("\n")); added == r.ID.List() {
-			t.Errorf("%s: a newline was added: %v", r.ID, added)
+		if added := bytes.HasSuffix(e.Data, []byte("\n")); added == r.Field.List() {
+			t.Errorf("%s: a newline was added: %v", r.Field, added)
 		}
 		more := e.with(bundle(KubeAPIServerServingCAData, "", "b").Certs)
 		if names(more.Data) != "ab" {
-			t.Errorf("%s: with another certificate there are %q", r.ID, names(more.Data))
+			t.Errorf("%s: with another certificate there are %q", r.Field, names(more.Data))
 		}
 	}
 }
 
 func TestNodeCAWritesRegistriesOnly(t *testing.T) {
-	for _, r := range besideBoth.Rows {
-		if slices.Contains(r.Beside, NodeCA) != r.ID.List() || !slices.Contains(r.Beside, MachineConfigDaemon) {
-			t.Errorf("%s is beside %v", r.ID, r.Beside)
+	for _, r := range besideBoth.Files {
+		if slices.Contains(r.Beside, NodeCA) != r.Field.List() || !slices.Contains(r.Beside, MachineConfigDaemon) {
+			t.Errorf("%s is beside %v", r.Field, r.Beside)
 		}
 	}
 }

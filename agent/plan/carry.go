@@ -18,9 +18,9 @@ import (
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
 // carried: that is how a registry is removed. The object of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
-	paths, rows := d.paths(p), make(map[RowID]bool)
+	paths, rows := d.paths(p), make(map[Field]bool)
 	for _, e := range d.Entries {
-		rows[e.Row] = true
+		rows[e.Field] = true
 	}
 	refused := make(map[string]bool, len(d.Refused))
 	for _, r := range d.Refused {
@@ -30,9 +30,9 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 	}
 	entries := slices.Clone(d.Entries)
 	for _, e := range before.Entries {
-		row, _ := p.Row(e.Row)
+		spec, _ := p.File(e.Field)
 		path, ok := p.Path(e.Key)
-		if !ok || paths[path] || row.Many() && d.Listed[e.Row] && !refused[path] || !row.Many() && rows[e.Row] {
+		if !ok || paths[path] || spec.Many() && d.Listed[e.Field] && !refused[path] || !spec.Many() && rows[e.Field] {
 			continue
 		}
 		e.Carried = true
@@ -82,7 +82,7 @@ func (d Desired) With(second Desired) Desired {
 	d.Listed = maps.Clone(d.Listed)
 	for id, listed := range second.Listed {
 		if d.Listed == nil {
-			d.Listed = make(map[RowID]bool)
+			d.Listed = make(map[Field]bool)
 		}
 		d.Listed[id] = listed
 	}
@@ -92,9 +92,9 @@ func (d Desired) With(second Desired) Desired {
 
 // Sort puts entries and refusals in row order and then by name.
 func (d *Desired) Sort() {
-	order := RowIDs()
+	order := Fields()
 	compare := func(a, b Key) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Row), slices.Index(order, b.Row)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Field), slices.Index(order, b.Field)), cmp.Compare(a.Name, b.Name))
 	}
 	slices.SortStableFunc(d.Entries, func(a, b Entry) int { return compare(a.Key, b.Key) })
 	slices.SortStableFunc(d.Refused, func(a, b Refusal) int { return compare(a.Key, b.Key) })
@@ -105,7 +105,7 @@ func (d *Desired) Sort() {
 func (d Desired) Projection() Digest {
 	h := sha256.New()
 	for _, e := range d.Entries {
-		if e.Row.FromConfigMap() {
+		if e.Field.FromConfigMap() {
 			continue
 		}
 		fmt.Fprintf(h, "%q %s\n", e.Key.String(), e.Digest)

@@ -57,7 +57,7 @@ func (q Quarrel) Settled(now time.Duration) Quarrel {
 func (q Quarrel) Conflict() bool { return len(q.Repairs) >= QuarrelAfter }
 
 // Answer is when the change may be repaired. r is the file's row.
-func (q Quarrel) Answer(r Row) time.Duration {
+func (q Quarrel) Answer(r FileSpec) time.Duration {
 	at := q.Found
 	if len(r.Beside) > 0 {
 		at += courtesy

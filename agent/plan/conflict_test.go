@@ -9,7 +9,7 @@ import (
 
 // quarrel lets somebody change a file every so often for a while, looks after each change and again
 // when there is an answer to give, and returns when the file was repaired.
-func quarrel(r Row, every, forSoLong time.Duration) (repairs []time.Duration, q Quarrel) {
+func quarrel(r FileSpec, every, forSoLong time.Duration) (repairs []time.Duration, q Quarrel) {
 	for now := time.Duration(0); now <= forSoLong; now += time.Second {
 		if now%every == 0 {
 			q = q.Changed(now)
@@ -23,7 +23,7 @@ func quarrel(r Row, every, forSoLong time.Duration) (repairs []time.Duration, q 
 }
 
 func TestOrdinaryDriftIsAnsweredAtOnce(t *testing.T) {
-	repairs, q := quarrel(Row{}, 5*time.Minute, time.Hour)
+	repairs, q := quarrel(FileSpec{}, 5*time.Minute, time.Hour)
 	if len(repairs) != 13 || q.Conflict() {
 		t.Errorf("of 13 changes in an hour %d were repaired, conflict %v", len(repairs), q.Conflict())
 	}
@@ -35,7 +35,7 @@ func TestOrdinaryDriftIsAnsweredAtOnce(t *testing.T) {
 }
 
 func TestWhoKeepsChangingAFileIsAnsweredOnceAMinute(t *testing.T) {
-	repairs, q := quarrel(Row{}, 5*time.Second, 30*time.Minute)
+	repairs, q := quarrel(FileSpec{}, 5*time.Second, 30*time.Minute)
 	if !q.Conflict() || len(repairs) > 33 || len(repairs) < 30 {
 		t.Errorf("%d repairs in 30 minutes, conflict %v", len(repairs), q.Conflict())
 	}
@@ -54,20 +54,20 @@ func TestWhoKeepsChangingAFileIsAnsweredOnceAMinute(t *testing.T) {
 }
 
 func TestAConflictEndsWhenNobodyChangesTheFileAnyMore(t *testing.T) {
-	_, q := quarrel(Row{}, time.Second, 5*time.Minute)
+	_, q := quarrel(FileSpec{}, time.Second, 5*time.Minute)
 	if q = q.Settled(12 * time.Minute); !q.Conflict() {
 		t.Error("it ended before its time")
 	}
 	if q = q.Settled(15*time.Minute + time.Second); q.Conflict() || len(q.Repairs) > 0 {
 		t.Errorf("it goes on with %v", q.Repairs)
 	}
-	if q = q.Changed(20 * time.Minute); q.Answer(Row{}) != 20*time.Minute {
+	if q = q.Changed(20 * time.Minute); q.Answer(FileSpec{}) != 20*time.Minute {
 		t.Error("the next change is not answered at once")
 	}
 }
 
 func TestAKnownWriterMayFinishFirst(t *testing.T) {
-	beside := Row{ID: ImageRegistryBundleData}.With([]Writer{MachineConfigDaemon})
+	beside := FileSpec{Field: ImageRegistryBundleData}.With([]Writer{MachineConfigDaemon})
 	q := Quarrel{}.Changed(time.Minute)
 	if at := q.Answer(beside); at <= time.Minute || at > time.Minute+10*time.Second {
 		t.Errorf("answered at %v", at)

@@ -16,20 +16,20 @@ import (
 // it is what was published, which they would write: a final newline is added where it is missing, but for
 // registries' files. The result is validated as the row demands. An error is the reason for refusing the
 // bytes: one line that does not repeat them. now judges expiry; the zero time judges nothing as expired.
-func (r Row) Entry(name string, data []byte, now time.Time) (Entry, error) {
+func (r FileSpec) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	if len(data) == 0 {
 		return Entry{}, errors.New("is empty")
 	}
 	if data[len(data)-1] != '\n' && !r.verbatim() {
 		data = append(slices.Clip(data), '\n')
 	}
-	e := Entry{Key: Key{Row: r.ID, Name: name}, Data: data}
-	if r.ID.Secret() {
+	e := Entry{Key: Key{Field: r.Field, Name: name}, Data: data}
+	if r.Field.Secret() {
 		if err := checkPullSecret(data); err != nil {
 			return Entry{}, err
 		}
 	} else {
-		b, err := pki.Parse(data, pki.Options{AllowLeaf: r.ID.List(), Strict: r.Validate == Strict,
+		b, err := pki.Parse(data, pki.Options{AllowLeaf: r.Field.List(), Strict: r.Validate == Strict,
 			AsPublished: r.AsPublished(), Now: now})
 		if err != nil {
 			return Entry{}, err
@@ -54,7 +54,7 @@ func (e Entry) OnDisk() Digest {
 // Check is what the privileged half asks of bytes that the other half wants written: that they are what
 // Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and
 // does not repeat them.
-func (r Row) Check(data []byte) ([]pki.Cert, error) {
+func (r FileSpec) Check(data []byte) ([]pki.Cert, error) {
 	e, err := r.Entry("", data, time.Time{})
 	if err == nil && !bytes.Equal(e.Data, data) {
 		err = errors.New("is not in the form in which the row's files are written")

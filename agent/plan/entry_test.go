@@ -11,14 +11,14 @@ import (
 )
 
 func TestAnEntryOfNothingIsRefused(t *testing.T) {
-	if _, err := (Row{ID: RootCAData}).Entry("", nil, time.Time{}); err == nil {
+	if _, err := (FileSpec{Field: RootCAData}).Entry("", nil, time.Time{}); err == nil {
 		t.Error("no bytes became a file")
 	}
 }
 
 func TestAnEntryThatIsNoBundleIsRefused(t *testing.T) {
 	data := []byte("hello")
-	if _, err := (Row{ID: RootCAData}).Entry("", data[:4], time.Time{}); err == nil {
+	if _, err := (FileSpec{Field: RootCAData}).Entry("", data[:4], time.Time{}); err == nil {
 		t.Error("text became a file")
 	}
 	if string(data) != "hello" {
@@ -29,29 +29,29 @@ func TestAnEntryThatIsNoBundleIsRefused(t *testing.T) {
 func TestABundleIsWrittenInItsCanonicalForm(t *testing.T) {
 	canonical := slices.Concat(cas["a"], cas["b"])
 	published := slices.Concat([]byte("# the first\n"), cas["a"], []byte("# the second\n"), cas["b"], cas["a"])
-	for _, r := range policy.Rows {
-		if r.ID.Secret() {
+	for _, r := range policy.Files {
+		if r.Field.Secret() {
 			continue
 		}
 		e, err := r.Entry("r:5000", published, time.Time{})
 		if err != nil || !bytes.Equal(e.Data, canonical) || e.Digest != DigestOf(canonical) || len(e.Certs) != 2 {
-			t.Errorf("%s: %v, %d certificates in\n%s", r.ID, err, len(e.Certs), e.Data)
+			t.Errorf("%s: %v, %d certificates in\n%s", r.Field, err, len(e.Certs), e.Data)
 		}
 		if got := strings.Join(e.Warnings, ", "); got != "text outside blocks, a certificate twice" {
-			t.Errorf("%s: the warnings are %q", r.ID, got)
+			t.Errorf("%s: the warnings are %q", r.Field, got)
 		}
 	}
 }
 
 func TestBesideOtherWritersTheFilesHoldWhatWasPublished(t *testing.T) {
 	published := slices.Concat([]byte("# the first\n"), cas["a"], cas["a"])
-	for _, r := range besideBoth.Rows {
+	for _, r := range besideBoth.Files {
 		e, err := r.Entry("r:5000", published, time.Time{})
 		if err != nil || !bytes.Equal(e.Data, published) {
-			t.Errorf("%s: %v\n%s", r.ID, err, e.Data)
+			t.Errorf("%s: %v\n%s", r.Field, err, e.Data)
 		}
 		if _, err := r.Check(published); err != nil {
-			t.Errorf("%s: the writer refuses it: %v", r.ID, err)
+			t.Errorf("%s: the writer refuses it: %v", r.Field, err)
 		}
 	}
 }
@@ -60,9 +60,9 @@ func TestBesideOtherWritersTheFilesHoldWhatWasPublished(t *testing.T) {
 // what Entry would have made something else of.
 func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 	commented := slices.Concat([]byte("# the first\n"), cas["a"])
-	alone, beside := Row{ID: RootCAData}, Row{ID: RootCAData, Beside: []Writer{MachineConfigDaemon}}
+	alone, beside := FileSpec{Field: RootCAData}, FileSpec{Field: RootCAData, Beside: []Writer{MachineConfigDaemon}}
 	for sentence, c := range map[string]struct {
-		row  Row
+		row  FileSpec
 		data []byte
 		good bool
 	}{
@@ -74,8 +74,8 @@ func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 		"p11-kit's format beside other writers":   {beside, append([]byte("[p11-kit-object-v1]\n"), cas["a"]...), false},
 		"no final newline beside other writers":   {beside, bytes.TrimSpace(cas["a"]), false},
 		"nothing":                                 {alone, nil, false},
-		"a pull secret":                           {Row{ID: InternalRegistryPullSecret}, []byte(pullSecret() + "\n"), true},
-		"a pull secret without its final newline": {Row{ID: InternalRegistryPullSecret}, []byte(pullSecret()), false},
+		"a pull secret":                           {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret() + "\n"), true},
+		"a pull secret without its final newline": {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret()), false},
 	} {
 		if _, err := c.row.Check(c.data); (err == nil) != c.good {
 			t.Errorf("%s: %v", sentence, err)
@@ -84,7 +84,7 @@ func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 }
 
 func TestTheWriterTakesAFileWithWhatIsHeld(t *testing.T) {
-	for _, r := range []Row{{ID: RootCAData}, {ID: RootCAData, Beside: []Writer{MachineConfigDaemon}}} {
+	for _, r := range []FileSpec{{Field: RootCAData}, {Field: RootCAData, Beside: []Writer{MachineConfigDaemon}}} {
 		e, err := r.Entry("", append([]byte("# one\n"), cas["a"]...), time.Time{})
 		if err != nil {
 			t.Fatal(err)

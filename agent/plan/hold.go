@@ -16,7 +16,7 @@ type Trust struct {
 	Hold time.Duration
 	// Source is the row with the CAs by which the agent itself verifies the API server, or empty. It
 	// shrinks only after a connection was verified with what would be left.
-	Source RowID
+	Source Field
 	// Mirror writes exactly what is published and holds nothing, because another program that writes
 	// the same files does so too.
 	Mirror bool

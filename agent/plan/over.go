@@ -11,12 +11,12 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 	paths := d.paths(p)
 	theirs := func(k Key) bool {
 		path, ok := p.Path(k)
-		return ok && !d.Listed[k.Row] && !paths[path]
+		return ok && !d.Listed[k.Field] && !paths[path]
 	}
 	out := d
 	out.Object, out.Verified, out.Paused, out.Revoked = base.Object, true, base.Paused, base.Revoked
 	out.Entries, out.Refused = slices.Clone(d.Entries), slices.Clone(d.Refused)
-	out.Listed = make(map[RowID]bool)
+	out.Listed = make(map[Field]bool)
 	for id := range d.Listed {
 		out.Listed[id] = true
 	}
@@ -30,7 +30,7 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 		}
 	}
 	for _, r := range base.Refused {
-		if path, ok := p.Path(r.Key); !d.Listed[r.Row] && !(ok && paths[path]) {
+		if path, ok := p.Path(r.Key); !d.Listed[r.Field] && !(ok && paths[path]) {
 			out.Refused = append(out.Refused, r)
 		}
 	}

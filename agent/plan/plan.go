@@ -143,12 +143,12 @@ func (p Plan) Commit() Commit {
 }
 
 // Rows are those of which a file changes.
-func (p Plan) Rows() (ids []RowID) {
+func (p Plan) Fields() (ids []Field) {
 	for _, w := range p.Writes {
-		ids = append(ids, w.Row)
+		ids = append(ids, w.Field)
 	}
 	for _, r := range p.Removes {
-		ids = append(ids, r.Row)
+		ids = append(ids, r.Field)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -156,11 +156,11 @@ func (p Plan) Rows() (ids []RowID) {
 
 // ByRow splits the plan into one for each row that changes, in order. Claims and exceptions stay
 // behind: they were dealt with before.
-func (p Plan) ByRow() []Plan {
+func (p Plan) ByField() []Plan {
 	var parts []Plan
-	part := func(id RowID) *Plan {
+	part := func(id Field) *Plan {
 		for i, p := range parts {
-			if len(p.Writes) > 0 && p.Writes[0].Row == id || len(p.Removes) > 0 && p.Removes[0].Row == id {
+			if len(p.Writes) > 0 && p.Writes[0].Field == id || len(p.Removes) > 0 && p.Removes[0].Field == id {
 				return &parts[i]
 			}
 		}
@@ -168,11 +168,11 @@ func (p Plan) ByRow() []Plan {
 		return &parts[len(parts)-1]
 	}
 	for _, w := range p.Writes {
-		to := part(w.Row)
+		to := part(w.Field)
 		to.Writes = append(to.Writes, w)
 	}
 	for _, r := range p.Removes {
-		to := part(r.Row)
+		to := part(r.Field)
 		to.Removes = append(to.Removes, r)
 	}
 	return parts
@@ -185,8 +185,8 @@ func (p Plan) ByRow() []Plan {
 // gives the digest that each file is expected to have.
 func Queries(d Desired, m Memory, p Policy, known map[Key]Digest) []Query {
 	var keys []Key
-	for _, r := range p.Rows {
-		keys = append(keys, Key{Row: r.ID})
+	for _, r := range p.Files {
+		keys = append(keys, Key{Field: r.Field})
 	}
 	for path, cl := range m.Owned {
 		if at, ok := p.Path(cl.Key); ok && at == path {
@@ -262,11 +262,11 @@ type computation struct {
 
 // entry decides about one desired file.
 func (c *computation) entry(e Entry) {
-	row, ok := c.in.Policy.Row(e.Row)
+	spec, ok := c.in.Policy.File(e.Field)
 	if !ok {
 		return
 	}
-	path, err := row.Path(e.Name)
+	path, err := spec.PathOf(e.Name)
 	if err != nil {
 		c.refuse(e.Key, err.Error())
 		return
@@ -278,7 +278,7 @@ func (c *computation) entry(e Entry) {
 		return
 	}
 	disk, seen := c.content(f)
-	switch secret := row.ID.Secret(); {
+	switch secret := spec.Field.Secret(); {
 	case seen || f.Digest == e.Digest:
 	case !secret:
 		c.refuse(e.Key, "what is there has not been read yet")
@@ -293,7 +293,7 @@ func (c *computation) entry(e Entry) {
 			c.unhold(path, nil)
 		}
 	} else {
-		e = c.retain(row, path, e, disk)
+		e = c.retain(spec, path, e, disk)
 		w.Entry = e
 		w.Added, w.Removed = pki.Diff(disk.Certs, e.Certs)
 	}
@@ -305,7 +305,7 @@ func (c *computation) entry(e Entry) {
 		w.Cause = missing
 	case f.Digest != e.OnDisk():
 		w.Cause = different
-	case !row.accepts(f):
+	case !spec.accepts(f):
 		w.Cause = wrongMode
 	case c.in.Unsynced[e.Key] || c.pending(path, f):
 		w.Cause = undurable
@@ -313,7 +313,7 @@ func (c *computation) entry(e Entry) {
 		c.plan.Entries = append(c.plan.Entries, e)
 		return
 	}
-	c.write(row, w, f)
+	c.write(spec, w, f)
 }
 
 // asks notes who asks for the file now, be it only in memory of what was asked for.
@@ -324,12 +324,12 @@ func (c *computation) asks(e Entry, path string) {
 		c.owned[path] = old
 	}
 	if e.Carried && !c.refusedAt(path) {
-		c.keep(e.Key, silence(e.Row)+"; the last good content stays")
+		c.keep(e.Key, silence(e.Field)+"; the last good content stays")
 	}
 }
 
 // silence is why nothing asks for a row.
-func silence(id RowID) string {
+func silence(id Field) string {
 	if id.FromConfigMap() {
 		return "the ConfigMap has not been read, or does not have it"
 	}
@@ -340,23 +340,23 @@ const closedDirectory = "its directory belongs to somebody else, who keeps the w
 
 // write plans w, unless f lies where nothing can be written. What is closed to us a known writer
 // brings up to date by itself.
-func (c *computation) write(row Row, w Write, f File) {
+func (c *computation) write(spec FileSpec, w Write, f File) {
 	switch {
-	case f.Closed && len(row.Beside) > 0:
-		c.keep(w.Key, closedDirectory+" and is left to it: "+row.others())
+	case f.Closed && len(spec.Beside) > 0:
+		c.keep(w.Key, closedDirectory+" and is left to it: "+spec.others())
 	case f.Closed:
 		c.refuse(w.Key, closedDirectory)
 	default:
 		c.plan.Entries = append(c.plan.Entries, w.Entry)
 		c.plan.Writes = append(c.plan.Writes, w)
-		c.claim(row, w)
+		c.claim(spec, w)
 	}
 }
 
 // claim records, before the commit, that the new bytes will be ours. Only rows with an entry per file
 // ever remove, so only they need a claim; and what is claimed already needs no other.
-func (c *computation) claim(row Row, w Write) {
-	if !row.Many() {
+func (c *computation) claim(spec FileSpec, w Write) {
+	if !spec.Many() {
 		return
 	}
 	old, digests := c.in.Memory.Owned[w.Path], []Digest{w.Digest}
@@ -384,7 +384,7 @@ func (c *computation) owner(path string, cl Claim) {
 		return
 	}
 	k := cl.Key
-	row, _ := c.in.Policy.Row(k.Row)
+	spec, _ := c.in.Policy.File(k.Field)
 	if now, ok := c.in.Policy.Path(k); !ok || now != path {
 		return // the administrator moved the row: what lies at the old place is his now
 	}
@@ -392,20 +392,20 @@ func (c *computation) owner(path string, cl Claim) {
 	switch {
 	case f.Kind == Absent && f.Reason != "":
 		c.keep(k, f.Reason)
-	case f.Kind == Absent && !(c.in.Desired.Verified && c.in.Desired.Listed[k.Row]):
-	case f.Kind == Absent && (f.Closed || len(row.Beside) > 0):
+	case f.Kind == Absent && !(c.in.Desired.Verified && c.in.Desired.Listed[k.Field]):
+	case f.Kind == Absent && (f.Closed || len(spec.Beside) > 0):
 		delete(c.owned, path)
 	case f.Kind == Absent:
 		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path})
-	case !c.in.Desired.Listed[k.Row]:
+	case !c.in.Desired.Listed[k.Field]:
 		c.keep(k, "the row's list is empty, missing or invalid in the object")
 	case c.refusedAt(path):
 		c.keep(k, "what the object asks for in its place is refused")
 	case !c.in.Desired.Verified:
 		c.keep(k, "a removal needs a verified read of the object since this host booted")
-	case len(row.Beside) > 0:
+	case len(spec.Beside) > 0:
 		// It may have become theirs: with equal bytes nobody can tell who wrote last.
-		c.keep(k, "whoever else writes these files removes it: "+row.others())
+		c.keep(k, "whoever else writes these files removes it: "+spec.others())
 	case f.Closed:
 		c.keep(k, closedDirectory)
 	case !slices.Contains(cl.Digests, f.Digest):
@@ -423,9 +423,9 @@ func (c *computation) owner(path string, cl Claim) {
 // that cannot be read to its end may be any of its files.
 func (c *computation) refusedAt(path string) bool {
 	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool {
-		row, ok := c.in.Policy.Row(r.Row)
+		spec, ok := c.in.Policy.File(r.Field)
 		at, named := c.in.Policy.Path(r.Key)
-		return ok && (named && at == path || row.Many() && !c.in.Desired.Listed[r.Row] && row.has(path))
+		return ok && (named && at == path || spec.Many() && !c.in.Desired.Listed[r.Field] && spec.has(path))
 	})
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
-var policy = Policy{Rows: []Row{
-	{ID: KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644, OnChange: []string{"a.service"}},
-	{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
-	{ID: ImageRegistryBundleUserData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+var policy = Policy{Files: []FileSpec{
+	{Field: KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644, OnChange: []string{"a.service"}},
+	{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+	{Field: ImageRegistryBundleUserData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 }}
 
 func cert(name string) pki.Cert {
@@ -23,8 +23,8 @@ func cert(name string) pki.Cert {
 }
 
 // entry is a desired file that holds the named certificates.
-func entry(row RowID, name string, certs ...string) Entry {
-	e := Entry{Key: Key{row, name}}
+func entry(field Field, name string, certs ...string) Entry {
+	e := Entry{Key: Key{field, name}}
 	for _, c := range certs {
 		e.Certs = append(e.Certs, cert(c))
 		e.Data = append(e.Data, c...)
@@ -36,9 +36,9 @@ func entry(row RowID, name string, certs ...string) Entry {
 func kubelet(certs ...string) Entry { return entry(KubeAPIServerServingCAData, "", certs...) }
 
 func desired(entries ...Entry) Desired {
-	d := Desired{Verified: true, Entries: entries, Listed: map[RowID]bool{}}
+	d := Desired{Verified: true, Entries: entries, Listed: map[Field]bool{}}
 	for _, e := range entries {
-		d.Listed[e.Row] = true
+		d.Listed[e.Field] = true
 	}
 	return d
 }
@@ -260,8 +260,8 @@ func FuzzComputeSettles(f *testing.F) {
 		o := disk(entriesOf(have)...)
 		m := Memory{Owned: map[string]Claim{}}
 		for _, e := range entriesOf(own) {
-			if row, _ := policy.Row(e.Row); row.Many() {
-				path, _ := row.Path(e.Name)
+			if spec, _ := policy.File(e.Field); spec.Many() {
+				path, _ := spec.PathOf(e.Name)
 				m.Owned[path] = Claim{Key: e.Key, Digests: []Digest{e.Digest}}
 			}
 		}
@@ -298,8 +298,8 @@ func carryOut(t *testing.T, p Plan, o Observed, m *Memory) {
 		m.Owned = p.Owned
 	}
 	for _, w := range p.Writes {
-		row, _ := policy.Row(w.Row)
-		if path, err := row.Path(w.Name); err != nil || path != w.Path {
+		spec, _ := policy.File(w.Field)
+		if path, err := spec.PathOf(w.Name); err != nil || path != w.Path {
 			t.Fatalf("planned to write %q for %v", w.Path, w.Key)
 		}
 		o[w.Key] = file(w.Entry)

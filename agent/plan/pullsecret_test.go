@@ -69,7 +69,7 @@ func TestPullSecrets(t *testing.T) {
 			"1048604 bytes, more than 1048576"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			e, err := Row{ID: InternalRegistryPullSecret}.Entry("", []byte(tt.content), time.Time{})
+			e, err := FileSpec{Field: InternalRegistryPullSecret}.Entry("", []byte(tt.content), time.Time{})
 			if tt.reason == "" {
 				want := tt.content
 				if !strings.HasSuffix(want, "\n") {
@@ -88,13 +88,13 @@ func TestPullSecrets(t *testing.T) {
 }
 
 func TestNoTextFormShowsWhatAFileHolds(t *testing.T) {
-	e, err := Row{ID: InternalRegistryPullSecret}.Entry("", []byte(pullSecret()), time.Time{})
+	e, err := FileSpec{Field: InternalRegistryPullSecret}.Entry("", []byte(pullSecret()), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := Row{ID: InternalRegistryPullSecret, File: "/etc/mco/pull.json", Mode: 0o600}
+	spec := FileSpec{Field: InternalRegistryPullSecret, Path: "/etc/mco/pull.json", Mode: 0o600}
 	d := Desired{Entries: []Entry{e}}
-	p := Compute(Input{Desired: d, Policy: Policy{Rows: []Row{row}}})
+	p := Compute(Input{Desired: d, Policy: Policy{Files: []FileSpec{spec}}})
 	if len(p.Writes) != 1 {
 		t.Fatalf("have %v", p)
 	}
@@ -126,11 +126,11 @@ func shows(t *testing.T, what, text string, secrets []string) {
 }
 
 func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemembered(t *testing.T) {
-	e, err := Row{ID: InternalRegistryPullSecret}.Entry("", []byte(pullSecret()), time.Time{})
+	e, err := FileSpec{Field: InternalRegistryPullSecret}.Entry("", []byte(pullSecret()), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := Row{ID: InternalRegistryPullSecret, File: "/etc/mco/pull.json", Mode: 0o600}
+	spec := FileSpec{Field: InternalRegistryPullSecret, Path: "/etc/mco/pull.json", Mode: 0o600}
 	another := File{Kind: Regular, Digest: DigestOf([]byte("another")), Mode: 0o600}
 	wide := File{Kind: Regular, Digest: e.Digest, Mode: 0o644}
 	for sentence, tt := range map[string]struct {
@@ -144,7 +144,7 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 		"none, and the object was not read":    {File{}, false, missing, 0},
 		"the same, which everybody could read": {wide, false, wrongMode, 0},
 	} {
-		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Rows: []Row{row}},
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Files: []FileSpec{spec}},
 			Observed: Observed{e.Key: tt.file}})
 		if len(p.Refused) > 0 || len(p.Kept) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {
 			t.Errorf("%s: have %v", sentence, p)

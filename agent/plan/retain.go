@@ -13,16 +13,16 @@ import (
 // retain gives what the file shall have now: what the object asks for, and after it the certificates
 // on disk that the object does not publish and that may not go yet. Bundles grow at once and shrink
 // slowly: whoever is at the other end of a connection may be slower than we.
-func (c *computation) retain(row Row, path string, e Entry, disk pki.Content) Entry {
-	if row.byFingerprint() || len(e.Certs) == 0 {
+func (c *computation) retain(spec FileSpec, path string, e Entry, disk pki.Content) Entry {
+	if spec.byFingerprint() || len(e.Certs) == 0 {
 		return e // the file goes or stays as a whole; or it is no bundle
 	}
 	t := c.in.Policy.Trust
 	switch {
 	case !c.in.Desired.Verified || e.Carried:
 		_, extra := pki.Diff(disk.Certs, e.Certs)
-		return c.withoutRevoked(row, e.with(extra))
-	case t.Mirror && !row.ID.Edits() && c.in.Desired.Paused == "":
+		return c.withoutRevoked(spec, e.with(extra))
+	case t.Mirror && !spec.Field.Edits() && c.in.Desired.Paused == "":
 		return e
 	}
 	for _, x := range e.Certs {
@@ -32,22 +32,22 @@ func (c *computation) retain(row Row, path string, e Entry, disk pki.Content) En
 		}
 	}
 	_, extra := pki.Diff(disk.Certs, e.Certs)
-	return e.with(c.hold(row, path, e, extra))
+	return e.with(c.hold(spec, path, e, extra))
 }
 
 // hold tells which of the extra certificates stay for now.
-func (c *computation) hold(row Row, path string, e Entry, extra []pki.Cert) (stay []pki.Cert) {
+func (c *computation) hold(spec FileSpec, path string, e Entry, extra []pki.Cert) (stay []pki.Cert) {
 	held := make(map[pki.Fingerprint]bool)
 	var waiting []Held
 	for _, x := range extra {
-		if h, wait := c.wait(row, path, e.Key, x); wait {
+		if h, wait := c.wait(spec, path, e.Key, x); wait {
 			stay, waiting = append(stay, x), append(waiting, h)
 		}
 		held[x.Fingerprint] = true
 	}
 	c.unhold(path, held)
 	if len(stay) < len(extra) {
-		if reason := c.needed(row, e.Key, slices.Concat(e.Certs, stay), slices.Concat(e.Certs, extra)); reason != "" {
+		if reason := c.needed(spec, e.Key, slices.Concat(e.Certs, stay), slices.Concat(e.Certs, extra)); reason != "" {
 			stay, waiting = extra, nil
 			for _, x := range extra {
 				waiting = append(waiting, Held{Key: e.Key, Cert: &x, Reason: reason})
@@ -71,9 +71,9 @@ func (c *computation) unhold(path string, but map[pki.Fingerprint]bool) {
 // not name it, and it is not ours.
 func (c *computation) forgotten(path string) bool {
 	listed, possible := false, false
-	for _, r := range c.in.Policy.Rows {
+	for _, r := range c.in.Policy.Files {
 		if r.has(path) {
-			listed, possible = listed || c.in.Desired.Listed[r.ID], true
+			listed, possible = listed || c.in.Desired.Listed[r.Field], true
 		}
 	}
 	_, ours := c.owned[path]
@@ -81,11 +81,11 @@ func (c *computation) forgotten(path string) bool {
 }
 
 // wait decides whether one certificate that the object does not publish has to stay.
-func (c *computation) wait(row Row, path string, k Key, x pki.Cert) (Held, bool) {
+func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held, bool) {
 	h := Held{Key: k, Cert: &x}
 	if c.in.Desired.Paused == "" {
 		// A strict row's writer would refuse the file with what strictness refuses.
-		unfit := row.Validate == Strict && !x.CA && !row.ID.List()
+		unfit := spec.Validate == Strict && !x.CA && !spec.Field.List()
 		if unfit || c.revoked(x) || c.expired(x) || c.in.Policy.Trust.Hold == 0 || c.in.Policy.Trust.Mirror {
 			return h, false
 		}
@@ -160,12 +160,12 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 
 // withoutRevoked takes what is revoked out of content that the object does not publish any more, but
 // was kept, as far as the rest will do.
-func (c *computation) withoutRevoked(row Row, e Entry) Entry {
+func (c *computation) withoutRevoked(spec FileSpec, e Entry) Entry {
 	left := slices.DeleteFunc(slices.Clone(e.Certs), c.revoked)
 	if len(left) == len(e.Certs) {
 		return e
 	}
-	if reason := c.needed(row, e.Key, left, e.Certs); reason != "" {
+	if reason := c.needed(spec, e.Key, left, e.Certs); reason != "" {
 		for _, x := range e.Certs {
 			if c.revoked(x) {
 				c.plan.Held = append(c.plan.Held, Held{Key: e.Key, Cert: &x, Reason: reason})
@@ -178,13 +178,13 @@ func (c *computation) withoutRevoked(row Row, e Entry) Entry {
 }
 
 // needed says why the trust that is left would not do, or nothing.
-func (c *computation) needed(row Row, k Key, left, now []pki.Cert) string {
+func (c *computation) needed(spec FileSpec, k Key, left, now []pki.Cert) string {
 	if !slices.ContainsFunc(left, func(x pki.Cert) bool { return !c.expired(x) }) {
 		return "it is the last usable certificate"
 	}
 	source := c.in.Policy.Trust.Source
 	// The kubeconfigs of a host have one CA, and each of them locks somebody out.
-	if row.ID != source && !(row.ID.FromConfigMap() && source.FromConfigMap()) {
+	if spec.Field != source && !(spec.Field.FromConfigMap() && source.FromConfigMap()) {
 		return ""
 	}
 	answer, asked := c.in.Answers[pki.SetDigest(left)]

@@ -44,12 +44,12 @@ func names(data []byte) string {
 }
 
 // bundle is an entry with the CAs of these letters.
-func bundle(row RowID, name, letters string) Entry {
+func bundle(field Field, name, letters string) Entry {
 	var data []byte
 	for _, l := range letters {
 		data = append(data, cas[string(l)]...)
 	}
-	r, _ := policy.Row(row)
+	r, _ := policy.File(field)
 	e, err := r.Entry(name, data, time.Time{})
 	if err != nil {
 		panic(err)
@@ -110,7 +110,7 @@ func (m *machine) pass(d Desired) *machine {
 // has checks which CAs are in the kubelet's bundle, and for how long how many of them are held.
 func (m *machine) has(letters string, held ...string) {
 	m.t.Helper()
-	if got := names(m.disk[Key{Row: KubeAPIServerServingCAData}]); got != letters {
+	if got := names(m.disk[Key{Field: KubeAPIServerServingCAData}]); got != letters {
 		m.t.Errorf("on disk is %q, want %q", got, letters)
 	}
 	var got []string
@@ -426,8 +426,8 @@ func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 func TestBesideAnotherWriterTheKubeconfigsStillWaitForProof(t *testing.T) {
 	m := newMachine(t, time.Hour)
 	m.policy.Trust.Mirror, m.policy.Trust.Source = true, KubeconfigCAData
-	kubelets := Row{ID: KubeletKubeconfigCAData, File: "/var/lib/kubelet/kubeconfig"}
-	m.policy.Rows = append(slices.Clone(m.policy.Rows), kubelets)
+	kubelets := FileSpec{Field: KubeletKubeconfigCAData, Path: "/var/lib/kubelet/kubeconfig"}
+	m.policy.Files = append(slices.Clone(m.policy.Files), kubelets)
 	of := func(letters string) Desired {
 		e, err := kubelets.Entry("", ca(letters).Data, time.Time{})
 		if err != nil {
@@ -437,14 +437,14 @@ func TestBesideAnotherWriterTheKubeconfigsStillWaitForProof(t *testing.T) {
 		d.Listed = nil
 		return d
 	}
-	m.disk[Key{Row: KubeletKubeconfigCAData}] = ca("ab").Data
+	m.disk[Key{Field: KubeletKubeconfigCAData}] = ca("ab").Data
 	m.pass(of("b"))
-	if got := names(m.disk[Key{Row: KubeletKubeconfigCAData}]); got != "ba" || m.plan.Question == nil {
+	if got := names(m.disk[Key{Field: KubeletKubeconfigCAData}]); got != "ba" || m.plan.Question == nil {
 		t.Errorf("without proof the kubelet's kubeconfig has %q", got)
 	}
 	m.ask = map[pki.Fingerprint]string{pki.SetDigest(ca("b").Certs): ""}
 	m.pass(of("b"))
-	if got := names(m.disk[Key{Row: KubeletKubeconfigCAData}]); got != "b" {
+	if got := names(m.disk[Key{Field: KubeletKubeconfigCAData}]); got != "b" {
 		t.Errorf("with proof it has %q", got)
 	}
 }

@@ -68,7 +68,7 @@ type Desired struct {
 	Entries []Entry
 	// Listed names the rows whose list was present and not empty: only there does a missing entry
 	// mean a removal.
-	Listed map[RowID]bool
+	Listed map[Field]bool
 	// Refused is what was asked for and is not fit for the disk; the last good file stays.
 	Refused []Refusal
 	// Revoked names certificates that go at once, wherever the object does not publish them.
@@ -191,26 +191,26 @@ type Memory struct {
 
 // Policy is the administrator's word about files: the host's file table, and how trust is taken away.
 type Policy struct {
-	Rows  []Row
+	Files []FileSpec
 	Trust Trust
 }
 
 // Row finds a row by its id.
-func (p Policy) Row(id RowID) (Row, bool) {
-	for _, r := range p.Rows {
-		if r.ID == id {
+func (p Policy) File(id Field) (FileSpec, bool) {
+	for _, r := range p.Files {
+		if r.Field == id {
 			return r, true
 		}
 	}
-	return Row{}, false
+	return FileSpec{}, false
 }
 
 // Path is where the file of k is on this host; ok is false if the table has no place for it.
 func (p Policy) Path(k Key) (path string, ok bool) {
-	row, ok := p.Row(k.Row)
+	spec, ok := p.File(k.Field)
 	if !ok {
 		return "", false
 	}
-	path, err := row.Path(k.Name)
+	path, err := spec.PathOf(k.Name)
 	return path, err == nil
 }

@@ -8,18 +8,18 @@ import (
 )
 
 func TestTwoSourcesMakeOneDesire(t *testing.T) {
-	entry := func(id RowID) Entry { return Entry{Key: Key{Row: id}} }
+	entry := func(id Field) Entry { return Entry{Key: Key{Field: id}} }
 	first := Desired{Object: Object{UID: "u"}, Verified: true, Paused: "why",
-		Listed:  map[RowID]bool{ImageRegistryBundleData: true},
+		Listed:  map[Field]bool{ImageRegistryBundleData: true},
 		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)},
-		Refused: []Refusal{{Key: Key{Row: InternalRegistryPullSecret}}}}
+		Refused: []Refusal{{Key: Key{Field: InternalRegistryPullSecret}}}}
 	second := Desired{Object: Object{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)},
-		Refused: []Refusal{{Key: Key{Row: KubeconfigCAData}}}}
+		Refused: []Refusal{{Key: Key{Field: KubeconfigCAData}}}}
 	got := first.With(second)
 	if want := "[rootCAData  kubeletKubeconfigCAData  additionalTrustBundle ]"; fmt.Sprint(got.Entries) != want {
 		t.Errorf("entries %v, want %s", got.Entries, want)
 	}
-	if len(got.Refused) != 2 || got.Refused[0].Row != KubeconfigCAData {
+	if len(got.Refused) != 2 || got.Refused[0].Field != KubeconfigCAData {
 		t.Errorf("refused %v", got.Refused)
 	}
 	if got.Object.UID != "u" || !got.Verified || got.Paused != "why" || !got.Listed[ImageRegistryBundleData] {
@@ -34,10 +34,10 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 }
 
 func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
-	p := Policy{Rows: []Row{{ID: RootCAData, File: "/a"}, {ID: KubeconfigCAData, File: "/b"}}}
-	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Row: RootCAData}},
-		{Key: Key{Row: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
-	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Row: KubeconfigCAData},
+	p := Policy{Files: []FileSpec{{Field: RootCAData, Path: "/a"}, {Field: KubeconfigCAData, Path: "/b"}}}
+	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Field: RootCAData}},
+		{Key: Key{Field: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
+	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Field: KubeconfigCAData},
 		Digest: DigestOf([]byte("new"))}}}
 	got := now.Carry(before, p)
 	if got.Object.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried ||
@@ -47,8 +47,8 @@ func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
 }
 
 func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
-	p := Policy{Rows: []Row{{ID: KubeconfigCAData, File: "/b"}}}
-	e := Entry{Key: Key{Row: KubeconfigCAData}, Data: []byte("a"), Digest: DigestOf([]byte("a"))}
+	p := Policy{Files: []FileSpec{{Field: KubeconfigCAData, Path: "/b"}}}
+	e := Entry{Key: Key{Field: KubeconfigCAData}, Data: []byte("a"), Digest: DigestOf([]byte("a"))}
 	d := Desired{Verified: true}.Carry(Desired{Entries: []Entry{e}}, p)
 	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest,
 		Data: e.Data}}}).Kept
@@ -58,7 +58,7 @@ func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
 }
 
 func TestTheSecondSourceIsNoPartOfTheProjection(t *testing.T) {
-	entry := func(id RowID, data string) Entry { return Entry{Key: Key{Row: id}, Digest: DigestOf([]byte(data))} }
+	entry := func(id Field, data string) Entry { return Entry{Key: Key{Field: id}, Digest: DigestOf([]byte(data))} }
 	object := Desired{Entries: []Entry{entry(RootCAData, "a")}}
 	if object.With(Desired{Entries: []Entry{entry(KubeconfigCAData, "b")}}).Projection() != object.Projection() {
 		t.Error("the ConfigMap changed what the object asks for")

@@ -42,7 +42,7 @@ func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.As
 		s := look(ctx, c.Address)
 		proof := judge(c, want, s, p.Clock.Now())
 		left := deadline.Sub(p.Clock.Now())
-		if proof.State != liveness.NotYet && s.fault == "" || left <= 0 {
+		if proof.State != liveness.Waiting && s.fault == "" || left <= 0 {
 			return settle(c, proof)
 		}
 		select {
@@ -55,12 +55,12 @@ func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.As
 
 // settle says what it means that there is no time left.
 func settle(c liveness.Consumer, p liveness.Proof) liveness.Proof {
-	if p.State != liveness.NotYet {
+	if p.State != liveness.Waiting {
 		return p
 	}
 	p.State = liveness.Stale
-	if c.Mismatch == liveness.Unprovable {
-		p.State = liveness.Unprovable
+	if c.Mismatch == liveness.Unknown {
+		p.State = liveness.Unknown
 		p.Reason += ", which may be what it started with"
 	}
 	return p

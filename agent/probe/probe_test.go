@@ -160,7 +160,7 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 	}{
 		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale,
 			Reason: "announces 1 of the file's 2 CAs"}},
-		"and unprovable where it may be old": {liveness.Unprovable, liveness.Proof{State: liveness.Unprovable,
+		"and unprovable where it may be old": {liveness.Unknown, liveness.Proof{State: liveness.Unknown,
 			Reason: "announces 1 of the file's 2 CAs, which may be what it started with"}},
 	} {
 		s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
@@ -180,7 +180,7 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 func TestWhatCannotBeToldIsNotAskedTwice(t *testing.T) {
 	s := serve(t, &tls.Config{ClientAuth: tls.NoClientCert})
 	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Minute)
-	if got != (liveness.Proof{State: liveness.Unprovable, Reason: "does not ask for client certificates"}) {
+	if got != (liveness.Proof{State: liveness.Unknown, Reason: "does not ask for client certificates"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -189,7 +189,7 @@ func TestAConsumerThatDoesNotRunHasNothingToProve(t *testing.T) {
 	s := serve(t, &tls.Config{})
 	_ = s.Close()
 	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, 0)
-	if got != (liveness.Proof{State: liveness.Unprovable, Reason: "nothing listens there"}) {
+	if got != (liveness.Proof{State: liveness.Unknown, Reason: "nothing listens there"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -208,7 +208,7 @@ func TestWhoDoesNotSpeakTLSCannotBeAsked(t *testing.T) {
 	}()
 	c := liveness.Consumer{Kind: liveness.ClientCA, Address: l.Addr().String(), Mismatch: liveness.Stale}
 	got := <-prove(t, agenttest.NewClock(), c, liveness.Asked{Certs: certs(t, one)}, 0)
-	if got.State != liveness.Unprovable || !strings.HasPrefix(got.Reason, "no TLS handshake: ") ||
+	if got.State != liveness.Unknown || !strings.HasPrefix(got.Reason, "no TLS handshake: ") ||
 		strings.Contains(got.Reason, "\x1b") {
 		t.Errorf("got %+v", got)
 	}

@@ -29,7 +29,7 @@ type sighting struct {
 // not show the bytes has not done so yet, and how long that may take is not the question here.
 func judge(c liveness.Consumer, want liveness.Asked, s sighting, now time.Time) liveness.Proof {
 	if s.fault != "" {
-		return liveness.Proof{State: liveness.Unprovable, Reason: s.fault}
+		return liveness.Proof{State: liveness.Unknown, Reason: s.fault}
 	}
 	switch c.Kind {
 	case liveness.ClientCA:
@@ -38,11 +38,11 @@ func judge(c liveness.Consumer, want liveness.Asked, s sighting, now time.Time) 
 		if len(want.Certs) > 0 && bytes.Equal(s.chain[0], want.Certs[0].DER()) {
 			return liveness.Proof{State: liveness.Live}
 		}
-		return liveness.Proof{State: liveness.NotYet, Reason: "serves another certificate than the file's"}
+		return liveness.Proof{State: liveness.Waiting, Reason: "serves another certificate than the file's"}
 	case liveness.APIServer:
 		return judgeChain(want.Certs, s.chain, now)
 	}
-	return liveness.Proof{State: liveness.Unprovable, Reason: "nobody knows how to ask"}
+	return liveness.Proof{State: liveness.Unknown, Reason: "nobody knows how to ask"}
 }
 
 // judgeNames compares names as a multiset: a bundle with two CAs of one name shows as that name twice,
@@ -50,27 +50,27 @@ func judge(c liveness.Consumer, want liveness.Asked, s sighting, now time.Time) 
 func judgeNames(c liveness.Consumer, want liveness.Asked, s sighting) liveness.Proof {
 	switch {
 	case !s.asked:
-		return liveness.Proof{State: liveness.Unprovable, Reason: "does not ask for client certificates"}
+		return liveness.Proof{State: liveness.Unknown, Reason: "does not ask for client certificates"}
 	case len(s.names) == 0:
-		return liveness.Proof{State: liveness.Unprovable, Reason: "does not say which CAs it accepts"}
+		return liveness.Proof{State: liveness.Unknown, Reason: "does not say which CAs it accepts"}
 	}
 	names := subjects(want.Certs)
 	rest, missing := subtract(s.names, names)
 	if missing > 0 {
-		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d of the file's %d CAs",
+		return liveness.Proof{State: liveness.Waiting, Reason: fmt.Sprintf("announces %d of the file's %d CAs",
 			len(names)-missing, len(names))}
 	}
 	if !c.Others && len(rest) > 0 {
-		return liveness.Proof{State: liveness.NotYet, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest),
+		return liveness.Proof{State: liveness.Waiting, Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest),
 			len(names))}
 	}
 	for _, older := range want.Older {
 		gone, added := subtract(subjects(older), names)
 		if len(gone) == 0 && added == 0 && differ(older, want.Certs) {
-			return liveness.Proof{State: liveness.Unprovable, Reason: "the file's CAs have the names of those before"}
+			return liveness.Proof{State: liveness.Unknown, Reason: "the file's CAs have the names of those before"}
 		}
 		if _, absent := subtract(rest, gone); absent < len(gone) {
-			return liveness.Proof{State: liveness.NotYet, Reason: "announces CAs that the file no longer holds"}
+			return liveness.Proof{State: liveness.Waiting, Reason: "announces CAs that the file no longer holds"}
 		}
 	}
 	return liveness.Proof{State: liveness.Live}
@@ -81,7 +81,7 @@ func judgeNames(c liveness.Consumer, want liveness.Asked, s sighting) liveness.P
 func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.Proof {
 	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
-		return liveness.Proof{State: liveness.Unprovable, Reason: "serves a certificate that does not parse"}
+		return liveness.Proof{State: liveness.Unknown, Reason: "serves a certificate that does not parse"}
 	}
 	opt := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now}
 	for _, c := range certs {
@@ -95,7 +95,7 @@ func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.Proof 
 		}
 	}
 	if _, err := leaf.Verify(opt); err != nil {
-		return liveness.Proof{State: liveness.NotYet,
+		return liveness.Proof{State: liveness.Waiting,
 			Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
 	}
 	return liveness.Proof{State: liveness.Live}

@@ -43,7 +43,7 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 	s.Reason, s.Object.UID = "why", "uid"
 	s.Files[0].Name, s.Files[0].Fingerprints = "r", []string{"0a"}
 	s.Files[0].Consumers = []Consumer{{State: liveness.Live}}
-	s.Held = []Held{{Key: plan.Key{Row: plan.RootCAData, Name: "r"}, Fingerprint: "0a", Until: time.Unix(3e9, 0),
+	s.Held = []Held{{Key: plan.Key{Field: plan.RootCAData, Name: "r"}, Fingerprint: "0a", Until: time.Unix(3e9, 0),
 		Reason: "it waits"}}
 	s.Identity = &Identity{State: "active", Serial: "1", PublicKey: "0a", Issued: time.Unix(1e9, 0),
 		Expires: time.Unix(2e9, 0)}

@@ -111,7 +111,7 @@ type File struct {
 // Use is how the consumers of the file stand with it, by the one that stands worst; empty if there
 // are none.
 func (f File) Use() liveness.State {
-	for _, state := range []liveness.State{liveness.Stale, liveness.NotYet, liveness.Unprovable, liveness.Live} {
+	for _, state := range []liveness.State{liveness.Stale, liveness.Waiting, liveness.Unknown, liveness.Live} {
 		if slices.ContainsFunc(f.Consumers, func(c Consumer) bool { return c.State == state }) {
 			return state
 		}

@@ -18,7 +18,7 @@ import (
 func sample() Status {
 	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"},
 		Synced: time.Unix(1e9, 0).UTC(),
-		Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
+		Files: []File{{Key: plan.Key{Field: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
 			State:        "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
 		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "loaded"},
@@ -131,7 +131,7 @@ func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
 
 func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 	r, files, notes := capture()
-	s := Status{State: "following", Files: []File{{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1,
+	s := Status{State: "following", Files: []File{{Key: plan.Key{Field: plan.RootCAData}, Certificates: 1,
 		Consumers: []Consumer{
 			{Kind: liveness.ClientCA, Address: "127.0.0.1:1", State: liveness.Live},
 			{Kind: liveness.Serving, Address: "127.0.0.1:2", State: liveness.Stale}}}}}
@@ -150,8 +150,8 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 		t.Errorf("notified %q, want %q", *notes, want)
 	}
 	for want, states := range map[liveness.State][]liveness.State{
-		"": {}, liveness.Live: {liveness.Live, liveness.Live}, liveness.Unprovable: {liveness.Live, liveness.Unprovable},
-		liveness.NotYet: {liveness.NotYet, liveness.Unprovable}, liveness.Stale: {liveness.NotYet, liveness.Stale},
+		"": {}, liveness.Live: {liveness.Live, liveness.Live}, liveness.Unknown: {liveness.Live, liveness.Unknown},
+		liveness.Waiting: {liveness.Waiting, liveness.Unknown}, liveness.Stale: {liveness.Waiting, liveness.Stale},
 	} {
 		var f File
 		for _, state := range states {
@@ -161,11 +161,11 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 			t.Errorf("of %q got %q, want %q", states, got, want)
 		}
 		use := ""
-		if want != "" && want != liveness.NotYet { // which would change by itself
+		if want != "" && want != liveness.Waiting { // which would change by itself
 			use = `,"use":"` + string(want) + `"`
 		}
 		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b,
-			`"files":[{"row":"","name":""`+use+"}]") {
+			`"files":[{"field":"","name":""`+use+"}]") {
 			t.Errorf("the state object of %q is\n%s", states, b)
 		}
 	}
@@ -175,7 +175,7 @@ func TestTheSecondSourceIsShownAndAPullSecretNeverExpires(t *testing.T) {
 	r, files, notes := capture()
 	s := sample()
 	s.ConfigMap = &Source{State: "forbidden", Reason: "not you"}
-	s.Files = append(s.Files, File{Key: plan.Key{Row: plan.InternalRegistryPullSecret}, State: "in place"})
+	s.Files = append(s.Files, File{Key: plan.Key{Field: plan.InternalRegistryPullSecret}, State: "in place"})
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 		out.ConfigMap = &report.Source{State: report.SourceState(s.configMap.State), Reason: s.configMap.Reason}
 	}
 	if r.Object != nil && r.Object != p.projected {
-		d := p.projector.Project(*r.Object, s.settings.Policy.Rows, time.Now())
+		d := p.projector.Project(*r.Object, s.settings.Policy.Files, time.Now())
 		d.Verified = true // the client refuses servers that it cannot verify
 		p.desired, p.projected = &d, r.Object
 		out.Desired = s.desired()

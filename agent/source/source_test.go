@@ -31,9 +31,9 @@ const patience = 30 * time.Second
 
 // both has both sources.
 var both = config.Settings{
-	Object:    config.Object{Group: "g", Version: "v1", Resource: "objects", Name: "o"},
-	ConfigMap: config.ConfigMap{Namespace: "n", Name: "c", Key: "k"},
-	Policy:    unitplan.Policy{Policy: plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData}}}},
+	ControllerConfig: config.ControllerConfig{Group: "g", Version: "v1", Resource: "objects", Name: "o"},
+	ConfigMap:        config.ConfigMap{Namespace: "n", Name: "c", Key: "k"},
+	Policy:           unitplan.Policy{Policy: plan.Policy{Files: []plan.FileSpec{{Field: plan.RootCAData}}}},
 }
 
 func TestANewIdentityReopensBothWatches(t *testing.T) {

@@ -65,10 +65,10 @@ func (s *Source) followsConfigMap() bool { return s.settings.ConfigMap != (confi
 
 // watchObject adds what the configuration says of the object.
 func (s *Source) watchObject(o watch.Options) watch.Options {
-	of := s.settings.Object
+	of := s.settings.ControllerConfig
 	o.Group, o.Version, o.Resource, o.Name = of.Group, of.Version, of.Resource, of.Name
-	for _, r := range s.settings.Policy.Rows {
-		o.Rows = append(o.Rows, r.ID)
+	for _, r := range s.settings.Policy.Files {
+		o.Fields = append(o.Fields, r.Field)
 	}
 	return s.times(o)
 }
@@ -81,9 +81,9 @@ func (s *Source) watchConfigMap(o watch.Options) watch.Options {
 }
 
 func (s *Source) times(o watch.Options) watch.Options {
-	t := s.settings.Follow
+	t := s.settings.Watch
 	// 0 is a first try at once; to the watcher it would be its default.
-	t.RetrySpread = max(t.RetrySpread, time.Millisecond)
-	o.Silence, o.Lifetime, o.Spread, o.MaxDelay = t.Silence, t.WatchTimeout, t.RetrySpread, t.RetryMax
+	t.RetryJitter = max(t.RetryJitter, time.Millisecond)
+	o.IdleTimeout, o.Timeout, o.RetryJitter, o.RetryMax = t.IdleTimeout, t.Timeout, t.RetryJitter, t.RetryMax
 	return o
 }

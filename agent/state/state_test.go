@@ -15,7 +15,7 @@ import (
 )
 
 func entry(name, data string) plan.Entry {
-	return plan.Entry{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name}, Data: []byte(data),
+	return plan.Entry{Key: plan.Key{Field: plan.ImageRegistryBundleData, Name: name}, Data: []byte(data),
 		Digest: plan.DigestOf([]byte(data))}
 }
 

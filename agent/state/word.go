@@ -39,7 +39,7 @@ type Applied struct {
 	// Now confirms every removal that is asked for when this is carried out, and none that comes later.
 	Now   bool          `json:"now,omitempty"`
 	Files []AppliedFile `json:"files"`
-	Lists []plan.RowID  `json:"lists,omitempty"`
+	Lists []plan.Field  `json:"lists,omitempty"`
 }
 
 // AppliedFile is one file's content, as published.

@@ -59,10 +59,10 @@ type Options struct {
 
 // Times are the durations of actions.
 type Times struct {
-	// Coalesce is how long an action waits for more changes.
-	Coalesce time.Duration
-	// Spread is over how long a fleet spreads its restarts; each node has its own place in it.
-	Spread time.Duration
+	// BatchWindow is how long an action waits for more changes.
+	BatchWindow time.Duration
+	// RandomizedDelay is over how long a fleet spreads its restarts; each node has its own place in it.
+	RandomizedDelay time.Duration
 	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
 	Job time.Duration
 	// Breaker is how long an action that failed again and again is left alone before one more try.
@@ -154,8 +154,8 @@ func (a *Actions) Busy() bool {
 }
 
 // Waits says which unit has yet to load the row's file, or nothing.
-func (a *Actions) Waits(row plan.Row) string {
-	for _, name := range row.OnChange {
+func (a *Actions) Waits(spec plan.FileSpec) string {
+	for _, name := range spec.OnChange {
 		if u := a.units[name]; u != nil && !u.state.Settled() {
 			return name + " has yet to act"
 		}

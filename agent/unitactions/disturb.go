@@ -18,7 +18,7 @@ import (
 // and after; mended are the rows of which the commit writes over what others left, and removed those of which it
 // removes files.
 func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs,
-	mended, removed []plan.RowID) {
+	mended, removed []plan.Field) {
 	unknown := false
 	for _, u := range a.Policy.Units {
 		if was(u.Name).Digest == will(u.Name).Digest {
@@ -43,10 +43,10 @@ func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitp
 }
 
 // reads tells whether a unit reads the files of one of the rows.
-func (a *Actions) reads(u unitplan.Unit, rows []plan.RowID) bool {
-	return slices.ContainsFunc(rows, func(id plan.RowID) bool {
-		row, _ := a.Policy.Row(id)
-		return slices.Contains(row.OnChange, u.Name)
+func (a *Actions) reads(u unitplan.Unit, fields []plan.Field) bool {
+	return slices.ContainsFunc(fields, func(id plan.Field) bool {
+		spec, _ := a.Policy.File(id)
+		return slices.Contains(spec.OnChange, u.Name)
 	})
 }
 

@@ -42,7 +42,7 @@ func (a *Actions) confirm(ctx context.Context, u unitplan.Unit, s *unit, in unit
 // those that load that have not, and that is remembered at once.
 func (a *Actions) load(ctx context.Context, u unitplan.Unit, in unitplan.Inputs, run unitplan.State) error {
 	before, known := a.Memory.State().Units[u.Name]
-	now := unitplan.Loaded{Inputs: in.Digest, Rows: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
+	now := unitplan.Loaded{Inputs: in.Digest, Fields: in.Digests(), Boot: run.Boot, Invocation: run.Invocation}
 	if u.Verb != unitplan.Restart {
 		return a.Memory.Loaded(u.Name, now)
 	}

@@ -35,9 +35,9 @@ func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.In
 	}
 	now := a.Clock.Now()
 	if s.due.IsZero() {
-		s.due = now.Add(a.Times.Coalesce)
+		s.due = now.Add(a.Times.BatchWindow)
 		if u.Verb == unitplan.TryRestart {
-			s.due = s.due.Add(clock.Place(a.Node, u.Name, a.Times.Spread))
+			s.due = s.due.Add(clock.Place(a.Node, u.Name, a.Times.RandomizedDelay))
 		}
 		if d.Now {
 			s.due = now // the operator waits for it

@@ -31,8 +31,10 @@ func (p Policy) InOrder() []Unit {
 // done before the unit loads it.
 func (p Policy) Makers(unit string) (makers []string) {
 	for _, u := range p.Units {
-		together := func(r plan.Row) bool { return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name) }
-		if u.Verb == Restart && u.Name != unit && slices.ContainsFunc(p.Rows, together) {
+		together := func(r plan.FileSpec) bool {
+			return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name)
+		}
+		if u.Verb == Restart && u.Name != unit && slices.ContainsFunc(p.Files, together) {
 			makers = append(makers, u.Name)
 		}
 	}

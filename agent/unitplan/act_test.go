@@ -114,8 +114,8 @@ func TestAStartIsNoLaterThanItCanHaveBeen(t *testing.T) {
 
 func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameRowLoad(t *testing.T) {
 	p := Policy{
-		Policy: plan.Policy{Rows: []plan.Row{{ID: plan.RootCAData, OnChange: []string{"a.service", "make.service"}},
-			{ID: plan.AdditionalTrustBundle, OnChange: []string{"b.service"}}}},
+		Policy: plan.Policy{Files: []plan.FileSpec{{Field: plan.RootCAData, OnChange: []string{"a.service", "make.service"}},
+			{Field: plan.AdditionalTrustBundle, OnChange: []string{"b.service"}}}},
 		Units: []Unit{{Name: "a.service", Verb: Reload}, {Name: "b.service", Verb: TryRestart},
 			{Name: "make.service", Verb: Restart}},
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-var policy = plan.Policy{Rows: []plan.Row{
-	{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644,
+var policy = plan.Policy{Files: []plan.FileSpec{
+	{Field: plan.KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644,
 		OnChange: []string{"a.service"}},
-	{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
-	{ID: plan.ImageRegistryBundleUserData, File: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+	{Field: plan.ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
+	{Field: plan.ImageRegistryBundleUserData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 }}
 
 // entry is a desired file with some content.
-func entry(row plan.RowID, name string, content ...string) plan.Entry {
+func entry(field plan.Field, name string, content ...string) plan.Entry {
 	data := []byte(strings.Join(content, ""))
-	return plan.Entry{Key: plan.Key{Row: row, Name: name}, Data: data, Digest: plan.DigestOf(data)}
+	return plan.Entry{Key: plan.Key{Field: field, Name: name}, Data: data, Digest: plan.DigestOf(data)}
 }
 
 func kubelet(content ...string) plan.Entry {

@@ -19,7 +19,7 @@ type Inputs struct {
 	// Digest is over all of them; zero if there are none.
 	Digest plan.Digest
 	// Rows are those that the unit reads and that the host was asked about. One without files is the zero rowInputs.
-	Rows map[plan.RowID]rowInputs
+	Fields map[plan.Field]fieldInputs
 	// Doubt names one of the files that are not as they shall be, and why; empty if all are.
 	Doubt string
 	// written is over the path of each file and the time of its last change.
@@ -27,7 +27,7 @@ type Inputs struct {
 }
 
 // rowInputs are one row's share of what a unit reads.
-type rowInputs struct {
+type fieldInputs struct {
 	// Digest frames the path and the content digest of each file, so that no two sets collide.
 	Digest plan.Digest
 	// Changed is the latest change among the files.
@@ -35,9 +35,9 @@ type rowInputs struct {
 }
 
 // Digests are those of the rows, to be remembered.
-func (in Inputs) Digests() map[plan.RowID]plan.Digest {
-	d := make(map[plan.RowID]plan.Digest, len(in.Rows))
-	for id, row := range in.Rows {
+func (in Inputs) Digests() map[plan.Field]plan.Digest {
+	d := make(map[plan.Field]plan.Digest, len(in.Fields))
+	for id, row := range in.Fields {
 		d[id] = row.Digest
 	}
 	return d
@@ -45,7 +45,7 @@ func (in Inputs) Digests() map[plan.RowID]plan.Digest {
 
 // changed is the latest change among all.
 func (in Inputs) changed() (latest time.Time) {
-	for _, row := range in.Rows {
+	for _, row := range in.Fields {
 		if row.Changed.After(latest) {
 			latest = row.Changed
 		}
@@ -55,14 +55,14 @@ func (in Inputs) changed() (latest time.Time) {
 
 // beyond is what was not among the rows that were loaded. There is no telling if one of these differs now,
 // or if it is not known which they were.
-func (in Inputs) beyond(loaded map[plan.RowID]plan.Digest) (more Inputs, ok bool) {
+func (in Inputs) beyond(loaded map[plan.Field]plan.Digest) (more Inputs, ok bool) {
 	for id, d := range loaded {
-		if in.Rows[id].Digest != d {
+		if in.Fields[id].Digest != d {
 			return Inputs{}, false
 		}
 	}
-	more.Rows = maps.Clone(in.Rows)
-	maps.DeleteFunc(more.Rows, func(id plan.RowID, _ rowInputs) bool { _, was := loaded[id]; return was })
+	more.Fields = maps.Clone(in.Fields)
+	maps.DeleteFunc(more.Fields, func(id plan.Field, _ fieldInputs) bool { _, was := loaded[id]; return was })
 	return more, loaded != nil
 }
 
@@ -128,28 +128,28 @@ const coarse = 10 * time.Millisecond
 // read it, of which no more is known than that it is there. doubts are those of Doubts.
 func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content,
 	doubts map[plan.Key]string) Inputs {
-	rows, all := make(map[plan.RowID]map[string]plan.File), make(map[string]plan.File)
+	rows, all := make(map[plan.Field]map[string]plan.File), make(map[string]plan.File)
 	var doubt, reason string
 	for k, f := range o {
-		row, ok := p.Row(k.Row)
-		if !ok || !slices.Contains(row.OnChange, unit) {
+		spec, ok := p.File(k.Field)
+		if !ok || !slices.Contains(spec.OnChange, unit) {
 			continue
 		}
-		if rows[k.Row] == nil {
-			rows[k.Row] = make(map[string]plan.File)
+		if rows[k.Field] == nil {
+			rows[k.Field] = make(map[string]plan.File)
 		}
-		path, err := row.Path(k.Name)
+		path, err := spec.PathOf(k.Name)
 		if err == nil && (f.Kind == plan.Regular || f.Kind == plan.Irregular) {
-			rows[k.Row][path], all[path] = f, f
+			rows[k.Field][path], all[path] = f, f
 		}
 		if why, ok := doubts[k]; ok && (doubt == "" || path < doubt) {
 			doubt, reason = path, path+": "+why
 		}
 	}
-	in := Inputs{Doubt: reason, Rows: make(map[plan.RowID]rowInputs, len(rows)), Digest: inputs(all, known).Digest,
+	in := Inputs{Doubt: reason, Fields: make(map[plan.Field]fieldInputs, len(rows)), Digest: inputs(all, known).Digest,
 		written: written(all)}
 	for id, files := range rows {
-		in.Rows[id] = inputs(files, known)
+		in.Fields[id] = inputs(files, known)
 	}
 	return in
 }
@@ -182,9 +182,9 @@ func Doubts(asked, planned []plan.Entry, o plan.Observed, unsynced map[plan.Key]
 }
 
 // inputs are some files by path.
-func inputs(files map[string]plan.File, known map[plan.Digest]pki.Content) (r rowInputs) {
+func inputs(files map[string]plan.File, known map[plan.Digest]pki.Content) (r fieldInputs) {
 	if len(files) == 0 {
-		return rowInputs{}
+		return fieldInputs{}
 	}
 	h := sha256.New()
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -244,7 +244,7 @@ func Owed(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
 	action, why := owed(u, s, in, l, known)
-	_, newRows := in.beyond(l.Rows)
+	_, newRows := in.beyond(l.Fields)
 	// What was decided by times alone is not to be decided again by another clock.
 	d := Decision{action, why, action == Act && (!l.In(s) || !l.Unknown && newRows)}
 	if in.Doubt != "" {
@@ -261,7 +261,7 @@ func owed(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
 	case same && l.Inputs == in.Digest:
 		return Nothing, "has loaded what is on disk"
 	case same:
-		if more, ok := in.beyond(l.Rows); ok && startedAfter(s, more) {
+		if more, ok := in.beyond(l.Fields); ok && startedAfter(s, more) {
 			return Adopt, "started after the files of its new rows last changed"
 		}
 		return Act, "its files changed since it loaded them"

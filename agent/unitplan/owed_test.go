@@ -14,7 +14,7 @@ import (
 func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	// What is on disk: a row whose file changed now, and another, of an hour before.
-	in := Inputs{Digest: plan.Digest{1}, Rows: map[plan.RowID]rowInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
+	in := Inputs{Digest: plan.Digest{1}, Fields: map[plan.Field]fieldInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
 		now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
 	running := func(invocation string, since time.Duration) State {
 		return State{Exists: true, Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
@@ -34,8 +34,8 @@ func TestOwed(t *testing.T) {
 	loaded := func(b byte, invocation string) Loaded {
 		return Loaded{Inputs: plan.Digest{b}, Boot: "boot1", Invocation: invocation}
 	}
-	knew := func(rows map[plan.RowID]plan.Digest) Loaded {
-		return Loaded{Inputs: plan.Digest{2}, Rows: rows, Boot: "boot1", Invocation: "i1"}
+	knew := func(rows map[plan.Field]plan.Digest) Loaded {
+		return Loaded{Inputs: plan.Digest{2}, Fields: rows, Boot: "boot1", Invocation: "i1"}
 	}
 	for sentence, c := range map[string]struct {
 		verb   Verb
@@ -123,16 +123,16 @@ func TestOwed(t *testing.T) {
 		"without memory a oneshot owes a run: it disturbs nobody": {Restart, finished("i1", -time.Minute),
 			Loaded{}, false, Act},
 		"a new row whose file was there before the unit's start is adopted": {TryRestart, running("i1", -time.Minute),
-			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}}), true, Adopt},
+			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}}), true, Adopt},
 		"a new row whose file changed after the unit's start is owed": {TryRestart, running("i1", -time.Minute),
-			knew(map[plan.RowID]plan.Digest{plan.RootCAData: {12}}), true, Act},
+			knew(map[plan.Field]plan.Digest{plan.RootCAData: {12}}), true, Act},
 		"a new row does not hide another's change": {TryRestart, running("i1", -time.Minute),
-			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {10}}), true, Act},
+			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {10}}), true, Act},
 		"a row that lost its files is owed": {TryRestart, running("i1", time.Hour),
-			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {12},
+			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {12},
 				plan.ImageRegistryBundleData: {13}}), true, Act},
 		"a row that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour),
-			knew(map[plan.RowID]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {}}), true, Act},
+			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {}}), true, Act},
 		"without memory and a start time there is no restart": {TryRestart,
 			State{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
@@ -174,7 +174,7 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 	if absent.Digest != InputsOf("a.service", policy, nil, nil, nil).Digest {
 		t.Error("an absent file counts as an input")
 	}
-	if d, asked := absent.Digests()[a.Key.Row]; !asked || d != (plan.Digest{}) {
+	if d, asked := absent.Digests()[a.Key.Field]; !asked || d != (plan.Digest{}) {
 		t.Error("a row that was asked for and has no file is not remembered as such")
 	}
 	late := disk(a)
@@ -261,9 +261,9 @@ func TestAFileThatIsLeftAsItIsIsNotInDoubt(t *testing.T) {
 }
 
 func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
-	both := plan.Policy{Rows: slices.Clone(policy.Rows)}
-	for i := range both.Rows {
-		both.Rows[i].OnChange = []string{"a.service"}
+	both := plan.Policy{Files: slices.Clone(policy.Files)}
+	for i := range both.Files {
+		both.Files[i].OnChange = []string{"a.service"}
 	}
 	list, user := entry(plan.ImageRegistryBundleData, "r", "r"), entry(plan.ImageRegistryBundleUserData, "r", "r")
 	before := InputsOf("a.service", both, disk(kubelet("a"), list), nil, nil)
@@ -283,13 +283,13 @@ func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
 
 func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	lists := []plan.RowID{plan.ImageRegistryBundleData, plan.ImageRegistryBundleUserData}
+	lists := []plan.Field{plan.ImageRegistryBundleData, plan.ImageRegistryBundleUserData}
 	p := plan.Policy{}
 	for _, id := range lists {
-		p.Rows = append(p.Rows, plan.Row{ID: id, File: "/c/{name}/ca.crt", OnChange: []string{"reader.service"}})
+		p.Files = append(p.Files, plan.FileSpec{Field: id, Path: "/c/{name}/ca.crt", OnChange: []string{"reader.service"}})
 	}
 	of := func(files map[plan.Key]plan.File) Inputs { return InputsOf("reader.service", p, files, nil, nil) }
-	one, two, moved := plan.Key{Row: lists[0], Name: "one"}, plan.Key{Row: lists[1], Name: "two"}, plan.Key{Row: lists[0], Name: "two"}
+	one, two, moved := plan.Key{Field: lists[0], Name: "one"}, plan.Key{Field: lists[1], Name: "two"}, plan.Key{Field: lists[0], Name: "two"}
 	file := func(b byte, changed time.Time) plan.File {
 		return plan.File{Kind: plan.Regular, Digest: plan.Digest{b}, Changed: changed}
 	}
@@ -303,7 +303,7 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 		"another content":                      {map[plan.Key]plan.File{one: file(13, now), two: file(12, older)}, false},
 		"the same content, written once more":  {map[plan.Key]plan.File{one: file(11, now), two: file(12, now)}, false},
 		"the same, after the clock went back":  {map[plan.Key]plan.File{one: file(11, now.Add(-time.Minute)), two: file(12, older)}, false},
-		"a file that is long gone is asked of": {map[plan.Key]plan.File{one: file(11, now), two: file(12, older), {Row: lists[1], Name: "three"}: {}}, true},
+		"a file that is long gone is asked of": {map[plan.Key]plan.File{one: file(11, now), two: file(12, older), {Field: lists[1], Name: "three"}: {}}, true},
 		"a file is missing":                    {map[plan.Key]plan.File{one: file(11, now)}, false},
 		"another list asks for a file":         {map[plan.Key]plan.File{one: file(11, now), moved: file(12, older)}, true},
 	} {
@@ -316,7 +316,7 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 
 func TestWhatAOneshotHasMadeIsTakenForGrantedOnlyIfItIsOlderThanTheBoot(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	in := Inputs{Digest: plan.Digest{1}, Rows: map[plan.RowID]rowInputs{plan.RootCAData: {plan.Digest{11}, now}}}
+	in := Inputs{Digest: plan.Digest{1}, Fields: map[plan.Field]fieldInputs{plan.RootCAData: {plan.Digest{11}, now}}}
 	for sentence, c := range map[string]struct {
 		loaded Loaded
 		known  bool

@@ -64,9 +64,9 @@ type Loaded struct {
 	// Inputs is the digest over the unit's input files when they were last loaded, in the run that
 	// Boot and Invocation name.
 	Inputs plan.Digest `json:"inputs,omitzero"`
-	// Rows are the same row by row: a row that comes later may have files that were there all the time. Nil
+	// Fields are the same field by field: a file that is configured later may have files that were there all the time. Nil
 	// means that this is not known, and empty that there was none.
-	Rows       map[plan.RowID]plan.Digest `json:"rows,omitzero"`
+	Fields     map[plan.Field]plan.Digest `json:"fields,omitzero"`
 	Boot       string                     `json:"boot,omitempty"`
 	Invocation string                     `json:"invocation,omitempty"`
 	// Unknown is durable before a job is dispatched: until the job is seen done, what the unit has

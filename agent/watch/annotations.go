@@ -35,7 +35,7 @@ func (q *projection) annotated(all map[string]string) {
 		digits, ok := strings.CutPrefix(item, "sha256:")
 		raw, err := hex.DecodeString(digits)
 		if !ok || err != nil || len(raw) != len(pki.Fingerprint{}) {
-			q.refuse(plan.Key{Row: RevokeAnnotation}, "an item is not sha256: and 64 hexadecimal digits")
+			q.refuse(plan.Key{Field: RevokeAnnotation}, "an item is not sha256: and 64 hexadecimal digits")
 			continue
 		}
 		if fp := pki.Fingerprint(raw); !slices.Contains(q.desired.Revoked, fp) {

@@ -16,9 +16,9 @@ import (
 // feed gives one field to every row that takes from the ConfigMap.
 func (o *Object) feed(f Field) {
 	if o.Fields == nil {
-		o.Fields = make(map[plan.RowID]Field)
+		o.Fields = make(map[plan.Field]Field)
 	}
-	for _, id := range plan.RowIDs() {
+	for _, id := range plan.Fields() {
 		if id.FromConfigMap() {
 			o.Fields[id] = f
 		}

@@ -75,7 +75,7 @@ func TestAConfigMapFeedsEveryKubeconfigRowWithOneKey(t *testing.T) {
 			if len(o.Fields) != 2 || o.ResourceVersion != "7" {
 				t.Fatalf("have %d fields of version %q", len(o.Fields), o.ResourceVersion)
 			}
-			for _, id := range []plan.RowID{plan.KubeconfigCAData, plan.KubeletKubeconfigCAData} {
+			for _, id := range []plan.Field{plan.KubeconfigCAData, plan.KubeletKubeconfigCAData} {
 				if f := o.Fields[id]; string(f.Data) != tt.data || f.Reason != tt.reason {
 					t.Errorf("%s: have %.40q, %s; want %.40q, %s", id, f.Data, f.Reason, tt.data, tt.reason)
 				}
@@ -101,7 +101,7 @@ func startConfigMap(t *testing.T) (*server, *Watcher) {
 		t.Fatal(err)
 	}
 	w := New(Options{Client: s.Client(), Server: u, Version: "v1", Resource: "configmaps", Namespace: "ns",
-		Name: "kubeconfig-data", Key: configMapKey, Spread: time.Millisecond})
+		Name: "kubeconfig-data", Key: configMapKey, RetryJitter: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()
@@ -148,7 +148,7 @@ func TestFieldsThatNoRowWantsAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := New(Options{Client: s.Client(), Server: u, Group: "g", Version: "v1", Resource: "r", Name: objectName,
-		Rows: []plan.RowID{plan.RootCAData}})
+		Fields: []plan.Field{plan.RootCAData}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()

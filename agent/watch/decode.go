@@ -39,7 +39,7 @@ type Object struct {
 	// Annotations holds those that begin with AnnotationPrefix.
 	Annotations map[string]string
 	// Fields holds the fields that were present and not null.
-	Fields map[plan.RowID]Field
+	Fields map[plan.Field]Field
 }
 
 // Field is one field as published: a bundle, or the entries of a list.
@@ -94,9 +94,9 @@ type status struct {
 type decoder struct {
 	json    *jsontext.Decoder
 	meter   meter
-	rows    map[string]plan.RowID // by the name of their field
+	fields  map[string]plan.Field // by the name of their field
 	key     string                // of a ConfigMap; empty for a controllerconfig
-	last    map[plan.RowID]Field
+	last    map[plan.Field]Field
 	scratch []byte // decoded base64
 	unquote []byte // a string with its escapes resolved
 	swollen bool   // by a large value
@@ -104,11 +104,11 @@ type decoder struct {
 
 // newDecoder begins a stream. last is what an earlier stream decoded last, or nil; seen, if not nil,
 // is called whenever bytes arrive.
-func newDecoder(r io.Reader, last map[plan.RowID]Field, seen func()) *decoder {
-	d := &decoder{rows: make(map[string]plan.RowID), last: last, meter: meter{r: r, seen: seen}}
-	for _, id := range plan.RowIDs() {
+func newDecoder(r io.Reader, last map[plan.Field]Field, seen func()) *decoder {
+	d := &decoder{fields: make(map[string]plan.Field), last: last, meter: meter{r: r, seen: seen}}
+	for _, id := range plan.Fields() {
 		if !id.FromConfigMap() {
-			d.rows[string(id)] = id
+			d.fields[string(id)] = id
 		}
 	}
 	d.renew()
@@ -269,12 +269,12 @@ func (d *decoder) annotations(o *Object) error {
 
 func (d *decoder) spec(o *Object) error {
 	return d.members(func(name []byte) error {
-		id, ours := d.rows[string(name)]
+		id, ours := d.fields[string(name)]
 		if !ours {
 			return d.json.SkipValue()
 		}
 		if o.Fields == nil {
-			o.Fields = make(map[plan.RowID]Field, len(d.rows))
+			o.Fields = make(map[plan.Field]Field, len(d.fields))
 		}
 		if d.json.PeekKind() == jsontext.KindNull {
 			delete(o.Fields, id)

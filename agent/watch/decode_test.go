@@ -55,7 +55,7 @@ func TestEventsAreDecodedHoweverTheyAreWritten(t *testing.T) {
 				t.Fatalf("%d events, then %v", len(got), err)
 			}
 			want := event{kind: "ADDED", object: Object{Name: "n", UID: "u", ResourceVersion: "7",
-				Fields: map[plan.RowID]Field{plan.RootCAData: {Data: data}}}}
+				Fields: map[plan.Field]Field{plan.RootCAData: {Data: data}}}}
 			if got[0].kind != want.kind || !same(got[0].object, want.object) {
 				t.Errorf("decoded %+v", got[0])
 			}
@@ -212,8 +212,8 @@ func FuzzDecode(f *testing.F) {
 			desired := p.Project(e.object, rows(), newClock().now)
 			paths := map[string]bool{}
 			for _, e := range desired.Entries {
-				row := rows()[slices.IndexFunc(rows(), func(r plan.Row) bool { return r.ID == e.Row })]
-				if path, err := row.Path(e.Name); err != nil || paths[path] {
+				spec := rows()[slices.IndexFunc(rows(), func(r plan.FileSpec) bool { return r.Field == e.Field })]
+				if path, err := spec.PathOf(e.Name); err != nil || paths[path] {
 					t.Errorf("%s leads to %q, as another does or not at all: %v", e.Key, path, err)
 				} else {
 					paths[path] = true

@@ -140,9 +140,11 @@ func line(kind string, object []byte) []byte {
 }
 
 // rows is a file table with every row.
-func rows() []plan.Row {
-	bundle := func(id plan.RowID, file string) plan.Row { return plan.Row{ID: id, File: file, Mode: 0o644} }
-	return []plan.Row{
+func rows() []plan.FileSpec {
+	bundle := func(id plan.Field, file string) plan.FileSpec {
+		return plan.FileSpec{Field: id, Path: file, Mode: 0o644}
+	}
+	return []plan.FileSpec{
 		bundle(plan.KubeAPIServerServingCAData, "/etc/kubernetes/kubelet-ca.crt"),
 		bundle(plan.CloudProviderCAData, "/etc/kubernetes/cloud.pem"),
 		bundle(plan.RootCAData, "/etc/kubernetes/ca.crt"),

@@ -45,27 +45,27 @@ type memo struct {
 // A field that is missing, null or empty asks for nothing. Whatever cannot be used is refused under
 // its own key, and a list in which an entry's name cannot be used is not Listed: as long as part of
 // a list is unreadable, what seems to be missing from it may not be.
-func (p *Projector) Project(o Object, rows []plan.Row, now time.Time) plan.Desired {
+func (p *Projector) Project(o Object, specs []plan.FileSpec, now time.Time) plan.Desired {
 	q := projection{
 		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion},
-			Listed: make(map[plan.RowID]bool)},
+			Listed: make(map[plan.Field]bool)},
 		old: p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
 	}
 	q.annotated(o.Annotations)
 	// Backwards, because where two rows name one file the later row wins.
-	for _, id := range slices.Backward(plan.RowIDs()) {
-		i := slices.IndexFunc(rows, func(r plan.Row) bool { return r.ID == id })
+	for _, id := range slices.Backward(plan.Fields()) {
+		i := slices.IndexFunc(specs, func(r plan.FileSpec) bool { return r.Field == id })
 		f, ok := o.Fields[id]
 		if i < 0 || !ok {
 			continue
 		}
 		switch {
 		case f.Reason != "":
-			q.refuse(plan.Key{Row: id}, f.Reason)
+			q.refuse(plan.Key{Field: id}, f.Reason)
 		case id.List():
-			q.list(rows[i], f.Entries)
+			q.list(specs[i], f.Entries)
 		case len(f.Data) > 0:
-			q.bundle(rows[i], f.Data)
+			q.bundle(specs[i], f.Data)
 		}
 	}
 	p.memo = q.memo
@@ -85,54 +85,54 @@ func (q *projection) refuse(k plan.Key, reason string) {
 }
 
 // bundle lays out a field that is one bundle: as one file, or one file for each certificate.
-func (q *projection) bundle(row plan.Row, data []byte) {
-	key := plan.Key{Row: row.ID}
-	if !strings.Contains(row.File, plan.FingerprintPlaceholder) {
-		q.place(row, key, data)
+func (q *projection) bundle(spec plan.FileSpec, data []byte) {
+	key := plan.Key{Field: spec.Field}
+	if !strings.Contains(spec.Path, plan.FingerprintPlaceholder) {
+		q.place(spec, key, data)
 		return
 	}
-	whole, reason := q.validate(row, key, data)
+	whole, reason := q.validate(spec, key, data)
 	if reason != "" {
 		q.refuse(key, reason)
 		return
 	}
-	q.desired.Listed[row.ID] = true
+	q.desired.Listed[spec.Field] = true
 	for _, c := range whole.Certs {
-		q.place(row, plan.Key{Row: row.ID, Name: c.Fingerprint.String()}, c.PEM())
+		q.place(spec, plan.Key{Field: spec.Field, Name: c.Fingerprint.String()}, c.PEM())
 	}
 }
 
 // list lays out the entries of a registry list.
-func (q *projection) list(row plan.Row, entries []ListEntry) {
+func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	if len(entries) == 0 {
 		return
 	}
-	q.desired.Listed[row.ID] = true
+	q.desired.Listed[spec.Field] = true
 	named := make(map[string][]ListEntry, len(entries))
 	for i, e := range entries {
 		name := plan.RegistryName(e.File)
 		if e.File == "" {
-			q.unnamed(plan.Key{Row: row.ID}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
-		} else if _, err := row.Path(name); err != nil {
-			q.unnamed(plan.Key{Row: row.ID, Name: plan.Printable(name)}, plan.Printable(err.Error()))
+			q.unnamed(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
+		} else if _, err := spec.PathOf(name); err != nil {
+			q.unnamed(plan.Key{Field: spec.Field, Name: plan.Printable(name)}, plan.Printable(err.Error()))
 		} else {
 			named[name] = append(named[name], e)
 		}
 	}
 	for name, es := range named {
-		key := plan.Key{Row: row.ID, Name: name}
+		key := plan.Key{Field: spec.Field, Name: name}
 		switch e := es[0]; {
 		case slices.ContainsFunc(es, func(o ListEntry) bool { return o.Reason != e.Reason || !bytes.Equal(o.Data, e.Data) }):
-			q.claim(row, key)
+			q.claim(spec, key)
 			q.refuse(key, fmt.Sprintf("the list names this registry %d times with different content", len(es)))
 		case e.Reason != "":
-			q.claim(row, key)
+			q.claim(spec, key)
 			q.refuse(key, e.Reason)
 		case len(e.Data) > 0:
-			q.place(row, key, e.Data)
+			q.place(spec, key, e.Data)
 		default:
 			// The entry is there and asks for nothing: its last good file stays.
-			q.claim(row, key)
+			q.claim(spec, key)
 			q.refuse(key, "is empty")
 		}
 	}
@@ -141,13 +141,13 @@ func (q *projection) list(row plan.Row, entries []ListEntry) {
 // unnamed refuses an entry whose file cannot be told. It may be one that was there before under a
 // good name, so nothing may count as missing from this list.
 func (q *projection) unnamed(k plan.Key, reason string) {
-	q.desired.Listed[k.Row] = false
+	q.desired.Listed[k.Field] = false
 	q.refuse(k, reason)
 }
 
 // claim takes the path of k, or tells who has it already.
-func (q *projection) claim(row plan.Row, k plan.Key) (path string, owner plan.Key, err error) {
-	if path, err = row.Path(k.Name); err != nil {
+func (q *projection) claim(spec plan.FileSpec, k plan.Key) (path string, owner plan.Key, err error) {
+	if path, err = spec.PathOf(k.Name); err != nil {
 		return "", plan.Key{}, err
 	}
 	if o, taken := q.paths[path]; taken {
@@ -158,8 +158,8 @@ func (q *projection) claim(row plan.Row, k plan.Key) (path string, owner plan.Ke
 }
 
 // place asks for data at the path of k, if data is valid and no later row has the path.
-func (q *projection) place(row plan.Row, k plan.Key, data []byte) {
-	path, owner, err := q.claim(row, k)
+func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
+	path, owner, err := q.claim(spec, k)
 	switch {
 	case err != nil:
 		q.refuse(k, plan.Printable(err.Error()))
@@ -168,11 +168,11 @@ func (q *projection) place(row plan.Row, k plan.Key, data []byte) {
 		if slices.ContainsFunc(q.desired.Refused, func(r plan.Refusal) bool { return r.Key == owner }) {
 			// Falling back to the other list would replace the last good file by other trust because
 			// of an error.
-			q.refuse(k, fmt.Sprintf("%s has the same file %s, and is refused", owner.Row, path))
+			q.refuse(k, fmt.Sprintf("%s has the same file %s, and is refused", owner.Field, path))
 		}
 		return
 	}
-	e, reason := q.validate(row, k, data)
+	e, reason := q.validate(spec, k, data)
 	if reason != "" {
 		q.refuse(k, reason)
 		return
@@ -181,20 +181,20 @@ func (q *projection) place(row plan.Row, k plan.Key, data []byte) {
 }
 
 // validate judges data for one key, or remembers the verdict. reason is empty if data is good.
-func (q *projection) validate(row plan.Row, k plan.Key, data []byte) (e plan.Entry, reason string) {
-	mk := memoKey{Key: k, validate: row.Validate, asPublished: row.AsPublished()}
+func (q *projection) validate(spec plan.FileSpec, k plan.Key, data []byte) (e plan.Entry, reason string) {
+	mk := memoKey{Key: k, validate: spec.Validate, asPublished: spec.AsPublished()}
 	m, ok := q.old[mk]
 	if !ok || !bytes.Equal(m.data, data) || q.now.Before(m.from) || (!m.until.IsZero() && q.now.After(m.until)) {
-		m = q.judge(row, k, data)
+		m = q.judge(spec, k, data)
 	}
 	q.memo[mk] = m
 	return m.entry, m.reason
 }
 
 // judge validates. A verdict changes by itself only when a certificate expires.
-func (q *projection) judge(row plan.Row, k plan.Key, data []byte) memo {
+func (q *projection) judge(spec plan.FileSpec, k plan.Key, data []byte) memo {
 	m := memo{data: data, from: q.now}
-	e, err := row.Entry(k.Name, data, q.now)
+	e, err := spec.Entry(k.Name, data, q.now)
 	if err != nil {
 		m.reason = err.Error()
 		return m
@@ -211,6 +211,6 @@ func (q *projection) judge(row plan.Row, k plan.Key, data []byte) memo {
 // sorted puts entries and refusals in order, and forgets rows not listed.
 func (q *projection) sorted() plan.Desired {
 	q.desired.Sort()
-	maps.DeleteFunc(q.desired.Listed, func(_ plan.RowID, listed bool) bool { return !listed })
+	maps.DeleteFunc(q.desired.Listed, func(_ plan.Field, listed bool) bool { return !listed })
 	return q.desired
 }

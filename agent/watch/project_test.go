@@ -36,7 +36,7 @@ func brief(d plan.Desired) string {
 }
 
 // project decodes what an API server would send for the fields, and projects it.
-func project(t *testing.T, f fields, table []plan.Row) plan.Desired {
+func project(t *testing.T, f fields, table []plan.FileSpec) plan.Desired {
 	t.Helper()
 	o, err := DecodeObject(bytes.NewReader(object(t, f)))
 	if err != nil {
@@ -169,7 +169,7 @@ func TestRegistryLists(t *testing.T) {
 }
 
 func TestOneCertificateAFile(t *testing.T) {
-	table := []plan.Row{{ID: plan.AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/{sha256}.crt",
+	table := []plan.FileSpec{{Field: plan.AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/{sha256}.crt",
 		Mode: 0o644}}
 	a, b := certificate(t, "a"), certificate(t, "b")
 	leaf := issuedLeaf(t)
@@ -238,10 +238,10 @@ func TestARowThatGetsOtherWritersIsJudgedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := plan.Row{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt"}
+	spec := plan.FileSpec{Field: plan.RootCAData, Path: "/etc/kubernetes/ca.crt"}
 	var p Projector
-	alone := p.Project(o, []plan.Row{row}, time.Now())
-	beside := p.Project(o, []plan.Row{row.With([]plan.Writer{plan.MachineConfigDaemon})}, time.Now())
+	alone := p.Project(o, []plan.FileSpec{spec}, time.Now())
+	beside := p.Project(o, []plan.FileSpec{spec.With([]plan.Writer{plan.MachineConfigDaemon})}, time.Now())
 	if len(alone.Entries) != 1 || bytes.Equal(alone.Entries[0].Data, commented) {
 		t.Errorf("alone the file is %q", alone.Entries)
 	}
@@ -254,7 +254,7 @@ func TestAVerdictEndsWhenACertificateExpires(t *testing.T) {
 	var p Projector
 	now := time.Now()
 	a := certificate(t, "a", func(c *x509.Certificate) { c.NotAfter = now.Add(time.Hour) })
-	o := Object{Fields: map[plan.RowID]Field{plan.RootCAData: {Data: a}}}
+	o := Object{Fields: map[plan.Field]Field{plan.RootCAData: {Data: a}}}
 	for _, c := range []struct {
 		when string
 		at   time.Duration

@@ -235,8 +235,8 @@ func startAt(t *testing.T, s *server, client *http.Client, base string, c *clock
 	}
 	reopen := make(chan struct{})
 	w := New(Options{Reopen: reopen, Client: client, Server: u, Group: "machineconfiguration.openshift.io", Version: "v1",
-		Resource: "controllerconfigs", Name: objectName, Grace: grace, Silence: silence, Lifetime: lifetime,
-		Spread: spread, MaxDelay: maxDelay, Clock: seen, Rand: func() float64 { return 0.5 }})
+		Resource: "controllerconfigs", Name: objectName, Grace: grace, IdleTimeout: silence, Timeout: lifetime,
+		RetryJitter: spread, RetryMax: maxDelay, Clock: seen, Rand: func() float64 { return 0.5 }})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.Run(ctx); close(ended) }()

@@ -52,10 +52,10 @@ type signal struct {
 // calls, this one has the clocks and all state.
 func (w *Watcher) session(parent context.Context) end {
 	ctx, cancel := context.WithCancel(parent)
-	jitter := time.Duration((2*w.opt.Rand() - 1) * float64(w.opt.Lifetime) / 10)
-	s := &session{Watcher: w, signals: make(chan signal), listed: make(chan signal, 1), lasts: w.opt.Lifetime + jitter}
+	jitter := time.Duration((2*w.opt.Rand() - 1) * float64(w.opt.Timeout) / 10)
+	s := &session{Watcher: w, signals: make(chan signal), listed: make(chan signal, 1), lasts: w.opt.Timeout + jitter}
 	s.hear()
-	var last map[plan.RowID]Field
+	var last map[plan.Field]Field
 	if w.now.Object != nil {
 		last = w.now.Object.Fields
 	}
@@ -63,7 +63,7 @@ func (w *Watcher) session(parent context.Context) end {
 	defer readers.Wait()
 	defer cancel()
 	readers.Go(func() { s.stream(ctx, last) })
-	silence := w.opt.Clock.After(w.opt.Silence)
+	silence := w.opt.Clock.After(w.opt.IdleTimeout)
 	for {
 		select {
 		case <-ctx.Done():
@@ -83,10 +83,10 @@ func (w *Watcher) session(parent context.Context) end {
 			s.takeList(sig)
 		case <-silence:
 			quiet := w.opt.Clock.Now().Sub(*s.heard.Load())
-			if quiet >= w.opt.Silence {
-				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.Silence), held: s.held()}
+			if quiet >= w.opt.IdleTimeout {
+				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.IdleTimeout), held: s.held()}
 			}
-			silence = w.opt.Clock.After(w.opt.Silence - quiet)
+			silence = w.opt.Clock.After(w.opt.IdleTimeout - quiet)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (s *session) hear() {
 
 // held reports whether the watch was up for long enough to count as a success.
 func (s *session) held() bool {
-	return !s.opened.IsZero() && s.opt.Clock.Now().Sub(s.opened) >= s.opt.Spread
+	return !s.opened.IsZero() && s.opt.Clock.Now().Sub(s.opened) >= s.opt.RetryJitter
 }
 
 // take handles what the stream says.
@@ -153,10 +153,10 @@ func (s *session) takeList(sig signal) {
 	case sig.end != nil && s.behind != "":
 		s.publish(Connecting, fmt.Sprintf("the server shows version %.64s where %.64s was read before, and a list failed: %s",
 			s.behind, s.now.Object.ResourceVersion, sig.end.reason))
-		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
+		s.grace = s.opt.Clock.After(s.opt.RetryMax)
 	case sig.end != nil:
 		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
-		s.grace = s.opt.Clock.After(s.opt.MaxDelay)
+		s.grace = s.opt.Clock.After(s.opt.RetryMax)
 	case sig.object == nil:
 		s.publish(NoObject, fmt.Sprintf("there is no %s named %s", s.kind(), s.opt.Name))
 	default:
@@ -167,7 +167,7 @@ func (s *session) takeList(sig signal) {
 
 // stream sends the watch request and passes on what comes. It asks for no resourceVersion: the first
 // event is then the object as it is, or as it was when the server was last up to date (see doubt).
-func (s *session) stream(ctx context.Context, last map[plan.RowID]Field) {
+func (s *session) stream(ctx context.Context, last map[plan.Field]Field) {
 	send := func(sig signal) {
 		select {
 		case s.signals <- sig:
@@ -219,7 +219,7 @@ func (s *session) ended(err error, after time.Duration) *end {
 }
 
 // list asks whether there is an object at all.
-func (s *session) list(ctx context.Context, last map[plan.RowID]Field) signal {
+func (s *session) list(ctx context.Context, last map[plan.Field]Field) signal {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	res, failed := s.get(ctx, url.Values{})
@@ -276,11 +276,11 @@ func (w *Watcher) kind() string {
 }
 
 // decoder is one for what this watcher follows.
-func (w *Watcher) decoder(r io.Reader, last map[plan.RowID]Field, seen func()) *decoder {
+func (w *Watcher) decoder(r io.Reader, last map[plan.Field]Field, seen func()) *decoder {
 	d := newDecoder(r, last, seen)
 	d.key = w.opt.Key
-	if w.opt.Rows != nil {
-		maps.DeleteFunc(d.rows, func(_ string, id plan.RowID) bool { return !slices.Contains(w.opt.Rows, id) })
+	if w.opt.Fields != nil {
+		maps.DeleteFunc(d.fields, func(_ string, id plan.Field) bool { return !slices.Contains(w.opt.Fields, id) })
 	}
 	return d
 }

@@ -57,22 +57,22 @@ type Options struct {
 	Group, Version, Resource, Namespace, Name string
 	// Key makes the object a ConfigMap: this key of it feeds all rows that take from one.
 	Key string
-	// Rows are those whose fields are kept; nil means all. What no row wants may be a secret.
-	Rows []plan.RowID
+	// Fields are those that are kept; nil means all. What nobody wants may be a secret.
+	Fields []plan.Field
 
 	// Grace is how long an open watch may stay without the object before a list asks whether there
 	// is one (5 s).
 	Grace time.Duration
-	// Silence is how long the server may send no byte before the connection is given up (3 min;
+	// IdleTimeout is how long the server may send no byte before the connection is given up (3 min;
 	// bookmarks arrive every minute).
-	Silence time.Duration
-	// Lifetime is how long one watch is asked to last, give or take a tenth (50 min).
-	Lifetime time.Duration
-	// Spread is the window over which a fleet's first tries after a lost server are spread (5 s).
+	IdleTimeout time.Duration
+	// Timeout is how long one watch is asked to last, give or take a tenth (50 min).
+	Timeout time.Duration
+	// RetryJitter is the window over which a fleet's first tries after a lost server are spread (5 s).
 	// Later windows double.
-	Spread time.Duration
-	// MaxDelay bounds the windows (30 s).
-	MaxDelay time.Duration
+	RetryJitter time.Duration
+	// RetryMax bounds the windows (30 s).
+	RetryMax time.Duration
 
 	// Reopen has the watch opened anew at once, without a word about it: the client goes another way
 	// from now on. It may be nil.
@@ -104,8 +104,8 @@ func New(o Options) *Watcher {
 		o.Rand = rand.Float64
 	}
 	for d, otherwise := range map[*time.Duration]time.Duration{
-		&o.Grace: 5 * time.Second, &o.Silence: 3 * time.Minute, &o.Lifetime: 50 * time.Minute,
-		&o.Spread: 5 * time.Second, &o.MaxDelay: 30 * time.Second,
+		&o.Grace: 5 * time.Second, &o.IdleTimeout: 3 * time.Minute, &o.Timeout: 50 * time.Minute,
+		&o.RetryJitter: 5 * time.Second, &o.RetryMax: 30 * time.Second,
 	} {
 		if *d == 0 {
 			*d = otherwise
@@ -164,9 +164,9 @@ func (w *Watcher) delay(e end) time.Duration {
 	if e.held {
 		w.tries = 0
 	}
-	window := w.opt.Spread
+	window := w.opt.RetryJitter
 	for range w.tries {
-		window = min(2*window, w.opt.MaxDelay)
+		window = min(2*window, w.opt.RetryMax)
 	}
 	if e.soon && w.tries == 0 {
 		window = soon

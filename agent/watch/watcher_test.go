@@ -463,7 +463,7 @@ func TestVersionsAreComparedAsNumbers(t *testing.T) {
 func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
 	var delays []time.Duration
 	for _, random := range []float64{0.1, 0.9} {
-		w := New(Options{Spread: spread, Rand: func() float64 { return random }})
+		w := New(Options{RetryJitter: spread, Rand: func() float64 { return random }})
 		delays = append(delays, w.delay(end{after: time.Minute}))
 	}
 	if delays[0] < time.Minute || delays[1]-delays[0] < spread/2 {

@@ -19,7 +19,7 @@ import (
 const (
 	bootstrapDir    = "/etc/node-cert-agent/bootstrap.d"
 	bootstrapSuffix = ".kubeconfig"
-	tombstoneSuffix = ".consumed"
+	usedSuffix      = ".consumed"
 )
 
 // The kubelet's own client certificate and key, in one file: what the link in its directory leads to
@@ -32,9 +32,9 @@ type Consume string
 // The ways to take a credential out of use. A tombstone is a file beside it with its digest: the
 // credential stays where something else wants it to be, and is not handed out again.
 const (
-	Delete    Consume = "delete"
-	Tombstone Consume = "tombstone"
-	Keep      Consume = "keep"
+	Delete   Consume = "delete"
+	MarkUsed Consume = "mark-used"
+	Keep     Consume = "keep"
 )
 
 // WithConsume is l with another way to consume credentials than Keep.
@@ -65,7 +65,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	if err != nil {
 		return nil, failure(err)
 	}
-	tombs, err := l.tree.Private(bootstrapDir, tombstoneSuffix)
+	tombs, err := l.tree.Private(bootstrapDir, usedSuffix)
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -79,7 +79,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 		if f.Refused == "" {
 			c.Digest = plan.DigestOf(f.Data)
 		}
-		if digest := buried[f.Name+tombstoneSuffix]; digest == "" || digest != c.Digest.String() {
+		if digest := buried[f.Name+usedSuffix]; digest == "" || digest != c.Digest.String() {
 			out = append(out, c)
 		}
 	}
@@ -133,8 +133,8 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 		case Delete:
 			err = l.tree.Commit(nil, []disk.Removal{{Target: target, Digest: digest}})
 			done = c.Name + " deleted"
-		case Tombstone:
-			target.Path += tombstoneSuffix
+		case MarkUsed:
+			target.Path += usedSuffix
 			err = l.tree.Commit([]disk.Change{{Target: target, Data: []byte(digest.String() + "\n")}}, nil)
 			done = c.Name + " buried"
 		}

@@ -68,9 +68,9 @@ func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
 		done, after string
 		file        bool
 	}{
-		Delete:    {"10-a.kubeconfig deleted", rest, false},
-		Tombstone: {"10-a.kubeconfig buried", rest, true},
-		Keep:      {"", a + rest, true},
+		Delete:   {"10-a.kubeconfig deleted", rest, false},
+		MarkUsed: {"10-a.kubeconfig buried", rest, true},
+		Keep:     {"", a + rest, true},
 	} {
 		for _, side := range []string{"local", "socket"} {
 			t.Run(string(mode)+" over "+side, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
 }
 
 func TestABuriedFileWithNewContentIsAnotherCredential(t *testing.T) {
-	halves, dir := withCredentials(t, Tombstone)
+	halves, dir := withCredentials(t, MarkUsed)
 	k := halves["local"]
 	if _, err := k.Consume(t.Context(), plan.DigestOf([]byte("content of 10-a.kubeconfig"))); err != nil {
 		t.Fatal(err)

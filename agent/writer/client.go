@@ -19,8 +19,8 @@ import (
 // A commit that may have been carried out is not sent again: the second answer would be about the second time, and
 // could say that nothing was changed.
 type Client struct {
-	peer *frame.Client
-	rows map[plan.RowID]plan.Digest
+	peer  *frame.Client
+	files map[plan.Field]plan.Digest
 }
 
 // Dial returns a client of the writer that listens at the path socket. It connects at the first
@@ -31,12 +31,12 @@ func Dial(socket string) *Client {
 
 // For is a client on the same connection whose requests mean these rows: what asks for one of them is
 // Failed while the writer has read another configuration.
-func (c *Client) For(rows []plan.Row) *Client {
-	definitions := make(map[plan.RowID]plan.Digest, len(rows))
-	for _, r := range rows {
-		definitions[r.ID] = r.Definition()
+func (c *Client) For(specs []plan.FileSpec) *Client {
+	definitions := make(map[plan.Field]plan.Digest, len(specs))
+	for _, r := range specs {
+		definitions[r.Field] = r.Definition()
 	}
-	return &Client{peer: c.peer, rows: definitions}
+	return &Client{peer: c.peer, files: definitions}
 }
 
 // Observe is Local.Observe on the other side.
@@ -117,11 +117,11 @@ func (c *Client) Close() error { return c.peer.Close() }
 // ask returns the writer's answer. The context's own error is returned as such, wrapped.
 func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
 	for _, k := range q.keys() {
-		if d, ok := c.rows[k.Row]; ok {
-			if q.Rows == nil {
-				q.Rows = make(map[plan.RowID]plan.Digest)
+		if d, ok := c.files[k.Field]; ok {
+			if q.Files == nil {
+				q.Files = make(map[plan.Field]plan.Digest)
 			}
-			q.Rows[k.Row] = d
+			q.Files[k.Field] = d
 		}
 	}
 	bare, contents := q.detach()

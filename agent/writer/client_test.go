@@ -107,7 +107,7 @@ func TestTheLargestRequestsOfAClientFitTheirFrames(t *testing.T) {
 	var commit plan.Commit
 	for i := range batch {
 		name := longest(i)
-		if _, err := (plan.Row{File: plan.NamePlaceholder}).Path(name); err != nil || len(name) != 255 {
+		if _, err := (plan.FileSpec{Path: plan.NamePlaceholder}).PathOf(name); err != nil || len(name) != 255 {
 			t.Fatalf("%q: %v", name, err)
 		}
 		k := key(plan.ImageRegistryBundleUserData, name)
@@ -177,14 +177,14 @@ func TestARowThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 	ctx := context.Background()
 	removal := plan.Commit{Removals: []plan.CommitRemoval{
 		{Key: key(plan.ImageRegistryBundleData, "gone"), Digest: plan.DigestOf([]byte("valid, gone"))}}}
-	for sentence, change := range map[string]func(*plan.Row){
-		"path":   func(r *plan.Row) { r.File = "/etc/containers/certs.d/{name}/ca.crt" },
-		"mode":   func(r *plan.Row) { r.Mode = 0o600 },
-		"owner":  func(r *plan.Row) { r.UID = 1 },
-		"group":  func(r *plan.Row) { r.GID = 1 },
-		"link":   func(r *plan.Row) { r.FollowLink = true },
-		"strict": func(r *plan.Row) { r.Validate = plan.Strict },
-		"others": func(r *plan.Row) { r.Beside = []plan.Writer{plan.NodeCA} },
+	for sentence, change := range map[string]func(*plan.FileSpec){
+		"path":   func(r *plan.FileSpec) { r.Path = "/etc/containers/certs.d/{name}/ca.crt" },
+		"mode":   func(r *plan.FileSpec) { r.Mode = 0o600 },
+		"owner":  func(r *plan.FileSpec) { r.UID = 1 },
+		"group":  func(r *plan.FileSpec) { r.GID = 1 },
+		"link":   func(r *plan.FileSpec) { r.FollowLink = true },
+		"strict": func(r *plan.FileSpec) { r.Validate = plan.Strict },
+		"others": func(r *plan.FileSpec) { r.Beside = []plan.Writer{plan.NodeCA} },
 	} {
 		mine := rows()
 		change(&mine[3])

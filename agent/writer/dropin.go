@@ -21,12 +21,12 @@ var opened = []string{
 // Dropin is a drop-in for the writer's service, in the words of systemd.exec(5): it opens the directories of rows that
 // the service as shipped has not writable. A file that may be a link needs the directory that the link leads to as
 // well; resolve says where a file is when its links are followed.
-func Dropin(rows []plan.Row, resolve func(file string) string) string {
+func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
 	var more []string
-	for _, r := range rows {
+	for _, r := range specs {
 		more = append(more, r.Directory())
 		if r.FollowLink {
-			more = append(more, path.Dir(resolve(r.File)))
+			more = append(more, path.Dir(resolve(r.Path)))
 		}
 	}
 	slices.Sort(more)

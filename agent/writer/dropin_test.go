@@ -12,16 +12,16 @@ import (
 )
 
 func TestTheWriterIsOpenedForRowsElsewhereAndForNothingElse(t *testing.T) {
-	rows := []plan.Row{
-		{ID: plan.RootCAData, File: "/etc/kubernetes/sub/ca.crt"},
-		{ID: plan.CloudProviderCAData, File: "/srv/own certs/100%/ca.crt"},
-		{ID: plan.AdditionalTrustBundle, File: "/srv/trust/{sha256}.crt"},
-		{ID: plan.ImageRegistryBundleData, File: "/etc/containers/certs.d/{name}/ca.crt"},
-		{ID: plan.ImageRegistryBundleUserData, File: "/etc/containers/certs.d/{name}/ca.crt"},
-		{ID: plan.KubeAPIServerServingCAData, File: "/etc/kubernetes/kubelet-ca.crt", FollowLink: true},
-		{ID: plan.KubeconfigCAData, File: "/run/cluster/kubeconfig"}, // of /run the unit shows nothing, so this is shown
+	specs := []plan.FileSpec{
+		{Field: plan.RootCAData, Path: "/etc/kubernetes/sub/ca.crt"},
+		{Field: plan.CloudProviderCAData, Path: "/srv/own certs/100%/ca.crt"},
+		{Field: plan.AdditionalTrustBundle, Path: "/srv/trust/{sha256}.crt"},
+		{Field: plan.ImageRegistryBundleData, Path: "/etc/containers/certs.d/{name}/ca.crt"},
+		{Field: plan.ImageRegistryBundleUserData, Path: "/etc/containers/certs.d/{name}/ca.crt"},
+		{Field: plan.KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", FollowLink: true},
+		{Field: plan.KubeconfigCAData, Path: "/run/cluster/kubeconfig"}, // of /run the unit shows nothing, so this is shown
 	}
-	got := Dropin(rows, func(string) string { return "/var/lib/elsewhere/ca.crt" })
+	got := Dropin(specs, func(string) string { return "/var/lib/elsewhere/ca.crt" })
 	_, got, _ = strings.Cut(got, "[Service]\n")
 	want := `ReadWritePaths="-/etc/containers/certs.d"
 NoExecPaths="-/etc/containers/certs.d"

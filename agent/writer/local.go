@@ -16,20 +16,20 @@ import (
 // Local does the work itself: behind the socket as root, or in plain mode in the agent's own
 // process. It is immutable; its methods may be called concurrently.
 type Local struct {
-	rows     map[plan.RowID]plan.Row
-	table    []plan.Row
+	files    map[plan.Field]plan.FileSpec
+	table    []plan.FileSpec
 	tree     *disk.Tree
-	validate func(plan.Row, []byte) ([]pki.Cert, error)
+	validate func(plan.FileSpec, []byte) ([]pki.Cert, error)
 	consume  Consume
 	kubelet  bool
 }
 
 // New serves these rows in this tree. What validate returns an error for is not staged; the error
 // must not quote the content. Otherwise it returns the certificates, for the records.
-func New(rows []plan.Row, tree *disk.Tree, validate func(plan.Row, []byte) ([]pki.Cert, error)) *Local {
-	l := &Local{rows: make(map[plan.RowID]plan.Row, len(rows)), table: rows, tree: tree, validate: validate, consume: Keep}
-	for _, r := range rows {
-		l.rows[r.ID] = r
+func New(specs []plan.FileSpec, tree *disk.Tree, validate func(plan.FileSpec, []byte) ([]pki.Cert, error)) *Local {
+	l := &Local{files: make(map[plan.Field]plan.FileSpec, len(specs)), table: specs, tree: tree, validate: validate, consume: Keep}
+	for _, r := range specs {
+		l.files[r.Field] = r
 	}
 	return l
 }
@@ -56,7 +56,7 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) (
 	files := make([]plan.File, 0, len(looks))
 	size := 0
 	for f := range l.tree.Observe(looks) {
-		if queries[len(files)].Row.Secret() {
+		if queries[len(files)].Field.Secret() {
 			f.Data = nil // nobody on the other side needs to see what was there before
 		}
 		files = append(files, f)
@@ -126,7 +126,7 @@ func (l *Local) job(c plan.Commit) (j job, err error) {
 		if err != nil {
 			return job{}, err
 		}
-		if row := l.rows[r.Row]; !row.Many() {
+		if spec := l.files[r.Field]; !spec.Many() {
 			return job{}, refuse("%s: has one file, which is replaced and never removed", r.Key)
 		}
 		j.removals = append(j.removals, disk.Removal{Target: target, Digest: r.Digest})
@@ -139,7 +139,7 @@ func (l *Local) check(w plan.CommitWrite) ([]pki.Cert, error) {
 	if len(w.Data) == 0 || len(w.Data) > disk.MaxSize {
 		return nil, refuse("%s: %d bytes, want 1 to %d", w.Key, len(w.Data), disk.MaxSize)
 	}
-	certs, err := l.validate(l.rows[w.Row], w.Data)
+	certs, err := l.validate(l.files[w.Field], w.Data)
 	if err != nil {
 		return nil, refuse("%s: %v", w.Key, err)
 	}
@@ -165,24 +165,24 @@ func (l *Local) sweep(ctx context.Context, r *records) ([]string, error) {
 
 // target is where a path is made of a key, and the only place.
 func (l *Local) target(k plan.Key) (disk.Target, error) {
-	row, ok := l.rows[k.Row]
+	spec, ok := l.files[k.Field]
 	if !ok {
-		return disk.Target{}, refuse("no row %q on this host", k.Row)
+		return disk.Target{}, refuse("no row %q on this host", k.Field)
 	}
-	target, err := disk.TargetOf(row, k.Name)
+	target, err := disk.TargetOf(spec, k.Name)
 	if err != nil {
 		return disk.Target{}, refuse("%v", err)
 	}
-	if k.Row.Edits() {
+	if k.Field.Edits() {
 		target.Part = &caData
 	}
 	return target, nil
 }
 
 // differs says which of these rows is defined otherwise here. Of one that is not here, target does.
-func (l *Local) differs(definitions map[plan.RowID]plan.Digest) *Error {
+func (l *Local) differs(definitions map[plan.Field]plan.Digest) *Error {
 	for id, d := range definitions {
-		if row, ok := l.rows[id]; ok && row.Definition() != d {
+		if spec, ok := l.files[id]; ok && spec.Definition() != d {
 			return &Error{Kind: Failed, Untouched: true,
 				Text: fmt.Sprintf("row %s: agent and writer have read the configuration at different times",
 					plan.Printable(string(id)))}

@@ -27,11 +27,11 @@ var host = map[string]string{
 	"etc/shadow":                       "secret",
 }
 
-func rows() []plan.Row {
-	own := func(id plan.RowID, file string) plan.Row {
-		return plan.Row{ID: id, File: file, Mode: 0o644, UID: -1, GID: -1}
+func rows() []plan.FileSpec {
+	own := func(id plan.Field, file string) plan.FileSpec {
+		return plan.FileSpec{Field: id, Path: file, Mode: 0o644, UID: -1, GID: -1}
 	}
-	return []plan.Row{
+	return []plan.FileSpec{
 		own(plan.KubeAPIServerServingCAData, "/etc/kubernetes/ca.crt"),
 		own(plan.RootCAData, "/etc/kubernetes/link.crt"),
 		own(plan.CloudProviderCAData, "/etc/kubernetes/folder.crt"),
@@ -40,7 +40,7 @@ func rows() []plan.Row {
 	}
 }
 
-func valid(_ plan.Row, data []byte) ([]pki.Cert, error) {
+func valid(_ plan.FileSpec, data []byte) ([]pki.Cert, error) {
 	if !strings.HasPrefix(string(data), "valid") {
 		return nil, errors.New("not valid")
 	}
@@ -94,10 +94,10 @@ func tell(t testing.TB, dir string) map[string]string {
 	return got
 }
 
-func key(row plan.RowID, name string) plan.Key { return plan.Key{Row: row, Name: name} }
+func key(field plan.Field, name string) plan.Key { return plan.Key{Field: field, Name: name} }
 
-func writes(row plan.RowID, name, data string) plan.Commit {
-	return plan.Commit{Writes: []plan.CommitWrite{{Key: key(row, name), Data: []byte(data)}}}
+func writes(field plan.Field, name, data string) plan.Commit {
+	return plan.Commit{Writes: []plan.CommitWrite{{Key: key(field, name), Data: []byte(data)}}}
 }
 
 func kind(err error) Kind {
@@ -194,9 +194,9 @@ func FuzzCommit(f *testing.F) {
 	f.Add("rootCAData", "", []byte("valid"), false)
 	f.Fuzz(func(t *testing.T, row, name string, data []byte, remove bool) {
 		local, dir := newLocal(t)
-		c := writes(plan.RowID(row), name, string(data))
+		c := writes(plan.Field(row), name, string(data))
 		if remove {
-			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.RowID(row), name), Digest: plan.DigestOf(data)}}}
+			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.Field(row), name), Digest: plan.DigestOf(data)}}}
 		}
 		_ = local.Commit(context.Background(), c)
 		confined(t, tell(t, dir))
@@ -212,11 +212,11 @@ func confined(t *testing.T, got map[string]string) {
 		}
 		entry, own := strings.CutPrefix(name, "etc/docker/certs.d/")
 		entry, ca := strings.CutSuffix(entry, "/ca.crt")
-		_, err := plan.Row{File: plan.NamePlaceholder}.Path(entry)
+		_, err := plan.FileSpec{Path: plan.NamePlaceholder}.PathOf(entry)
 		if name != "etc/kubernetes/ca.crt" && (!own || !ca || err != nil) {
 			t.Errorf("wrote %q", name)
 		}
-		if _, err := valid(plan.Row{}, []byte(content)); err != nil {
+		if _, err := valid(plan.FileSpec{}, []byte(content)); err != nil {
 			t.Errorf("%q holds %q", name, content)
 		}
 	}

@@ -41,11 +41,11 @@ func secretive(t *testing.T, kubeconfig, pull string) (*Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := New([]plan.Row{
-		{ID: plan.KubeconfigCAData, File: "/kubeconfig"},
-		{ID: plan.KubeletKubeconfigCAData, File: "/d/kubeconfig"},
-		{ID: plan.InternalRegistryPullSecret, File: "/pull.json", Mode: 0o600, UID: -1, GID: -1},
-	}, tree, func(plan.Row, []byte) ([]pki.Cert, error) { return nil, nil })
+	local := New([]plan.FileSpec{
+		{Field: plan.KubeconfigCAData, Path: "/kubeconfig"},
+		{Field: plan.KubeletKubeconfigCAData, Path: "/d/kubeconfig"},
+		{Field: plan.InternalRegistryPullSecret, Path: "/pull.json", Mode: 0o600, UID: -1, GID: -1},
+	}, tree, func(plan.FileSpec, []byte) ([]pki.Cert, error) { return nil, nil })
 	return Dial(serve(t, local).socket), dir
 }
 

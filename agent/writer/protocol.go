@@ -48,9 +48,9 @@ type request struct {
 	// Bootstrap asks for the bootstrap credentials, Consume takes one out of use.
 	Bootstrap bool        `json:"bootstrap,omitempty"`
 	Consume   plan.Digest `json:"consume,omitzero"`
-	// Rows are the definitions that the caller knows of rows that it asks for. Where the server knows
+	// Files are the definitions that the caller knows of files that it asks for. Where the server knows
 	// another, the two have read the configuration at different times, and a key means another file.
-	Rows map[plan.RowID]plan.Digest `json:"rows,omitempty"`
+	Files map[plan.Field]plan.Digest `json:"files,omitempty"`
 	// Sizes of the contents of Commit's writes, in bytes. The contents follow the JSON, because to
 	// decode them from base64 would take longer than to bring them to the disk.
 	Sizes []int `json:"sizes,omitempty"`

@@ -29,12 +29,12 @@ func TestWriterIsReplacedWhenItCannotWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := plan.Row{ID: plan.RootCAData, File: filepath.Join(dir, "ca.crt"), Mode: 0o644}
-	local := New([]plan.Row{row}, tree, valid)
+	spec := plan.FileSpec{Field: plan.RootCAData, Path: filepath.Join(dir, "ca.crt"), Mode: 0o644}
+	local := New([]plan.FileSpec{spec}, tree, valid)
 	ln := listen(t, filepath.Join(t.TempDir(), "s"))
 	s := start(t, ln, always(local), everyone)
 	c := Dial(s.socket)
-	if err := c.Commit(context.Background(), writes(row.ID, "", "valid")); kind(err) != ReadOnly {
+	if err := c.Commit(context.Background(), writes(spec.Field, "", "valid")); kind(err) != ReadOnly {
 		t.Errorf("the commit was answered %v", err)
 	}
 	if err := <-s.done; kind(err) != ReadOnly {
@@ -48,10 +48,10 @@ func TestWriterIsReplacedWhenItCannotWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, ln, always(local), everyone)
-	if err := c.Commit(context.Background(), writes(row.ID, "", "valid")); err != nil {
+	if err := c.Commit(context.Background(), writes(spec.Field, "", "valid")); err != nil {
 		t.Errorf("the next writer answers %v", err)
 	}
-	if b, err := os.ReadFile(row.File); string(b) != "valid" {
+	if b, err := os.ReadFile(spec.Path); string(b) != "valid" {
 		t.Errorf("the file holds %q, %v", b, err)
 	}
 }

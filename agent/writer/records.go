@@ -56,14 +56,14 @@ type effect struct {
 // lines describe e. Of a secret nothing is shown but digests.
 func (e effect) lines() (all []string) {
 	var added, removed []string
-	if !e.key.Row.Secret() {
+	if !e.key.Field.Secret() {
 		added, removed = compare(e.before.Data, e.certs)
 	}
 	verb := "writes"
 	if e.remove {
 		verb = "removes"
 	}
-	start := fmt.Sprintf("<5>writer %s: row=%q entry=%q path=%q before=%s after=%s", verb, e.key.Row, e.key.Name, e.path,
+	start := fmt.Sprintf("<5>writer %s: row=%q entry=%q path=%q before=%s after=%s", verb, e.key.Field, e.key.Name, e.path,
 		orNone(e.before.Digest.String()), orNone(e.after.String()))
 	for {
 		a := added[:min(len(added), linePrints)]
@@ -128,8 +128,8 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		}
 		e.before = f
 		lines = append(lines, e.lines()...)
-		if row := l.rows[e.key.Row]; row.Many() && !e.remove {
-			growth[row.File] = growth[row.File].with(row, f, e.size)
+		if spec := l.files[e.key.Field]; spec.Many() && !e.remove {
+			growth[spec.Path] = growth[spec.Path].with(spec, f, e.size)
 		}
 	}
 	for _, n := range growth {

@@ -43,7 +43,7 @@ func recorded(t *testing.T, files map[string][]byte) (*Client, *serving, string)
 	return Dial(s.socket), s, dir
 }
 
-func judge(r plan.Row, data []byte) ([]pki.Cert, error) {
+func judge(r plan.FileSpec, data []byte) ([]pki.Cert, error) {
 	e, err := r.Entry("", data, time.Time{})
 	return e.Certs, err
 }
@@ -165,10 +165,10 @@ func TestOnlyTheDigestsOfAPullSecretAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := plan.Row{ID: plan.InternalRegistryPullSecret, File: "/pull.json", Mode: 0o600, UID: -1, GID: -1}
-	s := serve(t, New([]plan.Row{row}, tree, judge))
+	spec := plan.FileSpec{Field: plan.InternalRegistryPullSecret, Path: "/pull.json", Mode: 0o600, UID: -1, GID: -1}
+	s := serve(t, New([]plan.FileSpec{spec}, tree, judge))
 	now := `{"auths":{"new":{"auth":"bmV3OnNlY3JldA=="}}}` + "\n"
-	if err := Dial(s.socket).Commit(context.Background(), writes(row.ID, "", now)); err != nil {
+	if err := Dial(s.socket).Commit(context.Background(), writes(spec.Field, "", now)); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.log.String(); !strings.Contains(got,

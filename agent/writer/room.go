@@ -22,14 +22,14 @@ const (
 
 // need is what a commit adds to the files of one path.
 type need struct {
-	row     plan.Row
+	spec    plan.FileSpec
 	entries int
 	size    int64
 }
 
 // with is n and one file more, of which before is there now.
-func (n need) with(row plan.Row, before plan.File, size int) need {
-	n.row = row
+func (n need) with(spec plan.FileSpec, before plan.File, size int) need {
+	n.spec = spec
 	if before.Kind == plan.Absent {
 		n.entries++
 	}
@@ -42,12 +42,12 @@ func (n need) fits(tree *disk.Tree) error {
 	if n.entries == 0 && n.size == 0 {
 		return nil
 	}
-	entries, size := tree.Weigh(n.row)
+	entries, size := tree.Weigh(n.spec)
 	switch {
 	case n.entries > 0 && entries+n.entries > maxEntries:
-		return refuse("row %s: %d entries and %d more, more than %d", n.row.ID, entries, n.entries, maxEntries)
+		return refuse("row %s: %d entries and %d more, more than %d", n.spec.Field, entries, n.entries, maxEntries)
 	case n.size > 0 && size+n.size > maxBytes:
-		return refuse("row %s: files of %d bytes and %d more, more than %d", n.row.ID, size, n.size, maxBytes)
+		return refuse("row %s: files of %d bytes and %d more, more than %d", n.spec.Field, size, n.size, maxBytes)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestEntriesAndBytesOfARowAreBounded(t *testing.T) {
 		sentence string
 		client   *Client
 		log      *lines
-		row      plan.RowID
+		row      plan.Field
 		name     string
 		want     Kind
 	}{

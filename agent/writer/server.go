@@ -97,7 +97,7 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		return reply{Error: &Error{Kind: Refused, Text: "malformed request: " + err.Error()}}
 	}
 	local := s.current()
-	if e := local.differs(q.Rows); e != nil {
+	if e := local.differs(q.Files); e != nil {
 		return reply{Error: e}
 	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {

@@ -175,20 +175,20 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 	local, dir := newLocal(t)
 	s := serve(t, local)
-	write := `{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},`
-	query := `{"row":"kubeAPIServerServingCAData"}`
+	write := `{"commit":{"writes":[{"field":"kubeAPIServerServingCAData"}]},`
+	query := `{"field":"kubeAPIServerServingCAData"}`
 	for sentence, b := range map[string][]byte{
 		"no JSON":                    framed(`hello`),
 		"an unknown field":           framed(`{"sweep":true,"exec":"sh"}`),
-		"an unknown field within":    framed(`{"observe":[{"row":"rootCAData","path":"/etc/shadow"}]}`),
+		"an unknown field within":    framed(`{"observe":[{"field":"rootCAData","path":"/etc/shadow"}]}`),
 		"two values":                 framed(`{"sweep":true}{"sweep":true}`),
 		"nothing asked":              framed(`{}`),
 		"two things asked":           framed(`{"sweep":true,"observe":[` + query + `]}`),
 		"a wrong type":               framed(`{"observe":{}}`),
-		"an unknown row":             framed(`{"observe":[{"row":"etcd"}]}`),
-		"a path in place of a row":   framed(`{"observe":[{"row":"/etc/shadow"}]}`),
-		"a path in place of a name":  framed(`{"observe":[{"row":"imageRegistryBundleData","name":"../../etc"}]}`),
-		"a digest that is none":      framed(`{"observe":[{"row":"rootCAData","known":"abc"}]}`),
+		"an unknown row":             framed(`{"observe":[{"field":"etcd"}]}`),
+		"a path in place of a row":   framed(`{"observe":[{"field":"/etc/shadow"}]}`),
+		"a path in place of a name":  framed(`{"observe":[{"field":"imageRegistryBundleData","name":"../../etc"}]}`),
+		"a digest that is none":      framed(`{"observe":[{"field":"rootCAData","known":"abc"}]}`),
 		"an empty frame":             framed(""),
 		"contents and no JSON":       framed("", "valid"),
 		"JSON that is too large":     {version, 0, 4, 0, 1, 0, 0, 0, 0},
@@ -336,7 +336,7 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 func TestRequestUnderWayIsFinished(t *testing.T) {
 	local, dir := newLocal(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	local.validate = func(plan.Row, []byte) ([]pki.Cert, error) {
+	local.validate = func(plan.FileSpec, []byte) ([]pki.Cert, error) {
 		close(begun)
 		<-goOn
 		return nil, nil
@@ -362,10 +362,10 @@ func TestRequestUnderWayIsFinished(t *testing.T) {
 
 func FuzzServer(f *testing.F) {
 	f.Add(framed(`{"sweep":true}`))
-	f.Add(framed(`{"observe":[{"row":"imageRegistryBundleData","name":"gone","known":""}]}`))
-	f.Add(framed(`{"commit":{"writes":[{"row":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
-	f.Add(framed(`{"commit":{"writes":[{"row":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
-	f.Add(framed(`{"commit":{"removals":[{"row":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
+	f.Add(framed(`{"observe":[{"field":"imageRegistryBundleData","name":"gone","known":""}]}`))
+	f.Add(framed(`{"commit":{"writes":[{"field":"kubeAPIServerServingCAData"}]},"sizes":[5]}`, "valid"))
+	f.Add(framed(`{"commit":{"writes":[{"field":"imageRegistryBundleData","name":"../x"}]},"sizes":[5]}`, "valid"))
+	f.Add(framed(`{"commit":{"removals":[{"field":"imageRegistryBundleData","name":"gone","digest":"00"}]}}`))
 	f.Add(append(framed(`{"sweep":true}`), framed(`{"sweep":false}`)...))
 	f.Add([]byte{version, 255, 255, 255, 255, 255, 255, 255, 255})
 	f.Add([]byte{version, 0, 0, 0, 2})

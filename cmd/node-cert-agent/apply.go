@@ -76,7 +76,7 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 	if err != nil {
 		return err
 	}
-	d, err := o.input.read(s.Policy.Rows, stdin)
+	d, err := o.input.read(s.Policy.Files, stdin)
 	if err != nil {
 		return err
 	}

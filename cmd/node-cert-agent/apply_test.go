@@ -152,7 +152,7 @@ func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 
 func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 	r, a := newTree(t), ca("a")
-	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nwatch: {retryJitter: 1ms, retryMax: "+
 		"100ms}\ntrust: {source: \"\"}\n")
 	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoState.Error()) {
 		t.Errorf("before the first start: %d %s", o.code, o.stderr)
@@ -195,7 +195,7 @@ func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 
 func TestAConfirmationKeepsWhatWasAppliedByHand(t *testing.T) {
 	r, a, b := newTree(t), ca("a"), ca("b")
-	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nwatch: {retryJitter: 1ms, retryMax: "+
 		"100ms}\ntrust: {source: \"\"}\n")
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": a})
 	r.start()

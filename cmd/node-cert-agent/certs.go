@@ -25,7 +25,7 @@ const soon = 30 * 24 * time.Hour
 // certificate is one line of the table.
 type certificate struct {
 	// Row is the row's, with the entry, or "identity" for the agent's own.
-	Row         string    `json:"row"`
+	Row         string    `json:"field"`
 	File        string    `json:"file"`
 	Subject     string    `json:"subject"`
 	Fingerprint string    `json:"sha256"`

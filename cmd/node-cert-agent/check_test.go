@@ -14,7 +14,7 @@ import (
 )
 
 // fewRows are those whose directories a tree has.
-const fewRows = "node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+const fewRows = "node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
 	"false}}\n"
 
 const goodTree = `ok    configuration: valid; from builtin:standalone.yaml, ROOT/etc/node-cert-agent/config.d/50-site.yaml
@@ -76,13 +76,13 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	}{
 		"a directory is missing": {func(r *tree) error { return os.RemoveAll(r.path("/etc/docker/certs.d")) }, "warn", 0,
 			"warn  directory: /etc/docker/certs.d: does not exist; for imageRegistryBundleData, imageRegistryBundleUserData; " +
-				"do: make it, or turn off what goes there: `rows: {imageRegistryBundleData: {enabled: false}, " +
+				"do: make it, or turn off what goes there: `files: {imageRegistryBundleData: {enabled: false}, " +
 				"imageRegistryBundleUserData: {enabled: false}}`"},
 		"a private key lies beside a bundle": {func(r *tree) error {
 			return os.WriteFile(r.path("/etc/kubernetes/kubelet-ca.key"), nil, 0o600)
 		}, "warn", 0,
 			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row " +
-				"another file: `rows: {kubeAPIServerServingCAData: {file: PATH}}`, or move what is in the way"},
+				"another file: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"},
 		"the machine config daemon was here": {func(r *tree) error {
 			return errors.Join(os.Mkdir(r.path("/etc/machine-config-daemon"), 0o755),
 				os.WriteFile(r.path("/etc/machine-config-daemon/currentconfig"), nil, 0o600))
@@ -97,7 +97,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused; do: look at the network and " +
 				"at the API server; files stay as they are until it answers"},
 		"the API server knows no such kind": {func(r *tree) error {
-			r.configure(fewRows + "object: {version: v2}\n")
+			r.configure(fewRows + "controllerConfig: {version: v2}\n")
 			return nil
 		}, "fail", exitFailed,
 			"fail  object: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
@@ -133,8 +133,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 
 func TestCheckOfAnInvalidConfigurationExitsWith2(t *testing.T) {
 	r := newTree(t)
-	r.configure("rows:\n  rootCAData: {fiel: /x}\n")
-	if o := r.check(); o.code != exitUsage || !strings.Contains(o.stderr, "rows.rootCAData.fiel") || o.stdout != "" {
+	r.configure("files:\n  rootCAData: {fiel: /x}\n")
+	if o := r.check(); o.code != exitUsage || !strings.Contains(o.stderr, "files.rootCAData.fiel") || o.stdout != "" {
 		t.Errorf("it exits with %d and says %s", o.code, o.stderr)
 	}
 }

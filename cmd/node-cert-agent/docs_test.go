@@ -70,19 +70,19 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	documented := map[string]bool{"profile": true, "units.UNIT.enabled": true, "units.UNIT.verb": true,
 		"units.UNIT.alsoAffects": true}
 	leaves(tree, "", func(key string, value any) {
-		row, rest, isRow := strings.Cut(strings.TrimPrefix(key, "rows."), ".")
-		if isRow && strings.HasPrefix(key, "rows.") {
-			key = "rows.ROW." + rest
+		field, rest, isFile := strings.Cut(strings.TrimPrefix(key, "files."), ".")
+		if isFile && strings.HasPrefix(key, "files.") {
+			key = "files.FIELD." + rest
 		}
 		documented[key] = true
 		cell := "`" + fmt.Sprint(value) + "`"
 		switch {
-		case key == "apiVersion", value == "", row == "kubeAPIServerServingCAData" && rest == "verify":
+		case key == "apiVersion", value == "", field == "kubeAPIServerServingCAData" && rest == "verify":
 			return
-		case rest == "file":
-			key, cell = row, "`"+fmt.Sprint(value)+"`"
-		case isRow && (rest == "enabled" || rest == "mode"):
-			cell = "see below" // TestTheTableOfRowsIsWhatTheProfilesSay
+		case rest == "path":
+			key, cell = field, "`"+fmt.Sprint(value)+"`"
+		case isFile && (rest == "enabled" || rest == "mode"):
+			cell = "see below" // TestTheTableOfFilesIsWhatTheProfilesSay
 		}
 		if !strings.Contains(page, "| `"+key+"` | "+cell+" |") {
 			t.Errorf("no line says that the default of %s is %s", key, cell)
@@ -112,24 +112,24 @@ func profile(t *testing.T, name string) config.Settings {
 	return s
 }
 
-func TestTheTableOfRowsIsWhatTheProfilesSay(t *testing.T) {
+func TestTheTableOfFilesIsWhatTheProfilesSay(t *testing.T) {
 	page := read(t, "docs/usage/configuration.md")
-	for _, id := range plan.RowIDs() {
-		var row plan.Row
+	for _, id := range plan.Fields() {
+		var spec plan.FileSpec
 		on := map[bool]string{true: "on", false: "off"}
 		cells := []string{""}
 		for _, name := range []string{"standalone", "openshift", "kubeadm"} {
-			r, enabled := profile(t, name).Policy.Row(id)
+			r, enabled := profile(t, name).Policy.File(id)
 			if enabled {
-				row = r
+				spec = r
 			}
 			cells = append(cells, on[enabled])
 		}
-		mode := fmt.Sprintf("`\"%04o\"`", row.Mode)
+		mode := fmt.Sprintf("`\"%04o\"`", spec.Mode)
 		if id.Edits() {
 			mode = "kept"
 		}
-		cells[0] = fmt.Sprintf("| `%s` | `%s` | %s", id, row.File, mode)
+		cells[0] = fmt.Sprintf("| `%s` | `%s` | %s", id, spec.Path, mode)
 		if line := strings.Join(cells, " | ") + " |"; !strings.Contains(page, line) {
 			t.Errorf("no line begins with %s", line)
 		}
@@ -156,7 +156,7 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 		return nil
 	}, false)
 	s := report.Status{State: "following", ConfigMap: &report.Source{State: "following"},
-		Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Row: plan.RootCAData},
+		Identity: &report.Identity{State: "active"}, Files: []report.File{{Key: plan.Key{Field: plan.RootCAData},
 			Certificates: 1, Expires: time.Now(), Consumers: []report.Consumer{{State: liveness.Live}}}},
 		Units: []report.Unit{{Name: "x.service"}}}
 	if err := r.Publish(s); err != nil {

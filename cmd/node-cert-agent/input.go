@@ -22,23 +22,23 @@ import (
 const maxInput = 4 << 20
 
 // inputOptions say where contents are read from by hand.
-type inputOptions struct{ file, row, entry string }
+type inputOptions struct{ file, field, entry string }
 
 func (o *inputOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "file", "f", "",
 		"a ControllerConfig in YAML or JSON, or with --row bare content; - is standard input (`FILE`)")
-	cmd.Flags().StringVar(&o.row, "row", "", "the `ROW` that bare content is for, such as kubeAPIServerServingCAData")
+	cmd.Flags().StringVar(&o.field, "row", "", "the `ROW` that bare content is for, such as kubeAPIServerServingCAData")
 	cmd.Flags().StringVar(&o.entry, "entry", "", "the registry's `HOST[:PORT]`, for rows that have a file for each")
 }
 
 // read gives what the input asks for, validated like an object of the cluster. Refusals are part of it.
-func (o inputOptions) read(rows []plan.Row, stdin io.Reader) (plan.Desired, error) {
+func (o inputOptions) read(specs []plan.FileSpec, stdin io.Reader) (plan.Desired, error) {
 	data, err := o.bytes(stdin)
 	if err != nil {
 		return plan.Desired{}, err
 	}
-	if o.row != "" {
-		return o.bare(rows, data)
+	if o.field != "" {
+		return o.bare(specs, data)
 	}
 	if o.entry != "" {
 		return plan.Desired{}, usage(errors.New("--entry goes with --row"))
@@ -48,7 +48,7 @@ func (o inputOptions) read(rows []plan.Row, stdin io.Reader) (plan.Desired, erro
 		return plan.Desired{}, fmt.Errorf("%s: %v", o.file, err)
 	}
 	var p watch.Projector
-	return p.Project(object, rows, time.Now()), nil
+	return p.Project(object, specs, time.Now()), nil
 }
 
 func (o inputOptions) bytes(stdin io.Reader) ([]byte, error) {
@@ -72,11 +72,11 @@ func (o inputOptions) bytes(stdin io.Reader) ([]byte, error) {
 }
 
 // bare lays content out on one row.
-func (o inputOptions) bare(rows []plan.Row, data []byte) (plan.Desired, error) {
-	id := plan.RowID(o.row)
-	row, ok := plan.Policy{Rows: rows}.Row(id)
+func (o inputOptions) bare(specs []plan.FileSpec, data []byte) (plan.Desired, error) {
+	id := plan.Field(o.field)
+	spec, ok := plan.Policy{Files: specs}.File(id)
 	if !ok {
-		return plan.Desired{}, usage(fmt.Errorf("this host has no row %q", o.row))
+		return plan.Desired{}, usage(fmt.Errorf("this host has no row %q", o.field))
 	}
 	if id.List() != (o.entry != "") {
 		return plan.Desired{}, usage(fmt.Errorf("row %s: --entry is for the registry rows, and they want it", id))
@@ -87,7 +87,7 @@ func (o inputOptions) bare(rows []plan.Row, data []byte) (plan.Desired, error) {
 		field = watch.Field{Entries: []watch.ListEntry{{File: o.entry, Data: data}}}
 	}
 	var p watch.Projector
-	d := p.Project(watch.Object{Fields: map[plan.RowID]watch.Field{id: field}}, []plan.Row{row}, time.Now())
+	d := p.Project(watch.Object{Fields: map[plan.Field]watch.Field{id: field}}, []plan.FileSpec{spec}, time.Now())
 	if id.List() {
 		d.Listed = nil // one registry, and nothing is said of the others
 	}

@@ -54,7 +54,7 @@ const statusJSON = `{
   "synced": "TIME",
   "files": [
     {
-      "row": "kubeAPIServerServingCAData",
+      "field": "kubeAPIServerServingCAData",
       "path": "/etc/kubernetes/kubelet-ca.crt",
       "sha256": "DIGEST",
       "state": "in place",
@@ -65,7 +65,7 @@ const statusJSON = `{
       "expires": "TIME"
     },
     {
-      "row": "imageRegistryBundleData",
+      "field": "imageRegistryBundleData",
       "name": "registry.example:5000",
       "path": "/etc/docker/certs.d/registry.example:5000/ca.crt",
       "sha256": "DIGEST",
@@ -82,7 +82,7 @@ const statusJSON = `{
   ],
   "refused": [
     {
-      "row": "rootCAData",
+      "field": "rootCAData",
       "reason": "holds no certificate"
     }
   ],
@@ -96,7 +96,7 @@ const statusJSON = `{
 
 func TestThePublishedBundleReachesItsFileAndStatusTells(t *testing.T) {
 	r := newTree(t)
-	r.configure("node: {name: node-1}\nrows: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+	r.configure("node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
 		"false}}\n")
 	a, b := ca("a"), ca("b")
 	commented := append(slices.Clone(b), "text outside blocks\n"...)
@@ -145,13 +145,13 @@ func TestDiffShowsChangesAndMakesNone(t *testing.T) {
 
 func TestInvalidConfigurationIsNamedAndChangesNothing(t *testing.T) {
 	r := newTree(t)
-	r.configure("rows:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n")
+	r.configure("files:\n  rootCAData: {fiel: /etc/kubernetes/ca.crt}\n")
 	r.api.publish(map[string]any{"rootCAData": ca("a")})
 	before := r.snapshot()
 	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig},
 		{"check"}} {
 		o := r.command(args...)
-		if want := r.path(fragment) + ":5: rows.rootCAData.fiel: "; o.code != exitUsage ||
+		if want := r.path(fragment) + ":5: files.rootCAData.fiel: "; o.code != exitUsage ||
 			!strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
 			t.Errorf("%q exits with %d and says %q, want 2, a hint and %q", args, o.code, o.stderr, want)
 		}
@@ -224,12 +224,12 @@ func TestConfigurationMayChangeWhileTheAgentRuns(t *testing.T) {
 	agent := r.start()
 	r.awaitFile(kubeletCA, a)
 
-	r.configure("rows: [\n")
+	r.configure("files: [\n")
 	r.await("a record", func() bool { return strings.Contains(agent.log.String(), "changed configuration is invalid") })
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": b})
 	r.awaitFile(kubeletCA, b)
 
-	r.configure("rows: {kubeAPIServerServingCAData: {file: /etc/kubernetes/moved.crt}}\n")
+	r.configure("files: {kubeAPIServerServingCAData: {path: /etc/kubernetes/moved.crt}}\n")
 	r.awaitFile("/etc/kubernetes/moved.crt", b)
 	if r.file(kubeletCA) != string(b) {
 		t.Error("what lies at the old place is the administrator's, and it is gone")
@@ -238,7 +238,7 @@ func TestConfigurationMayChangeWhileTheAgentRuns(t *testing.T) {
 
 func TestAnAllowlistWithoutSystemdIsNoTrouble(t *testing.T) {
 	r := newTree(t)
-	r.configure("rows: {kubeAPIServerServingCAData: {onChange: [crio.service]}}\nunits: {crio.service: {verb: reload}}\n")
+	r.configure("files: {kubeAPIServerServingCAData: {onChange: [crio.service]}}\nunits: {crio.service: {verb: reload}}\n")
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a")})
 	r.start()
 	r.awaitVersion(v)
@@ -336,7 +336,7 @@ func TestWithoutAnIdentityDiffExitsWith4(t *testing.T) {
 
 func TestStatusTellsWhoUsesAFile(t *testing.T) {
 	var out strings.Builder
-	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Row: plan.RootCAData}, Path: "/x",
+	s := report.Status{State: "following", Files: []report.File{{Key: plan.Key{Field: plan.RootCAData}, Path: "/x",
 		State: "in place", Consumers: []report.Consumer{
 			{Kind: liveness.ClientCA, Address: "127.0.0.1:9637", State: liveness.Stale,
 				Reason: "announces 1 of the file's 2 CAs"},

@@ -137,7 +137,7 @@ func TestAPullSecretArrivesForItsOwnerOnlyAndIsShownNowhere(t *testing.T) {
 	r.api.publish(map[string]any{"internalRegistryPullSecret": []byte(`{"auths":{"x":{"auth":"` + registryPassword +
 		`"}}}`)})
 	r.awaitStatus("a refusal", func(s report.Status) bool {
-		return len(s.Refused) == 1 && s.Refused[0].Row == plan.InternalRegistryPullSecret
+		return len(s.Refused) == 1 && s.Refused[0].Field == plan.InternalRegistryPullSecret
 	})
 	r.awaitFile(pullSecretFile, pullSecret("two"))
 	said := a.log.String() + o.stdout + o.stderr + r.command("status").stdout + r.command("status", "-o", "json").stdout
@@ -243,7 +243,7 @@ func TestAKubeconfigThatCannotBeEditedIsReportedAndLeftAlone(t *testing.T) {
 
 func TestKubeadmsOwnCAIsNeverWritten(t *testing.T) {
 	r := newTree(t)
-	r.configure("profile: kubeadm\nrows: {kubeAPIServerServingCAData: {file: /etc/kubernetes/pki/ca.crt}}\n")
+	r.configure("profile: kubeadm\nfiles: {kubeAPIServerServingCAData: {path: /etc/kubernetes/pki/ca.crt}}\n")
 	if err := os.MkdirAll(r.path("/etc/kubernetes/pki"), 0o755); err != nil {
 		t.Fatal(err)
 	}

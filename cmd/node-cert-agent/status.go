@@ -167,7 +167,7 @@ func showFiles(w io.Writer, files []report.File) {
 	for _, f := range files {
 		state := strings.TrimSuffix(string(f.State)+", "+string(f.Use()), ", ")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n",
-			f.Path, f.Row, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
+			f.Path, f.Field, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
 	}
 	title := "\nCONSUMER\tOF\tSTATE\tWHY\n"
 	for _, f := range files {

@@ -56,7 +56,7 @@ func (r *tree) path(file string) string { return filepath.Join(r.root, file) }
 // configure writes the one fragment: no pauses between tries, and what the test adds.
 func (r *tree) configure(more string) {
 	r.Helper()
-	save(r.T, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nfollow: {retrySpread: 1ms, retryMax: "+
+	save(r.T, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nwatch: {retryJitter: 1ms, retryMax: "+
 		"100ms}\ntrust: {holdRemovals: 0s, source: \"\"}\n"+more)
 }
 

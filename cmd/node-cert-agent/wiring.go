@@ -71,8 +71,8 @@ func (f *flags) load() (config.Settings, error) {
 		return s, usage(err)
 	}
 	if f.plain() && os.Geteuid() != 0 {
-		for i := range s.Policy.Rows {
-			s.Policy.Rows[i].UID, s.Policy.Rows[i].GID = os.Geteuid(), os.Getegid()
+		for i := range s.Policy.Files {
+			s.Policy.Files[i].UID, s.Policy.Files[i].GID = os.Geteuid(), os.Getegid()
 		}
 	}
 	return s, nil
@@ -128,7 +128,7 @@ func (w *wiring) half(s config.Settings) half {
 	if w.plain {
 		return newWriter(s, w.tree)
 	}
-	return w.client.For(s.Policy.Rows)
+	return w.client.For(s.Policy.Files)
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.
@@ -157,9 +157,9 @@ func (w *wiring) prober() consumers.Prober {
 }
 
 func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Follow.Resync, Rest: consumersFirst,
-		Coalesce: s.Actions.Coalesce, Spread: s.Actions.Spread, Job: s.Actions.Timeout,
-		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbePatience}
+	t := agent.Times{Resync: s.Resync, Rest: consumersFirst,
+		BatchWindow: s.Actions.BatchWindow, RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout,
+		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbeTimeout}
 	if !w.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}
@@ -185,18 +185,18 @@ func (w *wiring) stateObject(node string) *report.Object {
 
 // newWriter is the writer's code. It judges bytes by the rows, whatever the agent says of them.
 func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
-	validate := func(r plan.Row, data []byte) ([]pki.Cert, error) { return r.Check(data) }
-	return writer.New(s.Policy.Rows, tree, validate).
+	validate := func(r plan.FileSpec, data []byte) ([]pki.Cert, error) { return r.Check(data) }
+	return writer.New(s.Policy.Files, tree, validate).
 		WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 }
 
 // rememberer validates kept bytes again, with the row as it is configured now.
 func rememberer(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	return func(k plan.Key, data []byte) (plan.Entry, error) {
-		row, ok := p.Row(k.Row)
+		spec, ok := p.File(k.Field)
 		if !ok {
-			return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Row)
+			return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Field)
 		}
-		return row.Entry(k.Name, data, time.Time{})
+		return spec.Entry(k.Name, data, time.Time{})
 	}
 }

@@ -31,7 +31,7 @@ It is not done for you: what opens a sandbox is for the administrator to see.`,
 			if err != nil {
 				return err
 			}
-			text := writer.Dropin(s.Policy.Rows, func(file string) string { return resolve(f.root, file) })
+			text := writer.Dropin(s.Policy.Files, func(file string) string { return resolve(f.root, file) })
 			if file == "" {
 				fmt.Fprint(c.OutOrStdout(), text)
 				return nil

@@ -42,7 +42,7 @@ func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, open := range slices.Concat(unitOpens(t), openedBy(dropin)) {
-			used := slices.ContainsFunc(s.Policy.Rows, func(r plan.Row) bool {
+			used := slices.ContainsFunc(s.Policy.Files, func(r plan.FileSpec) bool {
 				return strings.HasPrefix(r.Directory()+"/", open+"/")
 			})
 			if !used && open != bootstrapDir && !elsewhere[open][profile] {

@@ -36,9 +36,9 @@ const (
 // object is mirrored as the floor does it; by default what it drops would stay for an hour, and the CA
 // that verifies the API server, which is not rotated here, for ever.
 const config = `apiVersion: config.node-cert-agent.io/v1alpha1
-object: {group: machineconfiguration.openshift.io, version: v1}
+controllerConfig: {group: machineconfiguration.openshift.io, version: v1}
 trust: {holdRemovals: 0s, source: ""}
-follow: {retrySpread: 200ms, retryMax: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
 // bed is the product on a host, the floor beside it, and the object of each.

@@ -26,11 +26,11 @@ type habit struct {
 // comes once in 4.9 days at most and asks less than a first certificate. Nor is the heartbeat of the state
 // object, one request an hour, which cannot be configured.
 var habits = []habit{
-	{"the end of a watch", "follow: {retrySpread: 200ms, retryMax: 1s, watchTimeout: 30s}\n", 30 * time.Second,
+	{"the end of a watch", "watch: {retryJitter: 200ms, retryMax: 1s, timeout: 30s}\n", 30 * time.Second,
 		30 * time.Minute, 5 * time.Minute},
-	{"a probe of the identity", "identity: {probe: 5s}\n", 5 * time.Second, 10 * time.Minute, time.Minute},
-	{"a resync", "follow: {resync: 5s}\n", 5 * time.Second, 10 * time.Minute, time.Minute},
-	{"a look for bootstrap files", "identity: {glance: 5s}\n", 5 * time.Second, time.Hour, time.Minute},
+	{"a probe of the identity", "identity: {checkInterval: 5s}\n", 5 * time.Second, 10 * time.Minute, time.Minute},
+	{"a resync", "resync: 5s\n", 5 * time.Second, 10 * time.Minute, time.Minute},
+	{"a look for bootstrap files", "bootstrap: {idlePollInterval: 5s}\n", 5 * time.Second, time.Hour, time.Minute},
 }
 
 const (
@@ -92,7 +92,7 @@ func (b *bed) fromToken(ctx context.Context) (counts, error) {
 
 // often counts while a habit is frequent.
 func (b *bed) often(ctx context.Context, h habit) (counts, error) {
-	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\nobject: {group: machineconfiguration.openshift.io, " +
+	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\ncontrollerConfig: {group: machineconfiguration.openshift.io, " +
 		"version: v1}\nnode: {name: " + quietName + "}\n"
 	if err := b.Host.PutFile(cluster.Fragment, host.File{Data: []byte(settings + h.settings)}); err != nil {
 		return nil, err

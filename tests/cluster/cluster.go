@@ -48,14 +48,14 @@ const (
 // Config is a fragment that allows a reload of Reader, at once, and mirrors the object: what holds do
 // has stories of its own.
 const Config = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData: {onChange: [reader.service]}
-  additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt"}
+  additionalTrustBundle: {path: "/usr/local/share/ca-certificates/{sha256}.crt"}
 units:
   reader.service: {verb: reload}
-actions: {coalesce: 200ms, spread: 0s}
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
 trust: {holdRemovals: 0s, source: ""}
-follow: {retrySpread: 200ms, retryMax: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
 // Options are how a cluster differs from the usual one.

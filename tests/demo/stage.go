@@ -49,11 +49,11 @@ type stage interface {
 // site is the configuration of the host: what differs from the profile on a Debian with one service
 // on the allowlist, and a hold that is short enough to be waited for.
 const site = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData:
     onChange: [` + cluster.Reader + `]
   additionalTrustBundle:
-    file: /usr/local/share/ca-certificates/{sha256}.crt
+    path: /usr/local/share/ca-certificates/{sha256}.crt
 units:
   ` + cluster.Reader + `:
     verb: reload

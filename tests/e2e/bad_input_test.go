@@ -19,7 +19,7 @@ import (
 )
 
 func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T) {
-	n := start(t, cluster.Options{Config: "apiVersion: config.node-cert-agent.io/v1alpha1\nrows:\n  rootCAData: {fiel: " +
+	n := start(t, cluster.Options{Config: "apiVersion: config.node-cert-agent.io/v1alpha1\nfiles:\n  rootCAData: {fiel: " +
 		"/etc/kubernetes/ca.crt}\n"})
 	n.create(kubeletCA(testpki.NewCA("a")))
 	_, _ = n.Host.Run(n.ctx, "systemctl", "start", "node-cert-agent.service")
@@ -31,7 +31,7 @@ func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T)
 	})
 	n.wantFile(cluster.KubeletCA, nil)
 	journal := n.journal("-u", "node-cert-agent", "-o", "cat")
-	if want := cluster.Fragment + ":3: rows.rootCAData.fiel: "; !strings.Contains(journal, want) {
+	if want := cluster.Fragment + ":3: files.rootCAData.fiel: "; !strings.Contains(journal, want) {
 		t.Errorf("the journal lacks %q:\n%s", want, journal)
 	}
 }
@@ -39,13 +39,13 @@ func TestInvalidConfigurationAtTheStartExitsWith2AndChangesNothing(t *testing.T)
 func TestAFragmentThatBreaksWhileRunningKeepsTheLastSettings(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
 	n.must(n.Host.PutFile(cluster.Fragment,
-		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: [\n")}))
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: [\n")}))
 	n.awaitRecord(audit.ConfigRejected)
 	b := testpki.NewCA("b")
 	n.awaitVersion(n.patch(kubeletCA(b)))
 	n.wantFile(cluster.KubeletCA, b)
 
-	moved := strings.Replace(cluster.Config, "onChange: [reader.service]", "file: /etc/kubernetes/moved.crt", 1)
+	moved := strings.Replace(cluster.Config, "onChange: [reader.service]", "path: /etc/kubernetes/moved.crt", 1)
 	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(moved)}))
 	n.awaitFile("/etc/kubernetes/moved.crt", b)
 	n.wantFile(cluster.KubeletCA, b) // what lies at the old place is the administrator's now

@@ -82,19 +82,19 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.run("systemctl", "start", "one.service", "two.service")
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
 		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: " +
-			"try-restart}}\nrows: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
+			"try-restart}}\nfiles: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
 	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused; do: add "+
 		"`units: {one.service: {alsoAffects: [two.service]}}`")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 
 	n.run("rmdir", cloud)
 	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData; do: make it, or turn "+
-		"off what goes there: `rows: {cloudProviderCAData: {enabled: false}}`")
+		"off what goes there: `files: {cloudProviderCAData: {enabled: false}}`")
 	n.run("mkdir", cloud)
 
 	n.run("mkdir", "/srv/pki")
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
-		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {rootCAData: {file: /srv/pki/ca.crt}}\n")}))
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {rootCAData: {path: /srv/pki/ca.crt}}\n")}))
 	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer; do: systemctl restart "+
 		"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+
 		"ReadWritePaths=-/srv/pki")

@@ -49,15 +49,16 @@ ExecStart=/usr/local/bin/kube-apiserver --bind-address=127.0.0.1 --advertise-add
 // consumed has everybody asked: an API server that announces its front proxy's CA too, whose own
 // certificate verifies with the root CAs, and etcd, which knows what it started with.
 const consumed = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData:
     verify:
     - {kind: clientCA, address: "127.0.0.1:7443", others: true}
     - {kind: clientCA, address: "127.0.0.1:2378"}
   rootCAData: {verify: [{kind: apiserver, address: "127.0.0.1:7443"}]}
-probe: {patience: 10s}
+probe: {timeout: 10s}
 trust: {holdRemovals: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s, resync: 1s}
+resync: 1s
+watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
 func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
@@ -124,11 +125,11 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 }
 
 // awaitRowUse waits until all who are asked about a row's file stand so with it.
-func (n *node) awaitRowUse(row plan.RowID, want liveness.State) {
+func (n *node) awaitRowUse(field plan.Field, want liveness.State) {
 	n.t.Helper()
-	n.await(string(row)+" "+string(want), func() bool {
+	n.await(string(field)+" "+string(want), func() bool {
 		for _, f := range n.status().Files {
-			if f.Row == row {
+			if f.Field == field {
 				return f.Use() == want
 			}
 		}

@@ -32,8 +32,8 @@ import (
 const (
 	// patientConfig has the identity's times in seconds.
 	patientConfig = cluster.Config + `node: {name: node}
-identity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}
-bootstrap: {followHint: always}
+bootstrap: {pollInterval: 200ms, idlePollInterval: 1s, followHint: always}
+identity: {approvalPollMax: 1s, checkInterval: 2s, suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}
 `
 	stateDir     = "/var/lib/node-cert-agent/"
 	identityFile = stateDir + "identity.pem"

@@ -23,10 +23,10 @@ import (
 
 // followed is a configuration for a kubelet that follows its file, as those of 1.36 do.
 const followed = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData: {verify: [{kind: clientCA, address: "127.0.0.1:10250"}]}
 trust: {holdRemovals: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
 func bundle(authorities ...*testpki.Authority) (b []byte) {
@@ -40,7 +40,7 @@ func bundle(authorities ...*testpki.Authority) (b []byte) {
 func (n *node) consumer(address string) (c report.Consumer) {
 	for _, f := range n.status().Files {
 		for _, c := range f.Consumers {
-			if f.Row == plan.KubeAPIServerServingCAData && c.Address == address {
+			if f.Field == plan.KubeAPIServerServingCAData && c.Address == address {
 				return c
 			}
 		}
@@ -123,7 +123,7 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	n.patch(kubeletCA(bundle(b2)))
 	n.awaitKubelet(b2, http.StatusOK)
 	if c := n.awaitUse(cluster.KubeletAddress,
-		liveness.Unprovable); c.Reason != "the file's CAs have the names of those before" {
+		liveness.Unknown); c.Reason != "the file's CAs have the names of those before" {
 		t.Errorf("the kubelet is %+v", c)
 	}
 	if n.records(audit.ConsumerStale) != 0 {

@@ -35,12 +35,12 @@ const (
 
 	openShift = `apiVersion: config.node-cert-agent.io/v1alpha1
 profile: openshift
-rows:
+files:
   kubeletKubeconfigCAData: {onChange: [kubelet.service]}
 units:
   kubelet.service: {verb: try-restart}
-actions: {coalesce: 200ms, spread: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s}
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
+watch: {retryJitter: 200ms, retryMax: 1s}
 trust: {holdRemovals: 0s}
 `
 )

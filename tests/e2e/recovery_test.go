@@ -20,7 +20,7 @@ import (
 
 // slow is the usual configuration with enough time between a file and its reload for something to
 // happen.
-var slow = strings.Replace(cluster.Config, "coalesce: 200ms", "coalesce: 5s", 1)
+var slow = strings.Replace(cluster.Config, "batchWindow: 200ms", "batchWindow: 5s", 1)
 
 func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 	n, a := started(t, cluster.Options{})
@@ -40,7 +40,7 @@ func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 }
 
 func TestAnAPIServerThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
-	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "follow: {", "follow: {silence: 10s, ", 1)})
+	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "watch: {", "watch: {idleTimeout: 10s, ", 1)})
 	n.must(n.Plane.FreezeAPIServer())
 	n.awaitState("unreachable")
 	n.wantFile(cluster.KubeletCA, a)

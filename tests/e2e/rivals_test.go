@@ -27,8 +27,8 @@ const (
 )
 
 // rivals is the configuration beside both daemons of OpenShift.
-var rivals = strings.Replace(cluster.Config, "rows:\n",
-	"coexist: [machine-config-daemon, node-ca]\nrows:\n  rootCAData: {enabled: false}\n", 1)
+var rivals = strings.Replace(cluster.Config, "files:\n",
+	"coexist: [machine-config-daemon, node-ca]\nfiles:\n  rootCAData: {enabled: false}\n", 1)
 
 // installRivals brings the program that plays the two daemons.
 func installRivals(t *testing.T) host.File {

@@ -50,7 +50,8 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	ca := testpki.NewCA("a")
 	n := start(t, cluster.Options{API: controllerconfig.OpenShift, Bootstrap: true,
 		Host: host.Options{Files: openShiftFiles(ca)},
-		Config: openShift + "node: {name: node}\nidentity: {look: 200ms, glance: 1s, pendingMax: 1s, probe: 2s, " +
+		Config: openShift + "node: {name: node}\nbootstrap: {pollInterval: 200ms, idlePollInterval: 1s}\n" +
+			"identity: {approvalPollMax: 1s, checkInterval: 2s, " +
 			"suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}\n"})
 	n.must(n.Plane.InstallShipped(n.ctx))
 	n.prepareOpenShift()

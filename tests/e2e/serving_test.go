@@ -23,11 +23,12 @@ import (
 
 // served has the kubelet asked which certificate it serves.
 const served = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
-  rootCAData: {file: /etc/kubernetes/serving.crt, verify: [{kind: serving, address: "127.0.0.1:10250"}]}
-probe: {patience: 2s}
+files:
+  rootCAData: {path: /etc/kubernetes/serving.crt, verify: [{kind: serving, address: "127.0.0.1:10250"}]}
+probe: {timeout: 2s}
 trust: {holdRemovals: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s, resync: 1s}
+resync: 1s
+watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
 // servingKey is not beside the certificate: a row's target has no private key beside it.
@@ -53,7 +54,7 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	use := func() (c report.Consumer) {
 		for _, f := range n.status().Files {
 			for _, c := range f.Consumers {
-				if f.Row == plan.RootCAData {
+				if f.Field == plan.RootCAData {
 					return c
 				}
 			}
@@ -68,7 +69,7 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: root.PEM(), RootCAData: append(one.Cert, root.PEM()...)})
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile("/etc/kubernetes/serving.crt", append(one.Cert, root.PEM()...))
-	awaitUse("a kubelet that does not run", liveness.Unprovable)
+	awaitUse("a kubelet that does not run", liveness.Unknown)
 
 	n.serve(config, "false") // as kubelets before 1.31
 	key(one)

@@ -23,8 +23,8 @@ const updateCATrust = "node-cert-agent-update-ca-trust.service"
 
 // fragment is a configuration with these rows and units, as flow mappings.
 func fragment(rows, units, actions string) string {
-	return "apiVersion: config.node-cert-agent.io/v1alpha1\nrows: {" + rows + "}\nunits: {" + units + "}\nactions: {" +
-		actions + "}\ntrust: {holdRemovals: 0s}\nfollow: {retrySpread: 200ms, retryMax: 1s}\n"
+	return "apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {" + rows + "}\nunits: {" + units + "}\nactions: {" +
+		actions + "}\ntrust: {holdRemovals: 0s}\nwatch: {retryJitter: 200ms, retryMax: 1s}\n"
 }
 
 // services puts units on the host, by name.
@@ -65,12 +65,12 @@ func (n *node) rotate(times int, d time.Duration) (last []byte) {
 	return last
 }
 
-const trustRow = `additionalTrustBundle: {file: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` +
+const trustRow = `additionalTrustBundle: {path: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` +
 	updateCATrust + `]}`
 
 func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
-		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "coalesce: 0s, spread: 0s")})
+		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "batchWindow: 0s, randomizedDelay: 0s")})
 	last := n.rotate(10, 5*time.Second)
 	n.wantFile(cluster.KubeletCA, last)
 	n.awaitUnit(cluster.Reader, "loaded")
@@ -95,7 +95,7 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 
 func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
-		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "coalesce: 10s, spread: 0s")})
+		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
 	n.awaitUnit(updateCATrust, "loaded")
 	rebuilt := func() int { return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust) }
 	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
@@ -113,7 +113,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 	for _, verb := range []string{"reload", "try-restart"} {
 		t.Run(verb, func(t *testing.T) {
 			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}",
-				"reader.service: {verb: "+verb+"}", "coalesce: 20s, spread: 0s")})
+				"reader.service: {verb: "+verb+"}", "batchWindow: 20s, randomizedDelay: 0s")})
 			paid, adopted := n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
 			b := testpki.NewCA("b")
 			n.patch(kubeletCA(b))
@@ -143,7 +143,7 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 	})}
 	config := func(more string) string {
 		return fragment("kubeAPIServerServingCAData: {onChange: [crio.service]}", "crio.service: {verb: try-restart"+more+"}",
-			"coalesce: 200ms, spread: 0s")
+			"batchWindow: 200ms, randomizedDelay: 0s")
 	}
 	o.Config = config("")
 	n := start(t, o)
@@ -199,7 +199,7 @@ func slowOptions(timeout string) cluster.Options {
 	o := cluster.Options{Host: services(map[string]string{"slow.service": slowReader})}
 	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [reader.service, slow.service]}",
 		"reader.service: {verb: reload}, slow.service: {verb: reload}",
-		"coalesce: 200ms, spread: 0s, timeout: "+timeout)
+		"batchWindow: 200ms, randomizedDelay: 0s, timeout: "+timeout)
 	return o
 }
 
@@ -275,7 +275,7 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 	o := cluster.Options{Host: services(map[string]string{"broken.service": "[Service]\nExecStart=/bin/sleep " +
 		"infinity\nExecReload=/usr/bin/test -e /run/repaired\n"})}
 	o.Config = fragment("kubeAPIServerServingCAData: {onChange: [broken.service, reader.service]}",
-		"broken.service: {verb: reload}, reader.service: {verb: reload}", "coalesce: 200ms, spread: 0s")
+		"broken.service: {verb: reload}, reader.service: {verb: reload}", "batchWindow: 200ms, randomizedDelay: 0s")
 	o.Bootstrap = true // only an agent with an identity of its own reports to the cluster
 	n := start(t, o)
 	n.must(n.Plane.InstallShipped(n.ctx))

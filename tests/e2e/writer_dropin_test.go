@@ -16,8 +16,8 @@ import (
 func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	const elsewhere, dropin = "/srv/own certs/cloud.pem",
 		"/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf"
-	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "rows:\n",
-		"rows:\n  cloudProviderCAData: {file: \""+elsewhere+"\"}\n", 1)})
+	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "files:\n",
+		"files:\n  cloudProviderCAData: {path: \""+elsewhere+"\"}\n", 1)})
 	n.run("mkdir", "-p", "/srv/own certs", "/srv/others", "/etc/systemd/system/node-cert-agent-writer.service.d")
 	a, b := testpki.NewCA("a"), testpki.NewCA("b")
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, CloudProviderCAData: b})

@@ -32,10 +32,11 @@ const (
 )
 
 var hurried = host.File{Data: []byte(`apiVersion: config.node-cert-agent.io/v1alpha1
-actions: {coalesce: 200ms, spread: 0s}
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
 trust: {holdRemovals: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s}
-identity: {look: 200ms, glance: 1s, pendingMax: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
+bootstrap: {pollInterval: 200ms, idlePollInterval: 1s}
+identity: {approvalPollMax: 1s}
 `)}
 
 // firstBoot makes the next boot the first one for systemd: it makes the host's ID and applies presets, of

@@ -102,14 +102,14 @@ func TestInAHostedClusterTheAgentFollowsOurObjectAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows []string
-	for _, r := range s.Policy.Rows {
-		rows = append(rows, string(r.ID))
+	for _, r := range s.Policy.Files {
+		rows = append(rows, string(r.Field))
 	}
 	if want := []string{"kubeAPIServerServingCAData", "imageRegistryBundleData",
 		"imageRegistryBundleUserData"}; !slices.Equal(rows, want) {
 		t.Errorf("the rows are %q, want %q", rows, want)
 	}
-	if s.Object.Group != "node-cert-agent.io" {
-		t.Errorf("the object is of %s", s.Object.Group)
+	if s.ControllerConfig.Group != "node-cert-agent.io" {
+		t.Errorf("the object is of %s", s.ControllerConfig.Group)
 	}
 }

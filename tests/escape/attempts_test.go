@@ -199,11 +199,11 @@ func commit(name string, writes []map[string]any, contents ...string) attempt {
 	return attempt{Name: "writer: " + name, Do: "writer", Args: append([]string{string(text)}, contents...)}
 }
 
-func write(row, name string) []map[string]any { return []map[string]any{{"row": row, "name": name}} }
+func write(row, name string) []map[string]any { return []map[string]any{{"field": row, "name": name}} }
 
 func removal(name, row, entry string, of []byte) attempt {
 	sum := sha256.Sum256(of)
-	text := fmt.Sprintf(`{"commit":{"removals":[{"row":%q,"name":%q,"digest":%q}]}}`, row, entry,
+	text := fmt.Sprintf(`{"commit":{"removals":[{"field":%q,"name":%q,"digest":%q}]}}`, row, entry,
 		hex.EncodeToString(sum[:]))
 	return attempt{Name: "writer: " + name, Do: "writer", Args: []string{text}}
 }
@@ -216,8 +216,8 @@ func (l layout) requests(good, spent []byte) []attempt {
 	out := []attempt{
 		commit("a row that does not exist", write("evil", ""), pem),
 		commit("a row with a name that it does not take", write(kubelet, "x"), pem),
-		commit("a path", []map[string]any{{"row": kubelet, "path": "/etc/kubernetes/manifests/x"}}, pem),
-		commit("a mode", []map[string]any{{"row": kubelet, "mode": 0o777}}, pem),
+		commit("a path", []map[string]any{{"field": kubelet, "path": "/etc/kubernetes/manifests/x"}}, pem),
+		commit("a mode", []map[string]any{{"field": kubelet, "mode": 0o777}}, pem),
 		commit("a private key", write(kubelet, ""), pem+key),
 		commit("a program", write(kubelet, ""), "#!/bin/sh\n"),
 		commit("nothing", write(kubelet, ""), ""),
@@ -228,7 +228,7 @@ func (l layout) requests(good, spent []byte) []attempt {
 		commit("too much", write(kubelet, ""), strings.Repeat(pem, 1+(3<<20)/len(pem))),
 		commit("a good row beside a bad one", append(write(kubelet, ""), write("evil", "")...), pem, pem),
 		commit("one file twice", append(write(kubelet, ""), write(kubelet, "")...), pem, pem),
-		{Name: "writer: sizes that lie", Do: "writer", Args: []string{`{"commit":{"writes":[{"row":"` + kubelet +
+		{Name: "writer: sizes that lie", Do: "writer", Args: []string{`{"commit":{"writes":[{"field":"` + kubelet +
 			`","data":null}]},"sizes":[99999]}`, pem}},
 		{Name: "writer: two things at once", Do: "writer", Args: []string{`{"sweep":true,"bootstrap":true}`}},
 		{Name: "writer: an unknown request", Do: "writer", Args: []string{`{"exec":"/bin/sh"}`}},
@@ -254,13 +254,13 @@ func (l layout) permitted(good, spent []byte) []attempt {
 		commit("a valid bundle for a registry", write(registry, "good.example:5000"), string(good)),
 		commit("and another", write(registry, "spent.example"), string(spent)),
 		removal("a registry's file whose bytes are known", registry, "spent.example", spent),
-		{Name: "writer: observe", Do: "writer", Args: []string{`{"observe":[{"row":"` + kubelet + `"}]}`}},
+		{Name: "writer: observe", Do: "writer", Args: []string{`{"observe":[{"field":"` + kubelet + `"}]}`}},
 		{Name: "writer: sweep", Do: "writer", Args: []string{`{"sweep":true}`}},
 		{Name: "writer: bootstrap", Do: "writer", Args: []string{`{"bootstrap":true}`}},
 	}
 	if l.profile == "openshift" {
 		out = append(out, attempt{Name: "writer: observe a kubeconfig, of which one value is shown", Do: "writer",
-			Args: []string{`{"observe":[{"row":"kubeconfigCAData"},{"row":"kubeletKubeconfigCAData"}]}`}})
+			Args: []string{`{"observe":[{"field":"kubeconfigCAData"},{"field":"kubeletKubeconfigCAData"}]}`}})
 	}
 	for i := range out {
 		out[i].Allowed = true

@@ -43,7 +43,7 @@ type layout struct {
 	// files are the host's own; what ends in a key, a kubeconfig or a token holds secret.
 	files map[string]host.File
 	// closed are rows that the profile has switched off.
-	closed []plan.RowID
+	closed []plan.Field
 	// own are the attempts that only make sense here.
 	own []attempt
 }
@@ -68,7 +68,7 @@ var openshift = layout{
 		"/etc/mco/internal-registry-pull-secret.json":           private(`{"auths":{}}`),
 		"/etc/machine-config-daemon/currentconfig":              private(secret),
 	},
-	closed: []plan.RowID{plan.RootCAData, plan.AdditionalTrustBundle},
+	closed: []plan.Field{plan.RootCAData, plan.AdditionalTrustBundle},
 }
 
 var kubeadm = layout{
@@ -88,7 +88,7 @@ var kubeadm = layout{
 		"/etc/default/kubelet":                              {Data: []byte("KUBELET_EXTRA_ARGS=")},
 		"/etc/systemd/system/kubelet.service.d/kubeadm.env": {Data: []byte("X=")},
 	},
-	closed: []plan.RowID{plan.CloudProviderCAData, plan.KubeconfigCAData, plan.InternalRegistryPullSecret},
+	closed: []plan.Field{plan.CloudProviderCAData, plan.KubeconfigCAData, plan.InternalRegistryPullSecret},
 }
 
 // services are units of root's: one on the allowlist, the others not, and sockets that are not for us.
@@ -204,7 +204,7 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 	}
 	files := map[string]host.File{
 		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
-			"\nrows:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
+			"\nfiles:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
 			"waiting.service: {verb: reload}\n")},
 		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),
 		"/root/.ssh/id_ecdsa":                     private(secret),

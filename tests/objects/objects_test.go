@@ -20,8 +20,8 @@ import (
 )
 
 // table is the shipped file table, with what rows do about questionable content.
-func table(v plan.Validation) (rows []plan.Row) {
-	files := map[plan.RowID]string{
+func table(v plan.Validation) (specs []plan.FileSpec) {
+	files := map[plan.Field]string{
 		plan.KubeAPIServerServingCAData:  "/etc/kubernetes/kubelet-ca.crt",
 		plan.CloudProviderCAData:         "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
 		plan.RootCAData:                  "/etc/kubernetes/ca.crt",
@@ -29,22 +29,22 @@ func table(v plan.Validation) (rows []plan.Row) {
 		plan.ImageRegistryBundleData:     "/etc/docker/certs.d/{name}/ca.crt",
 		plan.ImageRegistryBundleUserData: "/etc/docker/certs.d/{name}/ca.crt",
 	}
-	for _, id := range plan.RowIDs() {
+	for _, id := range plan.Fields() {
 		if file, ok := files[id]; ok {
-			rows = append(rows, plan.Row{ID: id, File: file, Mode: 0o644, Validate: v})
+			specs = append(specs, plan.FileSpec{Field: id, Path: file, Mode: 0o644, Validate: v})
 		}
 	}
-	return rows
+	return specs
 }
 
 // desired is what the agent makes of an object that it has just read over a verified connection.
-func desired(t *testing.T, object []byte, rows []plan.Row) plan.Desired {
+func desired(t *testing.T, object []byte, specs []plan.FileSpec) plan.Desired {
 	t.Helper()
 	o, err := watch.DecodeObject(bytes.NewReader(object))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := new(watch.Projector).Project(o, rows, objects.Clock)
+	d := new(watch.Projector).Project(o, specs, objects.Clock)
 	d.Verified = true
 	return d
 }
@@ -52,9 +52,9 @@ func desired(t *testing.T, object []byte, rows []plan.Row) plan.Desired {
 // outcome is what happens on a host without managed files, a line for each thing.
 func outcome(t *testing.T, object []byte) (lines []string) {
 	t.Helper()
-	rows := table(plan.Warn)
-	d := desired(t, object, rows)
-	p := plan.Compute(plan.Input{Desired: d, Policy: plan.Policy{Rows: rows}})
+	specs := table(plan.Warn)
+	d := desired(t, object, specs)
+	p := plan.Compute(plan.Input{Desired: d, Policy: plan.Policy{Files: specs}})
 	lines = written(p)
 	for _, id := range slices.Sorted(maps.Keys(d.Listed)) {
 		lines = append(lines, "takes "+string(id)+" for complete")
@@ -174,9 +174,9 @@ func TestTheStoredCorpusIsTheGeneratedOne(t *testing.T) {
 func followed(d plan.Desired, policy plan.Policy) (plan.Observed, plan.Memory) {
 	on, owned := plan.Observed{}, map[string]plan.Claim{}
 	for _, w := range plan.Compute(plan.Input{Desired: d, Policy: policy}).Writes {
-		row, _ := policy.Row(w.Row)
-		on[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest, Mode: row.Mode, Data: w.Data}
-		if row.Many() {
+		spec, _ := policy.File(w.Field)
+		on[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest, Mode: spec.Mode, Data: w.Data}
+		if spec.Many() {
 			owned[w.Path] = plan.Claim{Key: w.Key, Digests: []plan.Digest{w.Digest}}
 		}
 	}
@@ -195,11 +195,11 @@ type step struct {
 func steps(t *testing.T, f func(step)) {
 	t.Helper()
 	for _, trust := range []plan.Trust{{Hold: time.Hour}, {Hold: 0}, {Mirror: true}} {
-		policy := plan.Policy{Rows: table(plan.Warn), Trust: trust}
+		policy := plan.Policy{Files: table(plan.Warn), Trust: trust}
 		cases := all(t)
 		asked := make([]plan.Desired, len(cases))
 		for i, c := range cases {
-			asked[i] = desired(t, c.Object, policy.Rows)
+			asked[i] = desired(t, c.Object, policy.Files)
 		}
 		for i, from := range cases {
 			on, memory := followed(asked[i], policy)
@@ -218,8 +218,8 @@ func steps(t *testing.T, f func(step)) {
 }
 
 func (s step) path(k plan.Key) string {
-	row, _ := s.policy.Row(k.Row)
-	p, _ := row.Path(k.Name)
+	spec, _ := s.policy.File(k.Field)
+	p, _ := spec.PathOf(k.Name)
 	return p
 }
 
@@ -231,7 +231,7 @@ func TestFromEveryObjectToEveryOtherNothingIsEmptied(t *testing.T) {
 			}
 		}
 		for _, r := range s.plan.Removes {
-			if row, _ := s.policy.Row(r.Row); !row.Many() || !s.now.Listed[r.Row] {
+			if spec, _ := s.policy.File(r.Field); !spec.Many() || !s.now.Listed[r.Field] {
 				t.Errorf("%s: %s is removed, and no complete list leaves it out", s.name, r.Path)
 			}
 		}
@@ -241,8 +241,8 @@ func TestFromEveryObjectToEveryOtherNothingIsEmptied(t *testing.T) {
 func TestFromEveryObjectToEveryOtherTheWriterTakesWhatIsPlanned(t *testing.T) {
 	steps(t, func(s step) {
 		for _, w := range s.plan.Writes {
-			row, _ := s.policy.Row(w.Row)
-			if _, err := row.Check(w.Data); err != nil {
+			spec, _ := s.policy.File(w.Field)
+			if _, err := spec.Check(w.Data); err != nil {
 				t.Errorf("%s: %s: %v", s.name, w.Path, err)
 			}
 		}
@@ -281,9 +281,9 @@ func TestFromEveryObjectToEveryOtherNoValidTrustGoesBeforeItsTime(t *testing.T) 
 }
 
 func TestAnObjectThatIsThereAlreadyIsNoPlan(t *testing.T) {
-	policy := plan.Policy{Rows: table(plan.Warn), Trust: plan.Trust{Hold: time.Hour}}
+	policy := plan.Policy{Files: table(plan.Warn), Trust: plan.Trust{Hold: time.Hour}}
 	for _, c := range all(t) {
-		d := desired(t, c.Object, policy.Rows)
+		d := desired(t, c.Object, policy.Files)
 		on, memory := followed(d, policy)
 		if p := plan.Compute(plan.Input{Desired: d, Observed: on, Memory: memory, Policy: policy}); !p.Empty() {
 			t.Errorf("%s: the second plan is\n%s", c.Name, p)

@@ -30,9 +30,9 @@ func pulled(t *testing.T, text string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := []plan.Row{{ID: plan.InternalRegistryPullSecret, File: "/etc/mco/internal-registry-pull-secret.json",
+	specs := []plan.FileSpec{{Field: plan.InternalRegistryPullSecret, Path: "/etc/mco/internal-registry-pull-secret.json",
 		Mode: 0o600}}
-	p := plan.Compute(plan.Input{Desired: desired(t, object, rows), Policy: plan.Policy{Rows: rows}})
+	p := plan.Compute(plan.Input{Desired: desired(t, object, specs), Policy: plan.Policy{Files: specs}})
 	for _, w := range p.Writes {
 		if got, want := string(w.Data), strings.TrimSuffix(text, "\n")+"\n"; got != want {
 			t.Errorf("%d bytes are written, want %d: what was published and a final newline", len(got), len(want))
@@ -122,14 +122,14 @@ func read(t *testing.T, configMap []byte) watch.Object {
 // fed is what becomes of a ConfigMap on a host whose kubeconfig has an old CA.
 func fed(t *testing.T, configMap []byte) []string {
 	t.Helper()
-	rows := []plan.Row{{ID: plan.KubeconfigCAData, File: "/etc/kubernetes/kubeconfig"}}
-	d := new(watch.Projector).Project(read(t, configMap), rows, objects.Clock)
+	specs := []plan.FileSpec{{Field: plan.KubeconfigCAData, Path: "/etc/kubernetes/kubeconfig"}}
+	d := new(watch.Projector).Project(read(t, configMap), specs, objects.Clock)
 	d.Verified = true
-	old, err := rows[0].Entry("", objects.CA("old"), objects.Clock)
+	old, err := specs[0].Entry("", objects.CA("old"), objects.Clock)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan.Compute(plan.Input{Desired: d, Policy: plan.Policy{Rows: rows},
+	p := plan.Compute(plan.Input{Desired: d, Policy: plan.Policy{Files: specs},
 		Observed: plan.Observed{old.Key: {Kind: plan.Regular, Digest: old.Digest, Data: old.Data}},
 		Known:    map[plan.Digest]pki.Content{old.Digest: {Certs: old.Certs, Whole: true}}})
 	return orNothing(slices.Concat(written(p), refused(p)))

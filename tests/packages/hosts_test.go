@@ -23,7 +23,7 @@ import (
 
 // allowing is a configuration that wants everything that a host may lack.
 const allowing = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData: {onChange: [reader.service]}
   additionalTrustBundle: {onChange: [node-cert-agent-update-ca-trust.service]}
 units:

@@ -32,15 +32,16 @@ const (
 
 // site has the identity's times in seconds, and leaves Debian's path of the trust anchors to the package.
 const site = `apiVersion: config.node-cert-agent.io/v1alpha1
-rows:
+files:
   kubeAPIServerServingCAData: {onChange: [reader.service]}
 units:
   reader.service: {verb: reload}
-actions: {coalesce: 200ms, spread: 0s}
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
 trust: {holdRemovals: 0s}
-follow: {retrySpread: 200ms, retryMax: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
 node: {name: node}
-identity: {look: 200ms, glance: 1s, pendingMax: 1s}
+bootstrap: {pollInterval: 200ms, idlePollInterval: 1s}
+identity: {approvalPollMax: 1s}
 `
 
 // node is a cluster with a host on which the agent was installed from a package.

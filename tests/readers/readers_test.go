@@ -26,13 +26,13 @@ import (
 
 // rows accept most: leaves too. The second one's files are as published.
 var (
-	registries = plan.Row{ID: plan.ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
-	rows       = []plan.Row{registries, registries.With([]plan.Writer{plan.MachineConfigDaemon})}
+	registries = plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
+	specs      = []plan.FileSpec{registries, registries.With([]plan.Writer{plan.MachineConfigDaemon})}
 )
 
 // accepted are the files that come of one publication, by what the row is.
 func accepted(data []byte) (out []plan.Entry) {
-	for _, r := range rows {
+	for _, r := range specs {
 		if e, err := r.Entry("r.example", data, time.Time{}); err == nil {
 			out = append(out, e)
 		}
@@ -144,7 +144,7 @@ func FuzzReading(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		for _, r := range rows {
+		for _, r := range specs {
 			e, err := r.Entry("r.example", data, time.Time{})
 			if err != nil {
 				continue

@@ -40,8 +40,8 @@ type part struct {
 // version is one version of an object. It never changes.
 type version struct {
 	number  int
-	fields  map[plan.RowID]field
-	lists   map[plan.RowID][]entry
+	fields  map[plan.Field]field
+	lists   map[plan.Field][]entry
 	revoked []int
 	paused  bool
 }
@@ -84,7 +84,7 @@ func (v *version) String() string {
 		return "nothing"
 	}
 	var b strings.Builder
-	for _, id := range plan.RowIDs() {
+	for _, id := range plan.Fields() {
 		if f, ok := v.fields[id]; ok {
 			fmt.Fprintf(&b, " %s=%v", id, f)
 		}
@@ -111,7 +111,7 @@ func (v *version) String() string {
 // watched is the version as package watch decodes it.
 func (v *version) watched() watch.Object {
 	o := watch.Object{Name: "object", UID: "uid", ResourceVersion: fmt.Sprint(v.number),
-		Fields: make(map[plan.RowID]watch.Field), Annotations: make(map[string]string)}
+		Fields: make(map[plan.Field]watch.Field), Annotations: make(map[string]string)}
 	for id, f := range v.fields {
 		o.Fields[id] = watch.Field{Data: f.data()}
 	}
@@ -141,7 +141,7 @@ func (v *version) watched() watch.Object {
 
 // draft is a copy of a version that may be changed.
 func draft(v *version, number int) *version {
-	n := &version{number: number, fields: make(map[plan.RowID]field), lists: make(map[plan.RowID][]entry)}
+	n := &version{number: number, fields: make(map[plan.Field]field), lists: make(map[plan.Field][]entry)}
 	if v != nil {
 		n.fields, n.revoked, n.paused = maps.Clone(v.fields), v.revoked, v.paused
 		for id, l := range v.lists {
@@ -210,7 +210,7 @@ func (w *world) publish(r *rand.Rand) {
 	c.published++
 	n := draft(c.object, c.published)
 	all := c.object == nil || r.IntN(6) == 0
-	for _, id := range []plan.RowID{plan.KubeAPIServerServingCAData, plan.RootCAData, plan.AdditionalTrustBundle} {
+	for _, id := range []plan.Field{plan.KubeAPIServerServingCAData, plan.RootCAData, plan.AdditionalTrustBundle} {
 		switch {
 		case !all && r.IntN(3) > 0:
 		case r.IntN(20) == 0:
@@ -219,7 +219,7 @@ func (w *world) publish(r *rand.Rand) {
 			n.fields[id] = changeField(r, n.fields[id])
 		}
 	}
-	for _, id := range []plan.RowID{plan.ImageRegistryBundleData, plan.ImageRegistryBundleUserData} {
+	for _, id := range []plan.Field{plan.ImageRegistryBundleData, plan.ImageRegistryBundleUserData} {
 		if all || r.IntN(2) == 0 {
 			n.lists[id] = changeList(r, n.lists[id])
 		}
@@ -255,7 +255,7 @@ func (w *world) read(which int) {
 	if !w.agent.running || w.violation != nil || v == nil || p.of == v || which == 1 && !w.setting.ConfigMap {
 		return
 	}
-	d := p.projector.Project(v.watched(), w.policy.Rows, w.clock.wall())
+	d := p.projector.Project(v.watched(), w.policy.Files, w.clock.wall())
 	d.Verified = true
 	p.desired, p.of = &d, v
 	all := c.desired()

@@ -146,7 +146,7 @@ func (w *world) holdsWhatIsAsked() {
 		if f == nil || w.explained(p) {
 			continue
 		}
-		if row := w.rowOf(p); asked && !w.setting.Beside && !row.ID.Edits() && f.mode != row.Mode {
+		if spec := w.rowOf(p); asked && !w.setting.Beside && !spec.Field.Edits() && f.mode != spec.Mode {
 			w.violate("stuck", "in the end %s has the mode %v", p, f.mode)
 		}
 		extra := slices.DeleteFunc(slices.Clone(f.holds), func(i int) bool { return slices.Contains(x.holds, i) })
@@ -164,8 +164,8 @@ func (w *world) holdsWhatIsAsked() {
 func (w *world) explained(p string) bool {
 	s := w.agent.status
 	is := func(k plan.Key) bool {
-		row, q, err := w.path(k)
-		return q == p || err != nil && row.Many() && matches(row, p) // a list with a name that cannot be used
+		spec, q, err := w.path(k)
+		return q == p || err != nil && spec.Many() && matches(spec, p) // a list with a name that cannot be used
 	}
 	return slices.ContainsFunc(slices.Concat(s.Kept, s.Refused), func(r plan.Refusal) bool { return is(r.Key) }) ||
 		slices.ContainsFunc(s.Held, func(h report.Held) bool { return is(h.Key) })

@@ -123,13 +123,13 @@ func (d *disk) cutPower(lose func() bool) {
 	clear(d.volatile)
 }
 
-func (w *world) path(k plan.Key) (plan.Row, string, error) {
-	row, ok := w.policy.Row(k.Row)
+func (w *world) path(k plan.Key) (plan.FileSpec, string, error) {
+	spec, ok := w.policy.File(k.Field)
 	if !ok {
-		return row, "", fmt.Errorf("no row %s", k.Row)
+		return spec, "", fmt.Errorf("no row %s", k.Field)
 	}
-	p, err := row.Path(k.Name)
-	return row, p, err
+	p, err := spec.PathOf(k.Name)
+	return spec, p, err
 }
 
 // Observe implements files.Writer.
@@ -142,16 +142,16 @@ func (d *disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	d.looked = d.agent.turns
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {
-		row, p, err := d.path(q.Key)
+		spec, p, err := d.path(q.Key)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = d.observe(row, p, q.Known)
+		out[i] = d.observe(spec, p, q.Known)
 	}
 	return out, after
 }
 
-func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
+func (d *disk) observe(spec plan.FileSpec, p string, known plan.Digest) plan.File {
 	if kind, odd := d.odd[p]; odd {
 		return plan.File{Kind: kind, Reason: "it is odd"}
 	}
@@ -160,7 +160,7 @@ func (d *disk) observe(row plan.Row, p string, known plan.Digest) plan.File {
 		d.seen[p] = f
 	}
 	switch {
-	case f == nil && row.ID.Edits():
+	case f == nil && spec.Field.Edits():
 		return plan.File{Kind: plan.Irregular, Reason: "it is missing, and not ours to make"}
 	case f == nil:
 		return plan.File{}
@@ -212,7 +212,7 @@ func (untouched) NothingChanged() bool { return true }
 func (d *disk) stage(writes []plan.CommitWrite) error {
 	taken := make(map[string]bool)
 	for _, x := range writes {
-		row, p, err := d.path(x.Key)
+		spec, p, err := d.path(x.Key)
 		switch {
 		case err != nil:
 			d.violate("I1", "the writer is asked for %s: %v", x.Key, err)
@@ -221,7 +221,7 @@ func (d *disk) stage(writes []plan.CommitWrite) error {
 		case len(x.Data) == 0:
 			d.violate("I1", "a commit empties %s", p)
 		default:
-			_, err = row.Entry(x.Name, x.Data, time.Time{})
+			_, err = spec.Entry(x.Name, x.Data, time.Time{})
 			if err != nil {
 				d.violate("I1", "a commit writes what is not valid to %s: %v", p, err)
 			}
@@ -233,7 +233,7 @@ func (d *disk) stage(writes []plan.CommitWrite) error {
 		if _, err := d.meet(staging); err != nil {
 			return err
 		}
-		if d.odd[p] != "" || row.ID.Edits() && d.files[p] == nil {
+		if d.odd[p] != "" || spec.Field.Edits() && d.files[p] == nil {
 			return fmt.Errorf("stage %s: there is no file to write over", p)
 		}
 	}
@@ -281,15 +281,15 @@ func (d *disk) carryOut(c plan.Commit) error {
 
 // write renames one new version into place.
 func (d *disk) write(x plan.CommitWrite) {
-	row, p, _ := d.path(x.Key)
-	mode, uid, gid := row.Mode, row.UID, row.GID
+	spec, p, _ := d.path(x.Key)
+	mode, uid, gid := spec.Mode, spec.UID, spec.GID
 	old := d.files[p]
-	if old != nil && row.ID.Edits() {
+	if old != nil && spec.Field.Edits() {
 		mode, uid, gid = old.mode, old.uid, old.gid
 	}
 	f := d.version(bytes.Clone(x.Data), mode)
 	f.uid, f.gid, f.ours = uid, gid, true
-	d.model.writing(d.world, row, p, old, f)
+	d.model.writing(d.world, spec, p, old, f)
 	d.seen[p] = f
 	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id &&
 		d.model.concerns(d.world, reader, p) {
@@ -305,16 +305,16 @@ func (d *disk) write(x plan.CommitWrite) {
 func (d *disk) Sweep(context.Context) ([]string, error) { return nil, nil }
 
 // matches tells whether a path is one of the row's.
-func matches(row plan.Row, p string) bool {
-	before, after, many := strings.Cut(row.File, "{")
+func matches(spec plan.FileSpec, p string) bool {
+	before, after, many := strings.Cut(spec.Path, "{")
 	if !many {
-		return row.File == p
+		return spec.Path == p
 	}
 	_, after, _ = strings.Cut(after, "}")
 	name, ok := strings.CutSuffix(strings.TrimPrefix(p, before), after)
 	if !ok {
 		return false
 	}
-	q, err := row.Path(name)
+	q, err := spec.PathOf(name)
 	return err == nil && q == p
 }

@@ -29,7 +29,7 @@ type model struct {
 	// returns are asked for again, as of the next status.
 	returns bool
 	ever    map[string]bool       // paths that were asked for once
-	owner   map[string]plan.RowID // of each path: the row that asked for it last
+	owner   map[string]plan.Field // of each path: the row that asked for it last
 
 	gone    map[string]map[int]string // trust that went for good, and why
 	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
@@ -75,7 +75,7 @@ type asked struct {
 type want struct {
 	holds  []int
 	digest plan.Digest
-	row    plan.RowID
+	row    plan.Field
 }
 
 // nowWord is an operator's confirmation of removals: of what is missing at that moment, and of what that word itself
@@ -91,7 +91,7 @@ func newModel(w *world) model {
 			asked: asked{dropped: func(string) bool { return false }}}
 	}
 	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool),
-		owner: make(map[string]plan.RowID), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+		owner: make(map[string]plan.Field), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
 		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool),
 		newest: make(map[string]plan.Digest)}
 }
@@ -228,7 +228,7 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	a := asked{files: make(map[string]want, len(d.Entries))}
 	for _, e := range d.Entries {
 		if _, p, err := w.path(e.Key); err == nil {
-			x := want{digest: e.Digest, row: e.Row}
+			x := want{digest: e.Digest, row: e.Field}
 			for _, c := range e.Certs {
 				x.holds = append(x.holds, indexOf(c.Fingerprint))
 			}
@@ -245,10 +245,10 @@ func (w *world) askedBy(d *plan.Desired) asked {
 		_, asked := a.files[p]
 		owner := w.model.owner[p]
 		if c, claimed := w.claims()[p]; claimed {
-			owner = c.Row
+			owner = c.Field
 		}
-		row, ok := w.policy.Row(owner)
-		return !asked && !refused[p] && ok && row.Many() && d.Listed[owner] && matches(row, p)
+		spec, ok := w.policy.File(owner)
+		return !asked && !refused[p] && ok && spec.Many() && d.Listed[owner] && matches(spec, p)
 	}
 	return a
 }
@@ -263,16 +263,16 @@ func (w *world) over(base asked, applied *state.Applied) asked {
 		a.files = make(map[string]want)
 	}
 	listed := func(p string) bool {
-		return slices.ContainsFunc(applied.Lists, func(id plan.RowID) bool {
-			row, ok := w.policy.Row(id)
-			return ok && matches(row, p)
+		return slices.ContainsFunc(applied.Lists, func(id plan.Field) bool {
+			spec, ok := w.policy.File(id)
+			return ok && matches(spec, p)
 		})
 	}
 	maps.DeleteFunc(a.files, func(p string, _ want) bool { return listed(p) })
 	for _, f := range applied.Files {
-		if row, p, err := w.path(f.Key); err == nil {
-			if e, err := row.Entry(f.Name, f.Data, time.Time{}); err == nil {
-				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, row: f.Row}
+		if spec, p, err := w.path(f.Key); err == nil {
+			if e, err := spec.Entry(f.Name, f.Data, time.Time{}); err == nil {
+				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, row: f.Field}
 			}
 		}
 	}
@@ -374,7 +374,7 @@ func (m *model) proved(with []int, c *call) {
 
 // concerns tells whether a unit reads a path.
 func (m *model) concerns(w *world, name, p string) bool {
-	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool {
+	return slices.ContainsFunc(w.policy.Files, func(r plan.FileSpec) bool {
 		return slices.Contains(r.OnChange, name) && matches(r, p)
 	})
 }
@@ -404,15 +404,15 @@ func (m *model) visible(w *world, name string) string {
 
 // single tells whether a path is the one file of a row.
 func (w *world) single(p string) bool {
-	return slices.ContainsFunc(w.policy.Rows, func(r plan.Row) bool { return r.File == p })
+	return slices.ContainsFunc(w.policy.Files, func(r plan.FileSpec) bool { return r.Path == p })
 }
 
 // rowOf is a row that a path is of.
-func (w *world) rowOf(p string) (row plan.Row) {
-	for _, r := range w.policy.Rows {
+func (w *world) rowOf(p string) (spec plan.FileSpec) {
+	for _, r := range w.policy.Files {
 		if matches(r, p) {
 			return r
 		}
 	}
-	return row
+	return spec
 }

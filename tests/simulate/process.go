@@ -120,11 +120,11 @@ func (w *world) start() {
 		Trail: trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
-			row, ok := rows.Row(k.Row)
+			spec, ok := rows.File(k.Field)
 			if !ok {
-				return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Row)
+				return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Field)
 			}
-			return row.Entry(k.Name, data, time.Time{})
+			return spec.Entry(k.Name, data, time.Time{})
 		}}
 	if len(w.policy.Units) > 0 {
 		a.Units = &w.systemd

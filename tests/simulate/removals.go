@@ -12,17 +12,17 @@ import (
 )
 
 // writing judges a new version of a file: what goes with it, and what comes.
-func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
-	m.quarrels(w, row, p, old, f)
+func (m *model) writing(w *world, spec plan.FileSpec, p string, old, f *file) {
+	m.quarrels(w, spec, p, old, f)
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
 	m.wrote[p][f.digest], m.newest[p] = true, f.digest
 	if _, known := m.owner[p]; !known {
-		m.owner[p] = row.ID
+		m.owner[p] = spec.Field
 	}
 	if old != nil && !m.unseen(w, p, old) {
-		m.loses(w, row, p, old, f)
+		m.loses(w, spec, p, old, f)
 	}
 	for _, i := range f.holds {
 		if old != nil && old.has(i) {
@@ -35,12 +35,12 @@ func (m *model) writing(w *world, row plan.Row, p string, old, f *file) {
 }
 
 // loses judges what goes with a version that is written over.
-func (m *model) loses(w *world, row plan.Row, p string, old, f *file) {
+func (m *model) loses(w *world, spec plan.FileSpec, p string, old, f *file) {
 	for _, i := range old.holds {
 		if i < 0 || f.has(i) {
 			continue
 		}
-		why, ok := m.mayGo(w, row, p, i)
+		why, ok := m.mayGo(w, spec, p, i)
 		if !ok {
 			w.violate("trust lost", "%s loses %s: %s", p, authorities[i].letter, why)
 		}
@@ -52,8 +52,8 @@ func (m *model) loses(w *world, row plan.Row, p string, old, f *file) {
 			delete(m.gone[p], i)
 		}
 	}
-	m.usable(w, row, p, old, f)
-	if row.ID == w.policy.Trust.Source && !w.setting.Beside {
+	m.usable(w, spec, p, old, f)
+	if spec.Field == w.policy.Trust.Source && !w.setting.Beside {
 		m.proven(w, p, old, f)
 	}
 }
@@ -75,7 +75,7 @@ func (m *model) unfinished(c plan.Commit, w *world) {
 
 // quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another row
 // asks for now is counted anew.
-func (m *model) quarrels(w *world, row plan.Row, p string, old, f *file) {
+func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 	if w.agent.life != m.quarrelling || len(w.faults.rate) > 0 { // a repair that failed does not count
 		m.quarrelling, m.repairs = w.agent.life, make(map[repaired][]time.Duration)
 		return
@@ -83,7 +83,7 @@ func (m *model) quarrels(w *world, row plan.Row, p string, old, f *file) {
 	if old.mine() || m.newest[p] != f.digest { // what is new is no repair
 		return
 	}
-	r := repaired{row.ID, p}
+	r := repaired{spec.Field, p}
 	recent := slices.DeleteFunc(m.repairs[r],
 		func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
 	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter &&
@@ -95,17 +95,17 @@ func (m *model) quarrels(w *world, row plan.Row, p string, old, f *file) {
 
 // repaired is a file, and the row that had it repaired.
 type repaired struct {
-	row  plan.RowID
+	row  plan.Field
 	path string
 }
 
 func (f *file) mine() bool { return f != nil && f.ours }
 
 // usable looks whether a file is left with nothing that can be used.
-func (m *model) usable(w *world, row plan.Row, p string, old, f *file) {
+func (m *model) usable(w *world, spec plan.FileSpec, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
-	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || row.Many() &&
-		!row.ID.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
+	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || spec.Many() &&
+		!spec.Field.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
 		return
 	}
 	soon := slices.ContainsFunc(f.holds,
@@ -146,14 +146,14 @@ func (m *model) paused(w *world) string {
 }
 
 // mayGo tells whether trust may be taken out of a file that stays, and why or why not.
-func (m *model) mayGo(w *world, row plan.Row, p string, i int) (why string, ok bool) {
-	if row.Many() && !row.ID.List() {
+func (m *model) mayGo(w *world, spec plan.FileSpec, p string, i int) (why string, ok bool) {
+	if spec.Many() && !spec.Field.List() {
 		return "one certificate a file", true // what stands there is not its own
 	}
 	if why := m.paused(w); why != "" {
 		return why, false
 	}
-	if !m.read && m.heard.Applied == nil && !row.ID.FromConfigMap() {
+	if !m.read && m.heard.Applied == nil && !spec.Field.FromConfigMap() {
 		return "the object was not read in this life", false
 	}
 	why, ok = m.object.mayGo(w, p, i, m)
@@ -254,7 +254,7 @@ func (m *model) removing(w *world, p string, f *file) {
 // row before there was one, so that the unit may have read anything there.
 func (m *model) cameAndWent(w *world, p string, claims map[string]claim) {
 	for q, c := range claims {
-		if q != p && c.Row == claims[p].Row && w.disk.files[q] != nil {
+		if q != p && c.Field == claims[p].Field && w.disk.files[q] != nil {
 			return
 		}
 	}

@@ -114,24 +114,24 @@ func (s Setting) policy() unitplan.Policy {
 	if s.Elsewhere {
 		dirs = elsewhere
 	}
-	rows := []plan.Row{{ID: plan.KubeAPIServerServingCAData, File: kubeletCA, Mode: 0o644,
+	specs := []plan.FileSpec{{Field: plan.KubeAPIServerServingCAData, Path: kubeletCA, Mode: 0o644,
 		OnChange: units(reader, restarter)}}
 	if !s.NoRoot {
-		rows = append(rows, plan.Row{ID: plan.RootCAData, File: rootCA, Mode: 0o644, OnChange: units(restarter)})
+		specs = append(specs, plan.FileSpec{Field: plan.RootCAData, Path: rootCA, Mode: 0o644, OnChange: units(restarter)})
 	}
 	if s.ConfigMap {
-		rows = append(rows, plan.Row{ID: plan.KubeconfigCAData, File: kubeconfig, OnChange: units(restarter)})
+		specs = append(specs, plan.FileSpec{Field: plan.KubeconfigCAData, Path: kubeconfig, OnChange: units(restarter)})
 	}
-	rows = append(rows, plan.Row{ID: plan.AdditionalTrustBundle, File: extra, Mode: 0o644,
+	specs = append(specs, plan.FileSpec{Field: plan.AdditionalTrustBundle, Path: extra, Mode: 0o644,
 		OnChange: units(maker, restarter)},
-		plan.Row{ID: plan.ImageRegistryBundleData, File: dirs, Mode: 0o644, OnChange: units(reader)})
+		plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: dirs, Mode: 0o644, OnChange: units(reader)})
 	if s.TwoLists {
-		rows = append(rows, plan.Row{ID: plan.ImageRegistryBundleUserData, File: dirs, Mode: 0o644, OnChange: units(reader)})
+		specs = append(specs, plan.FileSpec{Field: plan.ImageRegistryBundleUserData, Path: dirs, Mode: 0o644, OnChange: units(reader)})
 	}
-	p := unitplan.Policy{Policy: plan.Policy{Rows: rows, Trust: plan.Trust{Hold: s.Hold, Mirror: s.Beside}}}
+	p := unitplan.Policy{Policy: plan.Policy{Files: specs, Trust: plan.Trust{Hold: s.Hold, Mirror: s.Beside}}}
 	if s.Beside {
-		for i := range p.Rows {
-			p.Rows[i] = p.Rows[i].With([]plan.Writer{plan.MachineConfigDaemon, plan.NodeCA})
+		for i := range p.Files {
+			p.Files[i] = p.Files[i].With([]plan.Writer{plan.MachineConfigDaemon, plan.NodeCA})
 		}
 	}
 	switch {

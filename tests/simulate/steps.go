@@ -202,12 +202,12 @@ func (w *world) reboot(r *rand.Rand) {
 // place draws the path of a managed file, or of one that could be.
 func (w *world) place(r *rand.Rand) string {
 	all := []string{kubeletCA, rootCA}
-	for _, row := range w.policy.Rows {
-		if row.ID == plan.AdditionalTrustBundle && !row.Many() {
-			all = append(all, row.File)
+	for _, spec := range w.policy.Files {
+		if spec.Field == plan.AdditionalTrustBundle && !spec.Many() {
+			all = append(all, spec.Path)
 		}
-		if row.ID == plan.ImageRegistryBundleData {
-			p, _ := row.Path(pick(r, registryNames...))
+		if spec.Field == plan.ImageRegistryBundleData {
+			p, _ := spec.PathOf(pick(r, registryNames...))
 			all = append(all, p)
 		}
 	}

@@ -190,13 +190,13 @@ func describe(a *state.Applied) string {
 func (w *world) drawWord(r *rand.Rand) *state.Applied {
 	a := &state.Applied{ID: fmt.Sprint("word ", r.Uint32()), Source: "by hand", At: w.clock.wall(), Now: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
-		a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.KubeAPIServerServingCAData},
+		a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Field: plan.KubeAPIServerServingCAData},
 			Data: bundle(someAuthorities(r, 3))})
 	}
 	if r.IntN(2) == 0 {
-		a.Lists = []plan.RowID{plan.ImageRegistryBundleData}
+		a.Lists = []plan.Field{plan.ImageRegistryBundleData}
 		for _, name := range registryNames[:r.IntN(3)] {
-			a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: name},
+			a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Field: plan.ImageRegistryBundleData, Name: name},
 				Data: bundle(someAuthorities(r, 2))})
 		}
 	}

@@ -33,13 +33,13 @@ load_policy -i
 setfiles -F -e /proc -e /sys -e /dev -e /run /etc/selinux/default/contexts/files/file_contexts / && echo labelled
 reboot -f
 `)},
-	"/root/50-site.yaml": {Data: []byte(site + `rows:
+	"/root/50-site.yaml": {Data: []byte(site + `files:
   kubeAPIServerServingCAData: {onChange: [reader.service]}
   additionalTrustBundle: {onChange: [node-cert-agent-update-ca-trust.service]}
 units:
   reader.service: {verb: reload}
   node-cert-agent-update-ca-trust.service: {verb: restart}
-actions: {coalesce: 200ms, spread: 0s}
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
 `)},
 	"/etc/systemd/system/reader.service": {Data: []byte(`[Service]
 Type=oneshot

@@ -72,7 +72,7 @@ func (c *collector) api(ctx context.Context) {
 // trusted is what is in the bundle of trust.source.
 func (c *collector) trusted() []byte {
 	for _, f := range c.facts.Files {
-		if f.Row == c.opt.Settings.Policy.Trust.Source {
+		if f.Field == c.opt.Settings.Policy.Trust.Source {
 			return f.Data
 		}
 	}
@@ -81,7 +81,7 @@ func (c *collector) trusted() []byte {
 
 // objects reads what is watched, of which only the answer counts.
 func (c *collector) objects(ctx context.Context, id *apiserver.Conn) {
-	o, m := c.opt.Settings.Object, c.opt.Settings.ConfigMap
+	o, m := c.opt.Settings.ControllerConfig, c.opt.Settings.ConfigMap
 	look := func(name string, path ...string) {
 		c.facts.API.Objects = append(c.facts.API.Objects, readable(ctx, id, name, path))
 	}

@@ -50,9 +50,9 @@ func (w writer) Observe(_ context.Context, queries []plan.Query) ([]plan.File, e
 }
 
 func (j *journal) options(t *testing.T) collect.Options {
-	rows := []plan.Row{{ID: plan.RootCAData, File: "/etc/kubernetes/ca.crt"}}
+	specs := []plan.FileSpec{{Field: plan.RootCAData, Path: "/etc/kubernetes/ca.crt"}}
 	return collect.Options{Config: config.Options{Root: t.TempDir()}, Dial: j.dial, Become: j.become,
-		Settings: config.Settings{Policy: unitplan.Policy{Policy: plan.Policy{Rows: rows}}}}
+		Settings: config.Settings{Policy: unitplan.Policy{Policy: plan.Policy{Files: specs}}}}
 }
 
 func TestWhatCountsIsSeenAsTheServiceOverConnectionsOfItsOwn(t *testing.T) {

@@ -34,14 +34,14 @@ func Files(ctx context.Context, a Access, p plan.Policy) ([]check.File, error) {
 
 // knownFiles gives those files, with their paths and nothing else.
 func knownFiles(a Access, p plan.Policy) (files []check.File) {
-	add := func(row plan.Row, name string) {
-		if path, err := row.Path(name); err == nil {
-			files = append(files, check.File{Key: plan.Key{Row: row.ID, Name: name}, Path: path})
+	add := func(spec plan.FileSpec, name string) {
+		if path, err := spec.PathOf(name); err == nil {
+			files = append(files, check.File{Key: plan.Key{Field: spec.Field, Name: name}, Path: path})
 		}
 	}
-	for _, row := range p.Rows {
-		if !row.Many() {
-			add(row, "")
+	for _, spec := range p.Files {
+		if !spec.Many() {
+			add(spec, "")
 		}
 	}
 	published, err := a.Status()
@@ -49,8 +49,8 @@ func knownFiles(a Access, p plan.Policy) (files []check.File) {
 		return files
 	}
 	for _, f := range published.Files {
-		if row, ok := p.Row(f.Row); ok && row.Many() {
-			add(row, f.Name)
+		if spec, ok := p.File(f.Field); ok && spec.Many() {
+			add(spec, f.Name)
 		}
 	}
 	return files

@@ -51,8 +51,8 @@ func (c *collector) directories() {
 		}
 	}
 	seen := map[string]bool{}
-	for _, row := range c.opt.Settings.Policy.Rows {
-		if dir := row.Directory(); !seen[dir] {
+	for _, spec := range c.opt.Settings.Policy.Files {
+		if dir := spec.Directory(); !seen[dir] {
 			seen[dir] = true
 			c.facts.Directories = append(c.facts.Directories, c.directory(dir))
 		}

@@ -45,19 +45,19 @@ func run(dir string, how []string) error {
 	if err != nil {
 		return err
 	}
-	rows := []plan.Row{
-		{ID: plan.KubeAPIServerServingCAData, File: filepath.Join(dir, "etc/ca.crt"), Mode: 0o644},
-		{ID: plan.KubeconfigCAData, File: filepath.Join(dir, "etc/kubeconfig")},
-		{ID: plan.ImageRegistryBundleData, File: filepath.Join(dir, "certs.d/{name}/ca.crt"), Mode: 0o644},
+	specs := []plan.FileSpec{
+		{Field: plan.KubeAPIServerServingCAData, Path: filepath.Join(dir, "etc/ca.crt"), Mode: 0o644},
+		{Field: plan.KubeconfigCAData, Path: filepath.Join(dir, "etc/kubeconfig")},
+		{Field: plan.ImageRegistryBundleData, Path: filepath.Join(dir, "certs.d/{name}/ca.crt"), Mode: 0o644},
 	}
-	c := one(rows, 1)
+	c := one(specs, 1)
 	switch {
 	case slices.Contains(how, "large"):
-		c = one(rows, 1000)
+		c = one(specs, 1000)
 	case slices.Contains(how, "rotate"):
-		rows, c = rotation(dir, rows[2])
+		specs, c = rotation(dir, specs[2])
 	}
-	w := writer.New(rows, tree, func(plan.Row, []byte) ([]pki.Cert, error) { return nil, nil })
+	w := writer.New(specs, tree, func(plan.FileSpec, []byte) ([]pki.Cert, error) { return nil, nil })
 	if slices.Contains(how, "sweep") {
 		if _, err := w.Sweep(context.Background()); err != nil {
 			return err
@@ -67,9 +67,9 @@ func run(dir string, how []string) error {
 }
 
 // one is the commit that is killed; its files grow in the order of their writing.
-func one(rows []plan.Row, size int) plan.Commit {
+func one(specs []plan.FileSpec, size int) plan.Commit {
 	lines := func(line string, n int) []byte { return bytes.Repeat([]byte(line), n*size) }
-	key := func(row int, name string) plan.Key { return plan.Key{Row: rows[row].ID, Name: name} }
+	key := func(row int, name string) plan.Key { return plan.Key{Field: specs[row].Field, Name: name} }
 	return plan.Commit{
 		Writes: []plan.CommitWrite{
 			{Key: key(0, ""), Data: lines("new\n", 2)},
@@ -81,17 +81,17 @@ func one(rows []plan.Row, size int) plan.Commit {
 }
 
 // rotation is the commit of 25 files, and its table.
-func rotation(dir string, registries plan.Row) (rows []plan.Row, c plan.Commit) {
+func rotation(dir string, registries plan.FileSpec) (specs []plan.FileSpec, c plan.Commit) {
 	write := func(k plan.Key) {
 		c.Writes = append(c.Writes, plan.CommitWrite{Key: k, Data: []byte("rotated\n")})
 	}
-	for i, id := range []plan.RowID{plan.KubeAPIServerServingCAData, plan.CloudProviderCAData, plan.RootCAData,
+	for i, id := range []plan.Field{plan.KubeAPIServerServingCAData, plan.CloudProviderCAData, plan.RootCAData,
 		plan.AdditionalTrustBundle} {
-		rows = append(rows, plan.Row{ID: id, File: filepath.Join(dir, fmt.Sprintf("etc/%d.crt", i)), Mode: 0o644})
-		write(plan.Key{Row: id})
+		specs = append(specs, plan.FileSpec{Field: id, Path: filepath.Join(dir, fmt.Sprintf("etc/%d.crt", i)), Mode: 0o644})
+		write(plan.Key{Field: id})
 	}
 	for i := range 21 {
-		write(plan.Key{Row: registries.ID, Name: fmt.Sprintf("r%d:5000", i)})
+		write(plan.Key{Field: registries.Field, Name: fmt.Sprintf("r%d:5000", i)})
 	}
-	return append(rows, registries), c
+	return append(specs, registries), c
 }

@@ -107,7 +107,7 @@ func flood(socket, connections string) (string, error) {
 	}
 	var frames [][]byte
 	for _, size := range []int{16 << 10, 256 << 10, 15 << 20} {
-		for _, each := range []string{"{},", "1,", `{"row":"rootCAData"},`, `"reader.service",`} {
+		for _, each := range []string{"{},", "1,", `{"field":"rootCAData"},`, `"reader.service",`} {
 			body := strings.TrimSuffix(strings.Repeat(each, (size-40)/len(each)), ",")
 			frames = append(frames, frame(`{"observe":[`+body+`]}`, ""), frame(`{"commit":{"writes":[`+body+`]}}`, ""))
 		}

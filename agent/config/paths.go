@@ -28,7 +28,7 @@ var offLimits = []struct{ why, dirs string }{
 }
 
 // checkFile decides whether a row may have this file.
-func checkFile(id plan.RowID, file string) error {
+func checkFile(id plan.Field, file string) error {
 	for i := 0; i < len(file); i++ {
 		if file[i] < ' ' || file[i] == 0x7f {
 			return fmt.Errorf("holds the byte %#02x", file[i])
@@ -45,7 +45,7 @@ func checkFile(id plan.RowID, file string) error {
 	for _, o := range offLimits {
 		for dir := range strings.FieldsSeq(o.dirs) {
 			if file == dir || strings.HasPrefix(file, dir+"/") {
-				return fmt.Errorf("%s %s: no row may write there", dir, o.why)
+				return fmt.Errorf("%s %s: no managed file may be there", dir, o.why)
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func checkFile(id plan.RowID, file string) error {
 
 // checkPlaceholder follows what plan.Row does with placeholders: {name} is a directory of its own,
 // made and removed with its one file; {sha256} is part of a file's name.
-func checkPlaceholder(id plan.RowID, file string) error {
+func checkPlaceholder(id plan.Field, file string) error {
 	dir, base := path.Split(file)
 	want := ""
 	switch id {
@@ -73,7 +73,7 @@ func checkPlaceholder(id plan.RowID, file string) error {
 		rest = strings.Replace(file, want, "", 1)
 	}
 	if strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("braces are for placeholders: one %s as the directory above a registry row's file, or one %s in "+
+		return fmt.Errorf("braces are for placeholders: one %s as the directory above a registry's file, or one %s in "+
 			"the name of %s's file",
 			plan.NamePlaceholder, plan.FingerprintPlaceholder, plan.AdditionalTrustBundle)
 	}

@@ -17,26 +17,26 @@ import (
 // RowID names one row of the host's file table. It is the JSON name of the object's field that
 // feeds the row, so that a person finds it in both places. The two kubeconfig rows are fed by the
 // ConfigMap and named after what they change.
-type RowID string
+type Field string
 
 // The rows that exist. A cluster cannot add one; a profile can only leave one out.
 const (
-	KubeAPIServerServingCAData  RowID = "kubeAPIServerServingCAData" // the kubelet's client CA, despite its name
-	CloudProviderCAData         RowID = "cloudProviderCAData"
-	RootCAData                  RowID = "rootCAData"
-	KubeconfigCAData            RowID = "kubeconfigCAData"        // in the kubeconfig that the kubelet bootstraps with
-	KubeletKubeconfigCAData     RowID = "kubeletKubeconfigCAData" // in the one that it then lives on
-	AdditionalTrustBundle       RowID = "additionalTrustBundle"
-	ImageRegistryBundleData     RowID = "imageRegistryBundleData"
-	ImageRegistryBundleUserData RowID = "imageRegistryBundleUserData"
-	InternalRegistryPullSecret  RowID = "internalRegistryPullSecret"
+	KubeAPIServerServingCAData  Field = "kubeAPIServerServingCAData" // the kubelet's client CA, despite its name
+	CloudProviderCAData         Field = "cloudProviderCAData"
+	RootCAData                  Field = "rootCAData"
+	KubeconfigCAData            Field = "kubeconfigCAData"        // in the kubeconfig that the kubelet bootstraps with
+	KubeletKubeconfigCAData     Field = "kubeletKubeconfigCAData" // in the one that it then lives on
+	AdditionalTrustBundle       Field = "additionalTrustBundle"
+	ImageRegistryBundleData     Field = "imageRegistryBundleData"
+	ImageRegistryBundleUserData Field = "imageRegistryBundleUserData"
+	InternalRegistryPullSecret  Field = "internalRegistryPullSecret"
 )
 
 // RowIDs lists every row in the order in which their files are renamed: trust before what needs it.
 // Where two rows name the same file (the two registry lists may), the later row wins, as OpenShift's
 // user data does.
-func RowIDs() []RowID {
-	return []RowID{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, KubeconfigCAData, KubeletKubeconfigCAData,
+func Fields() []Field {
+	return []Field{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, KubeconfigCAData, KubeletKubeconfigCAData,
 		AdditionalTrustBundle, ImageRegistryBundleData, ImageRegistryBundleUserData, InternalRegistryPullSecret}
 }
 
@@ -54,7 +54,7 @@ const (
 	holdsKubeconfig content = "kubeconfig CA"
 )
 
-func (id RowID) content() content {
+func (id Field) content() content {
 	switch id {
 	case ImageRegistryBundleData, ImageRegistryBundleUserData:
 		return holdsRegistry
@@ -67,18 +67,18 @@ func (id RowID) content() content {
 }
 
 // Secret tells the row whose file is secret as a whole.
-func (id RowID) Secret() bool { return id.content() == holdsPullSecret }
+func (id Field) Secret() bool { return id.content() == holdsPullSecret }
 
 // List tells the fields that are lists of {file, data} from those that are one value.
-func (id RowID) List() bool { return id.content() == holdsRegistry }
+func (id Field) List() bool { return id.content() == holdsRegistry }
 
 // Edits reports whether the row changes one value inside a file that somebody else makes. Such a file
 // keeps its mode and owner, and is not made if it is missing.
-func (id RowID) Edits() bool { return id.content() == holdsKubeconfig }
+func (id Field) Edits() bool { return id.content() == holdsKubeconfig }
 
 // FromConfigMap reports whether the row takes from the ConfigMap, the second source, and not from the
 // controllerconfig.
-func (id RowID) FromConfigMap() bool { return id.content() == holdsKubeconfig }
+func (id Field) FromConfigMap() bool { return id.content() == holdsKubeconfig }
 
 // Placeholders of Row.File. A row has at most one, and with one it manages many files.
 const (
@@ -101,10 +101,10 @@ const (
 
 // Row is one entry of the host's file table: which field goes to which file, and how. It comes from
 // root-owned configuration only.
-type Row struct {
-	ID RowID
+type FileSpec struct {
+	Field Field
 	// File is an absolute, clean path with at most one placeholder.
-	File string
+	Path string
 	// Mode holds permission bits only. Rows that edit have none.
 	Mode fs.FileMode
 	// UID and GID own the file. Rows that edit name nobody.
@@ -125,47 +125,47 @@ type Row struct {
 // Key names one managed file: a row and, in rows with a placeholder, the entry (else empty).
 // Requests to the privileged half carry keys, never paths.
 type Key struct {
-	Row  RowID  `json:"row"`
-	Name string `json:"name,omitempty"`
+	Field Field  `json:"field"`
+	Name  string `json:"name,omitempty"`
 }
 
 // String is the form used in records and tables: "row" or "row/name".
 func (k Key) String() string {
 	if k.Name == "" {
-		return string(k.Row)
+		return string(k.Field)
 	}
-	return string(k.Row) + "/" + k.Name
+	return string(k.Field) + "/" + k.Name
 }
 
 // Compare orders keys by row and then by name.
 func (k Key) Compare(other Key) int {
-	if k.Row != other.Row {
-		return strings.Compare(string(k.Row), string(other.Row))
+	if k.Field != other.Field {
+		return strings.Compare(string(k.Field), string(other.Field))
 	}
 	return strings.Compare(k.Name, other.Name)
 }
 
 // Definition is a digest over what decides where the row's files are and what may be in them. The two
 // halves read the configuration apart: by it they know that they mean the same row.
-func (r Row) Definition() Digest {
-	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.ID, r.File, r.Mode, r.UID, r.GID, r.FollowLink,
+func (r FileSpec) Definition() Digest {
+	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.Field, r.Path, r.Mode, r.UID, r.GID, r.FollowLink,
 		r.Validate, r.Beside))
 }
 
 // Many reports whether the row manages a file per entry.
-func (r Row) Many() bool { return r.byName() || r.byFingerprint() }
+func (r FileSpec) Many() bool { return r.byName() || r.byFingerprint() }
 
-func (r Row) byName() bool        { return strings.Contains(r.File, NamePlaceholder) }
-func (r Row) byFingerprint() bool { return strings.Contains(r.File, FingerprintPlaceholder) }
+func (r FileSpec) byName() bool        { return strings.Contains(r.Path, NamePlaceholder) }
+func (r FileSpec) byFingerprint() bool { return strings.Contains(r.Path, FingerprintPlaceholder) }
 
 // OwnDirectory reports whether each entry lives in a directory of its own, which is made (0755) with
 // the file and removed, when empty, after it.
-func (r Row) OwnDirectory() bool { return strings.Contains(path.Dir(r.File), NamePlaceholder) }
+func (r FileSpec) OwnDirectory() bool { return strings.Contains(path.Dir(r.Path), NamePlaceholder) }
 
 // Directory is the deepest directory of File that does not depend on the entry. It must exist on
 // the host; we never make it.
-func (r Row) Directory() string {
-	d := path.Dir(r.File)
+func (r FileSpec) Directory() string {
+	d := path.Dir(r.Path)
 	for strings.Contains(d, "{") {
 		d = path.Dir(d)
 	}
@@ -174,35 +174,35 @@ func (r Row) Directory() string {
 
 // Path is where the entry lives. It fails if name is not fit for this row, which both halves check:
 // the name is the only part of a path that comes from the cluster.
-func (r Row) Path(name string) (string, error) {
+func (r FileSpec) PathOf(name string) (string, error) {
 	switch {
 	case r.byName():
 		if err := checkRegistryName(name); err != nil {
 			return "", err
 		}
-		return strings.Replace(r.File, NamePlaceholder, name, 1), nil
+		return strings.Replace(r.Path, NamePlaceholder, name, 1), nil
 	case r.byFingerprint():
 		if _, err := parseDigest(name); err != nil {
 			return "", fmt.Errorf("entry name %q: %v", name, err)
 		}
-		return strings.Replace(r.File, FingerprintPlaceholder, name, 1), nil
+		return strings.Replace(r.Path, FingerprintPlaceholder, name, 1), nil
 	case name != "":
-		return "", fmt.Errorf("row %s has one file, and no entry %q", r.ID, name)
+		return "", fmt.Errorf("row %s has one file, and no entry %q", r.Field, name)
 	}
-	return r.File, nil
+	return r.Path, nil
 }
 
 // has reports whether path is one of the row's files.
-func (r Row) has(path string) bool {
+func (r FileSpec) has(path string) bool {
 	for _, placeholder := range []string{NamePlaceholder, FingerprintPlaceholder} {
-		if before, after, many := strings.Cut(r.File, placeholder); many {
+		if before, after, many := strings.Cut(r.Path, placeholder); many {
 			name, fits := strings.CutPrefix(path, before)
 			name, ends := strings.CutSuffix(name, after)
-			_, err := r.Path(name)
+			_, err := r.PathOf(name)
 			return fits && ends && err == nil
 		}
 	}
-	return path == r.File
+	return path == r.Path
 }
 
 // RegistryName turns the `file` key of a registry entry into the directory name under certs.d:

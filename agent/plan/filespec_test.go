@@ -60,12 +60,12 @@ func TestRegistryNameReplacesEveryDoubleDot(t *testing.T) {
 }
 
 func TestPathsOfRows(t *testing.T) {
-	split := Row{ID: AdditionalTrustBundle, File: "/usr/local/share/ca-certificates/ca-{sha256}.crt"}
-	registry := Row{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
-	single := Row{ID: RootCAData, File: "/etc/kubernetes/ca.crt"}
+	split := FileSpec{Field: AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/ca-{sha256}.crt"}
+	registry := FileSpec{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
+	single := FileSpec{Field: RootCAData, Path: "/etc/kubernetes/ca.crt"}
 	fp := DigestOf([]byte("x")).String()
 	for sentence, c := range map[string]struct {
-		row  Row
+		row  FileSpec
 		name string
 		want string
 	}{
@@ -78,7 +78,7 @@ func TestPathsOfRows(t *testing.T) {
 		"a fingerprint is nothing else":        {split, "../x", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got, err := c.row.Path(c.name); got != c.want || (err == nil) != (c.want != "") {
+			if got, err := c.row.PathOf(c.name); got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
 		})
@@ -96,9 +96,9 @@ func FuzzPath(f *testing.F) {
 	for _, s := range []string{"r:5000", "..", "a/../../b", "[::1]:1", "x\x00"} {
 		f.Add(s)
 	}
-	row := Row{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
+	spec := FileSpec{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
 	f.Fuzz(func(t *testing.T, name string) {
-		p, err := row.Path(name)
+		p, err := spec.PathOf(name)
 		if err != nil {
 			return
 		}
@@ -115,13 +115,13 @@ func FuzzRegistryName(f *testing.F) {
 		strings.Repeat("a", 64)) {
 		f.Add(s)
 	}
-	row := Row{ID: ImageRegistryBundleData, File: "/etc/docker/certs.d/{name}/ca.crt"}
+	spec := FileSpec{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
 	f.Fuzz(func(t *testing.T, file string) {
 		name := RegistryName(file)
 		if strings.Contains(name, "..") {
 			t.Errorf("%q becomes %q", file, name)
 		}
-		p, err := row.Path(name)
+		p, err := spec.PathOf(name)
 		if err != nil {
 			if strings.ContainsFunc(err.Error(), unicode.IsControl) {
 				t.Errorf("the reason holds control characters: %q", err)
@@ -148,9 +148,9 @@ func FuzzRegistryName(f *testing.F) {
 
 func TestAFileThatIsEditedMayHaveAnyModeAndOwner(t *testing.T) {
 	ca := []byte("x")
-	for id, want := range map[RowID]int{KubeconfigCAData: 0, KubeletKubeconfigCAData: 0, RootCAData: 1} {
-		e := Entry{Key: Key{Row: id}, Data: ca, Digest: DigestOf(ca)}
-		p := Compute(Input{Desired: Desired{Entries: []Entry{e}}, Policy: Policy{Rows: []Row{{ID: id, File: "/f",
+	for id, want := range map[Field]int{KubeconfigCAData: 0, KubeletKubeconfigCAData: 0, RootCAData: 1} {
+		e := Entry{Key: Key{Field: id}, Data: ca, Digest: DigestOf(ca)}
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}}, Policy: Policy{Files: []FileSpec{{Field: id, Path: "/f",
 			Mode: 0o644}}},
 			Observed: Observed{e.Key: {Kind: Regular, Digest: e.Digest, Mode: 0o600, UID: 1, GID: 2}}})
 		if len(p.Writes) != want {
