@@ -553,8 +553,8 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 
 const rootCA = "/etc/kubernetes/ca.crt"
 
-// rootRow gives the unit another row to read, and returns what asks for caB in it.
-func (h *host) rootRow() plan.Entry {
+// rootField gives the unit another field to read, and returns what asks for caB in it.
+func (h *host) rootField() plan.Entry {
 	h.policy.Files = append(h.policy.Files, plan.FileSpec{Field: plan.RootCAData, Path: rootCA, Mode: 0o644,
 		OnChange: []string{"reader.service"}})
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
@@ -563,10 +563,10 @@ func (h *host) rootRow() plan.Entry {
 	return e
 }
 
-func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testing.T) {
+func TestAFieldThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart
-	root := h.rootRow()
+	root := h.rootField()
 	h.disk.Put(kubeletCA, caA)
 	h.disk.Put(rootCA, caB)
 	h.clock.Move(time.Minute)
@@ -584,11 +584,11 @@ func TestARowThatComesLaterWithWhatTheUnitReadAtItsStartCausesNoAction(t *testin
 	h.wantJobs("try-restart reader.service")
 }
 
-func TestARowThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing.T) {
+func TestAFieldThatComesAfterAnotherStartOfTheAgentCausesNoActionEither(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.policy.Files[0].OnChange = nil
-	root := h.rootRow()
+	root := h.rootField()
 	h.disk.Put(rootCA, caB)
 	h.clock.Move(time.Minute)
 	h.systemd.Start("reader.service")
@@ -619,7 +619,7 @@ func TestTheFirstFileOfAFirstBootIsLoadedHoweverSoonItComes(t *testing.T) {
 
 func TestAStartInTheFutureProvesNothing(t *testing.T) {
 	h := newHost(t)
-	root := h.rootRow()
+	root := h.rootField()
 	h.disk.Put(kubeletCA, caA)
 	h.clock.Move(time.Hour)
 	h.systemd.Start("reader.service")

@@ -436,7 +436,7 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caB)
 }
 
-func TestAnExpressThatFailsIsRetriedRowByRow(t *testing.T) {
+func TestAnExpressThatFailsIsRetriedFileByFile(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -647,7 +647,7 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 	}
 }
 
-func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
+func TestAFieldThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	h := newHost(t)
 	h.policy.Files[1].OnChange = []string{"runtime.service"}
 	h.policy.Units = append(h.policy.Units, unitplan.Unit{Name: "runtime.service", Verb: unitplan.Reload})
@@ -672,13 +672,13 @@ func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 		return nil
 	}
 	h.publish(kubelet(caA), registry("r", caB))
-	for range 3 { // tries, row by row
+	for range 3 { // tries, file by file
 		h.elapse(4 * time.Second)
 	}
 	h.wantJobs("reload reader.service")
 	for _, next := range []string{caB, caA, caB} {
 		order = nil
-		h.publish(kubelet(next), registry("r", caB)) // at once, and before the row that fails
+		h.publish(kubelet(next), registry("r", caB)) // at once, and before the field that fails
 		h.wantFile(kubeletCA, next)
 		if len(order) == 0 || order[0] != kubeletCA {
 			t.Errorf("staged %q", order)
@@ -686,7 +686,7 @@ func TestARowThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 		h.elapse(2 * time.Second)
 	}
 	if s := h.unit("reader.service"); s.State != "loaded" || h.last.Trouble == "" {
-		t.Errorf("beside a row that fails: %+v, trouble %q", s, h.last.Trouble)
+		t.Errorf("beside a field that fails: %+v, trouble %q", s, h.last.Trouble)
 	}
 	h.wantJobs("reload reader.service", "reload reader.service", "reload reader.service", "reload reader.service")
 	broken = false
@@ -735,12 +735,12 @@ func TestMemoryThatCannotBeSavedHoldsBackWhatNeedsAClaimAndNoAction(t *testing.T
 	h.publish(registry("r", caA))
 	h.wantFile(certsD+"r/ca.crt", "") // unclaimed, it could never be removed
 	h.publish(kubelet(caA))
-	h.wantFile(kubeletCA, caA) // this row needs no claim: trust grows although memory is full
+	h.wantFile(kubeletCA, caA) // this field needs no claim: trust grows although memory is full
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
 	h.wantJobs("reload reader.service")
 }
 
-func TestARefusalIsRecordedOnceAndTheOtherRowsGoOn(t *testing.T) {
+func TestARefusalIsRecordedOnceAndTheOtherFieldsGoOn(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()

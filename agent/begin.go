@@ -61,7 +61,7 @@ func (l *loop) begin(ctx context.Context) error {
 	}
 	l.actions.Restore()
 	message := fmt.Sprintf("started with %s and %s on the allowlist",
-		audit.Count(len(l.Policy.Files), "row"), audit.Count(len(l.Policy.Units), "unit"))
+		audit.Count(len(l.Policy.Files), "file"), audit.Count(len(l.Policy.Units), "unit"))
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: message}.With(audit.Version, l.Version))
 	switch {
 	case lost == state.NoFile:

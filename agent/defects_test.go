@@ -377,8 +377,8 @@ func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
 	}
 }
 
-// One row may fail for as long as it likes: what the others got, and lost, is remembered all the same.
-func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
+// One field may fail for as long as it likes: what the others got, and lost, is remembered all the same.
+func TestWhatWasPublishedBesideAFieldThatFailsIsRemembered(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer func() { h.kill() }()
@@ -390,7 +390,7 @@ func TestWhatWasPublishedBesideARowThatFailsIsRemembered(t *testing.T) {
 		return nil
 	}
 	h.publish(kubelet(caB), registry("s", caB))
-	h.wait(2 * time.Second) // row by row
+	h.wait(2 * time.Second) // file by file
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.disk.Fail = noFailure

@@ -310,7 +310,7 @@ func TestWhatWasRevokedStaysAwayFromContentThatIsOnlyKept(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestWhatWasRevokedStaysAwayAlthoughAnotherRowFails(t *testing.T) {
+func TestWhatWasRevokedStaysAwayAlthoughAnotherFieldFails(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour
 	h.start()
@@ -325,7 +325,7 @@ func TestWhatWasRevokedStaysAwayAlthoughAnotherRowFails(t *testing.T) {
 	}
 	h.ask(plan.Desired{Entries: []plan.Entry{registry("s", caB)},
 		Revoked: []pki.Fingerprint{kubelet(caA).Certs[0].Fingerprint}})
-	h.wait(2 * time.Second) // row by row
+	h.wait(2 * time.Second) // file by file
 	h.wantFile(kubeletCA, caB)
 	h.publish(registry("s", caB)) // the annotation is tidied away
 	h.wait(4 * time.Second)

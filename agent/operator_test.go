@@ -77,7 +77,7 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.start()
-	// of which no row here takes
+	// of which no field here takes
 	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}}
 	h.pass()
 	h.publish(kubelet(caA), registry("r", caA))
@@ -324,7 +324,7 @@ func TestManyRemovalsGoWhenTheyAreConfirmedAndNoOthers(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caA)
 }
 
-func TestAConfirmationEndsWithThePassAlthoughARowFails(t *testing.T) {
+func TestAConfirmationEndsWithThePassAlthoughAFieldFails(t *testing.T) {
 	h := twoSources(t)
 	h.start()
 	defer h.kill()

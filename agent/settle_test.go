@@ -274,7 +274,7 @@ func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
 		for _, kind := range []plan.FileKind{plan.Unreadable, plan.Irregular} {
 			h := newHost(t)
 			h.policy.Units[0].Verb = verb
-			root := h.rootRow()
+			root := h.rootField()
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA), root)
@@ -337,7 +337,7 @@ func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
 
 func TestAUnitThatReadsWhatCannotBeWrittenSaysSo(t *testing.T) {
 	h := newHost(t)
-	root := h.rootRow()
+	root := h.rootField()
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -477,9 +477,9 @@ func TestWhatWasWrittenAndNotLookedAtSinceIsNotLoadedYet(t *testing.T) {
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
-func TestTheFirstFileOfARowIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *testing.T) {
+func TestTheFirstFileOfAFieldIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *testing.T) {
 	h := newHost(t)
-	root := h.rootRow()
+	root := h.rootField()
 	has := ""
 	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
 	h.systemd.Start("reader.service")
@@ -506,7 +506,7 @@ func TestTheFirstFileOfARowIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t *t
 
 func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testing.T) {
 	h := newHost(t)
-	root := h.rootRow()
+	root := h.rootField()
 	has := ""
 	h.systemd.Load = func(string) { has, _ = h.disk.Read(rootCA) }
 	h.systemd.Start("reader.service")
@@ -839,9 +839,9 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
-func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
+func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
-	root := h.rootRow()
+	root := h.rootField()
 	h.policy.Files[2].Path = "/etc/kubernetes/{sha256}.crt"
 	h.disk = agenttest.NewDisk(h.policy.Policy, h.clock)
 	root.Name = root.Digest.String()
@@ -861,7 +861,7 @@ func TestANewRowIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h.turn()
 	h.until("reader.service", "loaded", time.Second, 10*time.Second)
 	if !has {
-		t.Errorf("the unit has not read the file of its new row, and is %+v", h.unit("reader.service"))
+		t.Errorf("the unit has not read the file of its new field, and is %+v", h.unit("reader.service"))
 	}
 }
 
@@ -1062,12 +1062,12 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	}
 }
 
-// slowMaker is a oneshot that reads the files of a row when it begins, and does not end before it is let.
+// slowMaker is a oneshot that reads the files of a field when it begins, and does not end before it is let.
 const slowMaker = "maker.service"
 
 // slow installs it; what it reads load takes. end lets it end, and the agent see that.
-func (h *host) slow(row int, load func(string)) (begun <-chan struct{}, end func()) {
-	h.policy.Files[row].OnChange = []string{slowMaker}
+func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func()) {
+	h.policy.Files[nth].OnChange = []string{slowMaker}
 	h.policy.Units = []unitplan.Unit{{Name: slowMaker, Verb: unitplan.Restart}}
 	h.systemd.Install(slowMaker)
 	running, ending := make(chan struct{}), make(chan struct{})

@@ -103,7 +103,7 @@ func TestARegistryThatMovedAndIsRefusedKeepsItsFile(t *testing.T) {
 	h.wantFile(sharedFile, "")
 }
 
-// TestAClaimOnAFormerPathHidesNoFile: the rows' place in the table was changed, and both the old file and the new
+// TestAClaimOnAFormerPathHidesNoFile: the files' place in the table was changed, and both the old file and the new
 // one were claimed, by different lists.
 func TestAClaimOnAFormerPathHidesNoFile(t *testing.T) {
 	for range 20 { // claims have no order

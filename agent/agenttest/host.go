@@ -17,12 +17,12 @@ import (
 
 // Disk is the managed part of a host's file system behind a writer.
 type Disk struct {
-	mu    sync.Mutex
-	rows  plan.Policy
-	clock *Clock
-	files map[string]content
-	links map[string]string
-	odd   map[string]plan.FileKind
+	mu     sync.Mutex
+	policy plan.Policy
+	clock  *Clock
+	files  map[string]content
+	links  map[string]string
+	odd    map[string]plan.FileKind
 	// Fail is asked with the operation: observe, commit or sweep, and for each file of a commit
 	// stage, rename or remove with its path.
 	Fail func(operation, path string) error
@@ -38,7 +38,7 @@ type content struct {
 
 // NewDisk is empty.
 func NewDisk(p plan.Policy, c *Clock) *Disk {
-	return &Disk{rows: p, clock: c, files: make(map[string]content), links: make(map[string]string),
+	return &Disk{policy: p, clock: c, files: make(map[string]content), links: make(map[string]string),
 		odd: make(map[string]plan.FileKind), Fail: func(string, string) error { return nil }}
 }
 
@@ -55,7 +55,7 @@ func (d *Disk) put(path string, data []byte, r plan.FileSpec) {
 		Mode:   r.Mode, UID: r.UID, GID: r.GID, Changed: d.clock.Now().Round(0)}}
 }
 
-// Link makes a link at path, which only rows that follow links do not refuse.
+// Link makes a link at path, which only files that may be links do not refuse.
 func (d *Disk) Link(path, target string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,9 +89,9 @@ func (d *Disk) Read(path string) (data string, ok bool) {
 }
 
 func (d *Disk) path(k plan.Key) (plan.FileSpec, string, error) {
-	spec, ok := d.rows.File(k.Field)
+	spec, ok := d.policy.File(k.Field)
 	if !ok {
-		return spec, "", fmt.Errorf("no row %s", k.Field)
+		return spec, "", fmt.Errorf("no field %s", k.Field)
 	}
 	p, err := spec.PathOf(k.Name)
 	if target, ok := d.links[p]; ok && spec.FollowLink {

@@ -4,7 +4,7 @@
 // before the effect where the design says so. Diagnostics, which record no effect, are package log's.
 //
 // Each record has a fixed MESSAGE_ID, SYSLOG_IDENTIFIER=node-cert-agent and NODECERT_* fields, so
-// that `journalctl _SYSTEMD_UNIT=node-cert-agent.service NODECERT_ROW=rootCAData` is a complete history. Values that
+// that `journalctl _SYSTEMD_UNIT=node-cert-agent.service NODECERT_FIELD=rootCAData` is a complete history. Values that
 // come from the cluster or the network are escaped and cut at 256 bytes.
 //
 // A journal that does not take a record does not stop the work: the record goes to standard error
@@ -41,7 +41,7 @@ type FieldName string
 const (
 	UID             FieldName = "NODECERT_OBJECT_UID"
 	ResourceVersion FieldName = "NODECERT_RESOURCE_VERSION"
-	Row             FieldName = "NODECERT_ROW"
+	SourceField     FieldName = "NODECERT_FIELD"
 	Entry           FieldName = "NODECERT_ENTRY"
 	Path            FieldName = "NODECERT_PATH"
 	Cause           FieldName = "NODECERT_CAUSE"
@@ -67,7 +67,7 @@ const (
 
 // FieldNames lists every field.
 func FieldNames() []FieldName {
-	return []FieldName{UID, ResourceVersion, Row, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
+	return []FieldName{UID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
 		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,
 		Operator}
 }

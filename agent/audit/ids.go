@@ -19,7 +19,7 @@ type Kind struct {
 // The records that exist. docs/audit-records.md is generated from this list.
 var (
 	Started = Kind{"252e8a17ac5f4843b1ccde198f619134", "started", 6,
-		"the agent started: version, profile, rows and allowlist it works with"}
+		"the agent started: version, profile, files and allowlist it works with"}
 	Intent = Kind{"a30e252f89f74c2788100e045c8411e9", "intent", 5,
 		"files are about to change; sent before the first rename"}
 	Written = Kind{"64e4a02100844e01b05b93a733804c23", "written", 5, "one file was replaced or made, durably"}

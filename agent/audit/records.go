@@ -25,14 +25,14 @@ func About(o plan.Object, kind Kind, message string) Record {
 func Exception(o plan.Object, kind Kind, r plan.Refusal) Record {
 	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
 	return About(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
-		With(Row, string(r.Field)).With(Entry, plan.Printable(r.Name)).With(Reason, reason)
+		With(SourceField, string(r.Field)).With(Entry, plan.Printable(r.Name)).With(Reason, reason)
 }
 
 // Holding is the record of a removal that waits.
 func Holding(o plan.Object, h plan.Held) Record {
 	name := plan.Printable(h.Key.String())
 	r := About(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
-		With(Row, string(h.Field)).With(Entry, plan.Printable(h.Name)).With(Reason, h.Reason)
+		With(SourceField, string(h.Field)).With(Entry, plan.Printable(h.Name)).With(Reason, h.Reason)
 	if h.Cert != nil {
 		r = r.With(CertsRemoved, certLines([]pki.Cert{*h.Cert}))
 	}
@@ -57,7 +57,7 @@ func Wrote(o plan.Object, w plan.Write) Record {
 	message := fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause,
 		Count(len(w.Added), "certificate"), len(w.Removed))
 	return About(o, Written, message).
-		With(Row, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).With(Cause, string(w.Cause)).
+		With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).With(Cause, string(w.Cause)).
 		With(Before, w.Before.String()).With(After, w.Digest.String()).
 		With(CertsAdded, certLines(w.Added)).With(CertsRemoved, certLines(w.Removed))
 }
@@ -65,14 +65,14 @@ func Wrote(o plan.Object, w plan.Write) Record {
 // Took is the record of one file that was removed.
 func Took(o plan.Object, r plan.Removal) Record {
 	return About(o, Removed, "removed "+r.Path).
-		With(Row, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
+		With(SourceField, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
 }
 
 // Contested is the record of a file that somebody else keeps changing.
 func Contested(o plan.Object, w plan.Write, repairs int) Record {
 	message := fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v",
 		w.Path, repairs, plan.QuarrelMemory, plan.QuarrelPause)
-	return About(o, Conflict, message).With(Row, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).
+	return About(o, Conflict, message).With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).
 		With(Before, w.Before.String()).With(After, w.Digest.String())
 }
 
@@ -82,10 +82,10 @@ func Action(kind Kind, u unitplan.Unit, affected []string, message string) Recor
 		With(Unit, u.Name).With(Verb, string(u.Verb)).With(AlsoAffects, strings.Join(affected, "\n"))
 }
 
-// Consumption is the record of whether a consumer uses a row's file, which has the digest after.
+// Consumption is the record of whether a consumer uses a managed file, which has the digest after.
 func Consumption(kind Kind, spec plan.FileSpec, c liveness.Consumer, after plan.Digest, what, reason string) Record {
 	return Record{Kind: kind, Message: fmt.Sprintf("%s: %s at %s %s", spec.Path, c.Kind, c.Address, what)}.
-		With(Row, string(spec.Field)).With(Path, spec.Path).With(After, after.String()).
+		With(SourceField, string(spec.Field)).With(Path, spec.Path).With(After, after.String()).
 		With(Consumer, fmt.Sprintf("%s %s", c.Kind, c.Address)).With(Reason, reason)
 }
 

@@ -199,7 +199,7 @@ var cases = map[string]struct {
 	"a private key beside a bundle": {func(f *Facts) {
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, kubelet-ca.key"}
 	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: " +
-		"give the row another file: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"}},
+		"give it another path: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"}},
 	"a label of another type": {func(f *Facts) { f.Files[0].Label = "system_u:object_r:etc_t:s0" },
 		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; do: restorecon -nv " +
 			"/etc/kubernetes/kubelet-ca.crt says whether that is right"}},
@@ -236,8 +236,8 @@ var cases = map[string]struct {
 	"a unit whose program the distribution does not have": {func(f *Facts) { f.Units[0].Absent = "/usr/bin/x" },
 		[]string{"fail  unit: crio.service cannot start: there is no /usr/bin/x; do: name this distribution's: systemctl " +
 			"edit crio.service, [Service] ExecStart= and ExecStart=PROGRAM"}},
-	"a unit that no row names": {func(f *Facts) { f.Policy.Files[0].OnChange = nil },
-		[]string{"warn  unit: crio.service is on the allowlist, and no row names it: it is never acted on; do: name it " +
+	"a unit that no file names": {func(f *Facts) { f.Policy.Files[0].OnChange = nil },
+		[]string{"warn  unit: crio.service is on the allowlist, and no file names it: it is never acted on; do: name it " +
 			"where it is needed: `files: {FIELD: {onChange: [crio.service]}}`"}},
 	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" },
 		[]string{"warn  unit: crio.service: unreachable; do: "}},
@@ -251,7 +251,7 @@ var cases = map[string]struct {
 		f.Service.State, f.Service.Reason = "connecting", "refused"
 		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Field: plan.RootCAData}, Reason: "empty"}}
 	}, []string{"warn  service: connecting: refused; do: node-cert-agent status",
-		"warn  service: it refuses rootCAData: empty; do: correct the object or the row"}},
+		"warn  service: it refuses rootCAData: empty; do: correct the ControllerConfig or the configuration"}},
 	"no identity": {func(f *Facts) {
 		f.Identity, f.API, f.Clock.Server, f.Service.State = Identity{Problem: "none yet"}, API{}, time.Time{}, "no identity"
 	},

@@ -85,7 +85,7 @@ func service(f Facts, r *report) {
 		bad(Warn, "node-cert-agent status", "%s", plan.Printable(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))
 	}
 	for _, refused := range s.Refused {
-		bad(Warn, "correct the object or the row", "it refuses %s: %s", plan.Printable(refused.Key.String()),
+		bad(Warn, "correct the ControllerConfig or the configuration", "it refuses %s: %s", plan.Printable(refused.Key.String()),
 			plan.Printable(refused.Reason))
 	}
 	if good {

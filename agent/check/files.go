@@ -12,9 +12,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Directory is one that rows have their files in.
+// Directory is one that managed files are in.
 type Directory struct {
-	// Path is as the rows have it, and Real without links.
+	// Path is as configured, and Real without links.
 	Path, Real string
 	// Problem is why it is none, such as that it does not exist.
 	Problem string
@@ -41,7 +41,7 @@ type Writer struct {
 	Mounts string
 }
 
-// rowsIn names the rows that have their files in a directory.
+// filesIn names the fields whose files are in a directory.
 func (f Facts) filesIn(dir string) (names []string) {
 	for _, spec := range f.Policy.Files {
 		if spec.Directory() == dir {
@@ -54,17 +54,17 @@ func (f Facts) filesIn(dir string) (names []string) {
 func directories(f Facts, r *report) {
 	const what = "directory"
 	for _, d := range f.Directories {
-		rows := f.filesIn(d.Path)
-		off := "`files: {" + strings.Join(rows, ": {enabled: false}, ") + ": {enabled: false}}`"
+		fields := f.filesIn(d.Path)
+		off := "`files: {" + strings.Join(fields, ": {enabled: false}, ") + ": {enabled: false}}`"
 		switch {
 		case d.Problem != "":
 			r.add(Warn, what, "make it, or turn off what goes there: "+off, "%s: %s; for %s", d.Path, d.Problem,
-				strings.Join(rows, ", "))
+				strings.Join(fields, ", "))
 		case f.Plain:
 			r.ok(what, "%s", d.Path)
 		case f.readOnly(d.Real):
 			r.add(Fail, what, "mount it writable, or turn off what goes there: "+off,
-				"%s: its file system is mounted read-only; for %s", d.Path, strings.Join(rows, ", "))
+				"%s: its file system is mounted read-only; for %s", d.Path, strings.Join(fields, ", "))
 		case d.UID != 0 || d.Mode.Perm()&0o300 != 0o300:
 			r.add(Fail, what, "chown root "+d.Path+" && chmod u+rwx "+d.Path,
 				"%s: uid %d, mode %04o: the writer is root without capabilities and cannot write there", d.Path, d.UID,
@@ -144,7 +144,7 @@ func files(f Facts, r *report) {
 			good++
 		case file.Reason == "", f.missing(file.Path):
 		default:
-			r.add(Warn, "file", fmt.Sprintf("give the row another file: `files: {%s: {path: PATH}}`, or move what is in the way",
+			r.add(Warn, "file", fmt.Sprintf("give it another path: `files: {%s: {path: PATH}}`, or move what is in the way",
 				file.Field),
 				"%s is not written: %s", plan.Printable(file.Path), plan.Printable(file.Reason))
 		}

@@ -147,7 +147,7 @@ func closure(f Facts, r *report) {
 			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
 		case !slices.ContainsFunc(f.Policy.Files, func(spec plan.FileSpec) bool { return slices.Contains(spec.OnChange, u.Name) }):
 			r.add(Warn, what, fmt.Sprintf("name it where it is needed: `files: {FIELD: {onChange: [%s]}}`", u.Name),
-				"%s is on the allowlist, and no row names it: it is never acted on", u.Name)
+				"%s is on the allowlist, and no file names it: it is never acted on", u.Name)
 		default:
 			r.ok(what, "%s %s", u.Verb, u.Name)
 		}

@@ -19,9 +19,9 @@ type Settings struct {
 	// NodeName is the configured name of the node; empty means that it is to be discovered.
 	NodeName         string
 	ControllerConfig ControllerConfig
-	// ConfigMap is the second source; zero if no enabled row takes from it.
+	// ConfigMap is the second source; zero if no enabled file takes from it.
 	ConfigMap ConfigMap
-	// Policy holds the enabled rows, in the order of plan.RowIDs, and the allowlist by name.
+	// Policy holds the enabled files, in the order of plan.Fields, and the allowlist by name.
 	Policy  unitplan.Policy
 	Actions Actions
 	// Resync is the time between two full comparisons, before jitter.

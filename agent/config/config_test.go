@@ -231,7 +231,7 @@ identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 
 	}
 }
 
-func TestOtherWritersAreKnownToTheRowsThatTheyWrite(t *testing.T) {
+func TestOtherWritersAreKnownToTheFieldsThatTheyWrite(t *testing.T) {
 	s := load(t, map[string]string{etcDir + "50.yaml": header + "coexist: [machine-config-daemon, node-ca]\n"})
 	for _, r := range s.Policy.Files {
 		want := []plan.Writer{plan.MachineConfigDaemon}

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// consumerKeys is the format of one entry of a row's verify.
+// consumerKeys is the format of one entry of a field's verify.
 var consumerKeys = map[string]leaf{
 	"kind":     oneOf(liveness.ClientCA, liveness.Serving, liveness.APIServer),
 	"address":  text(checkAddress),

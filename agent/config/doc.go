@@ -5,7 +5,7 @@
 // inputs are validated as a whole.
 //
 // It owns the format config.node-cert-agent.io/v1alpha1 and the rules of what may be asked of the
-// host: where rows may write, which units and verbs may be on the allowlist. Both halves of the
+// host: where managed files may be, which units and verbs may be on the allowlist. Both halves of the
 // agent read their configuration here, and only here.
 //
 // It is strict: an unknown or repeated key, a value of the wrong type or out of range, an alias or a

@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// offLimits are directories in which no row may have its file, and why. The list guards against
+// offLimits are directories in which no managed file may be, and why. The list guards against
 // mistakes, not against root: certificates do harm there, or do not last, or others can replace them.
 var offLimits = []struct{ why, dirs string }{
 	{"belongs to the kernel", "/proc /sys /dev"},
@@ -27,7 +27,7 @@ var offLimits = []struct{ why, dirs string }{
 	{"can be written by everyone", "/tmp /var/tmp"},
 }
 
-// checkFile decides whether a row may have this file.
+// checkFile decides whether a field may have this path.
 func checkFile(id plan.Field, file string) error {
 	for i := 0; i < len(file); i++ {
 		if file[i] < ' ' || file[i] == 0x7f {
@@ -52,7 +52,7 @@ func checkFile(id plan.Field, file string) error {
 	return checkPlaceholder(id, file)
 }
 
-// checkPlaceholder follows what plan.Row does with placeholders: {name} is a directory of its own,
+// checkPlaceholder follows what plan.FileSpec does with placeholders: {name} is a directory of its own,
 // made and removed with its one file; {sha256} is part of a file's name.
 func checkPlaceholder(id plan.Field, file string) error {
 	dir, base := path.Split(file)

@@ -14,7 +14,7 @@ func profile(t *testing.T, name string) Settings {
 	return load(t, map[string]string{etcDir + "10.yaml": header + "profile: " + name + "\n"})
 }
 
-// TestTheProfilesAreTheTableOfTheDesign states which row is on where, and which modes and sources that
+// TestTheProfilesAreTheTableOfTheDesign states which field is on where, and which modes and sources that
 // comes with.
 func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 	names := []string{"standalone", "openshift", "kubeadm"}
@@ -30,7 +30,7 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 		plan.KubeletKubeconfigCAData:     {false, true, false},
 	}
 	if len(table) != len(plan.Fields()) {
-		t.Errorf("the table has %d rows, there are %d", len(table), len(plan.Fields()))
+		t.Errorf("the table has %d fields, there are %d", len(table), len(plan.Fields()))
 	}
 	for i, name := range names {
 		s := profile(t, name)
@@ -93,7 +93,7 @@ func TestAProfileSetsOnlyWhatDiffersFromTheBase(t *testing.T) {
 	}
 }
 
-func TestAFragmentTurnsARowOfTheProfileOnAndOff(t *testing.T) {
+func TestAFragmentTurnsAFieldOfTheProfileOnAndOff(t *testing.T) {
 	s := load(t, map[string]string{etcDir + "10.yaml": header +
 		"profile: openshift\nfiles: {rootCAData: {enabled: true}, kubeconfigCAData: {enabled: false}, " +
 		"kubeletKubeconfigCAData: {enabled: false}}\n"})

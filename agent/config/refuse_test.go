@@ -30,7 +30,7 @@ func TestRefusedFragments(t *testing.T) {
 				"node, probe, profile, resync, trust, units, watch"},
 		"an unknown deep key": {header + "watch:\n  retryMax: 1m\n  resynk: 1m\n",
 			"4: watch.resynk: unknown key; want one of idleTimeout, retryJitter, retryMax, timeout"},
-		"an unknown row": {header + "files:\n  rootCAdata: {}\n",
+		"an unknown field": {header + "files:\n  rootCAdata: {}\n",
 			"3: files.rootCAdata: unknown key; want one of additionalTrustBundle, cloudProviderCAData, imageRegistryBundleData, " +
 				"imageRegistryBundleUserData, internalRegistryPullSecret, kubeAPIServerServingCAData, kubeconfigCAData, " +
 				"kubeletKubeconfigCAData, rootCAData"},
@@ -99,7 +99,7 @@ const braces = "braces are for placeholders: one {name} as the directory above a
 
 const noAddress = `is not an IP address of this host and a port, such as "127.0.0.1:10250" or "[::1]:10250"`
 
-var refusedRows = map[string]struct{ row, key, value, want string }{
+var refusedFiles = map[string]struct{ field, key, value, want string }{
 	"a relative file": {"rootCAData", "path", "etc/ca.crt",
 		`"etc/ca.crt" is not an absolute path in its shortest form`},
 	"a file that climbs": {"rootCAData", "path", "/etc/kubernetes/../ca.crt",
@@ -127,7 +127,7 @@ var refusedRows = map[string]struct{ row, key, value, want string }{
 		"/tmp can be written by everyone: no managed file may be there"},
 	"a placeholder elsewhere": {"rootCAData", "path", `"/etc/{name}/ca.crt"`, braces},
 	"a stray brace":           {"rootCAData", "path", `"/etc/a}"`, braces},
-	"a registry row without name": {"imageRegistryBundleData", "path", "/etc/docker/certs.d/ca.crt",
+	"a registry field without name": {"imageRegistryBundleData", "path", "/etc/docker/certs.d/ca.crt",
 		"the directory above the file must be {name}: there is one for each registry"},
 	"a name inside an element": {"imageRegistryBundleData", "path", `"/etc/docker/certs.d/x{name}/ca.crt"`,
 		"the directory above the file must be {name}: there is one for each registry"},
@@ -189,22 +189,22 @@ var refusedRows = map[string]struct{ row, key, value, want string }{
 		`[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`, `entry 1: mismatch: "live" is not possible; want "stale" "unknown"`},
 	"a consumer twice":                {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1"}, {kind: serving, address: "127.0.0.1:1"}]`, "entry 2: asks 127.0.0.1:1 the same as another"},
 	"a consumer of one of many files": {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`, "the field has a file for each entry, and no server shows which of them it uses"},
-	"the file of another row": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt",
+	"the file of another field": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt",
 		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
-	"a file below another row's": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt/x",
+	"a file below another field's": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt/x",
 		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
 }
 
-func TestRefusedRows(t *testing.T) {
-	for sentence, tt := range refusedRows {
+func TestRefusedFields(t *testing.T) {
+	for sentence, tt := range refusedFiles {
 		t.Run(sentence, func(t *testing.T) {
-			text := header + "files:\n  " + tt.row + ":\n    " + tt.key + ": " + tt.value + "\n"
-			refused(t, text, "4: files."+tt.row+"."+tt.key+": "+tt.want)
+			text := header + "files:\n  " + tt.field + ":\n    " + tt.key + ": " + tt.value + "\n"
+			refused(t, text, "4: files."+tt.field+"."+tt.key+": "+tt.want)
 		})
 	}
 }
 
-func TestARowInTheWayOfARegistryIsRefused(t *testing.T) {
+func TestAFieldInTheWayOfARegistryIsRefused(t *testing.T) {
 	lines := problems(t, map[string]string{site: header + "files: {rootCAData: {path: /etc/docker/certs.d/r.example.org/ca.crt}}\n"})
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "builtin:standalone.yaml:LINE: ") ||
 		!strings.Contains(lines[0], "files.imageRegistryBundleData.path: collides with rootCAData") ||

@@ -124,7 +124,7 @@ func (in inputs) units() (units []unitplan.Unit, problems []error) {
 	return units, problems
 }
 
-// rows is the file table, in the order of plan.RowIDs.
+// files is the file table, in the order of plan.Fields.
 func (in inputs) files(units []unitplan.Unit) (specs []plan.FileSpec, problems []error) {
 	for _, id := range plan.Fields() {
 		key := "files." + string(id)
@@ -163,12 +163,12 @@ func (in inputs) files(units []unitplan.Unit) (specs []plan.FileSpec, problems [
 	return specs, problems
 }
 
-// shared reports whether two rows may have one file: the two registry lists describe one directory.
+// shared reports whether two fields may have one file: the two registry lists describe one directory.
 func shared(a, b plan.FileSpec) bool {
 	return a.Path == b.Path && a.OwnDirectory() && b.OwnDirectory()
 }
 
-// unverifiable says why no server can show that it uses the row's file.
+// unverifiable says why no server can show that it uses the file.
 func unverifiable(r plan.FileSpec) string {
 	switch {
 	case r.Many():

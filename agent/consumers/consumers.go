@@ -70,7 +70,7 @@ type usage struct {
 	again time.Time // when it is asked again unless it is live
 }
 
-// replaced is what the last write to a row put an end to.
+// replaced is what the last write to a field put an end to.
 type replaced struct {
 	write  uint64
 	digest plan.Digest
@@ -157,7 +157,7 @@ func (c *Consumers) renew(u use, e plan.Entry) *usage {
 func (c *Consumers) Answers() <-chan Answer { return c.answers }
 
 // Take takes an answer, unless it is about something that has passed. waits says for which unit that has yet to
-// load the row's file a consumer waits, or nothing: until then nobody is called stale.
+// load the file a consumer waits, or nothing: until then nobody is called stale.
 func (c *Consumers) Take(a Answer, waits func(plan.FileSpec) string) {
 	p := c.uses[a.use]
 	if p != a.of {
@@ -186,7 +186,7 @@ func (c *Consumers) Take(a Answer, waits func(plan.FileSpec) string) {
 	}
 }
 
-// Status is what was proven about the content of a row's file that is desired now.
+// Status is what was proven about the content of a managed file that is desired now.
 func (c *Consumers) Status(spec plan.FileSpec, desired plan.Digest) (all []report.Consumer) {
 	if c.Prober == nil {
 		return nil

@@ -82,7 +82,7 @@ func TestCommitDoesAllOrSaysWhatNot(t *testing.T) {
 			[]step{{"pki/ca.crt", "", "new", ""}}, ""},
 		"what is too large is not written": {files{"a": "old"}, files{"a": "old"},
 			[]step{{"a", "", strings.Repeat("x", MaxSize+1), ""}}, "2097153 bytes"},
-		"a row in two elements is replaced together": {files{"a": "1", "b": "1", "certs.d/h/ca.crt": "1"},
+		"a field in two elements is replaced together": {files{"a": "1", "b": "1", "certs.d/h/ca.crt": "1"},
 			files{"a": "2", "b": "2", "certs.d/h/ca.crt": "2", "certs.d/i/ca.crt": "2"},
 			[]step{{"a", "", "2", ""}, {"b", "", "2", ""}, {registries, "h", "2", ""}, {registries, "i", "2", ""}}, ""},
 	} {
@@ -238,13 +238,13 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 	}
 }
 
-func TestAStricterModeIsKeptWhereTheRowSaysSo(t *testing.T) {
+func TestAStricterModeIsKeptWhereTheFieldSaysSo(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		before os.FileMode
 		keep   bool
 		want   os.FileMode
 	}{
-		"the row's mode is set":                      {0o600, false, 0o644},
+		"the mode is set": {0o600, false, 0o644},
 		"beside a writer that keeps modes it stays":  {0o600, true, 0o600},
 		"a mode that grants more does not":           {0o666, true, 0o644},
 		"nor one that grants other things":           {0o710, true, 0o644},

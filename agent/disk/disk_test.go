@@ -84,14 +84,14 @@ func tell(t testing.TB, dir string) files {
 	return f
 }
 
-// row is one file, or a directory per registry if file has a placeholder.
-func row(file string) plan.FileSpec {
-	return plan.FileSpec{Field: "row", Path: file, Mode: 0o644, UID: -1, GID: -1}
+// field is one file, or a directory per registry if file has a placeholder.
+func spec(file string) plan.FileSpec {
+	return plan.FileSpec{Field: "field", Path: file, Mode: 0o644, UID: -1, GID: -1}
 }
 
 func target(t testing.TB, file, name string) Target {
 	t.Helper()
-	target, err := TargetOf(row(file), name)
+	target, err := TargetOf(spec(file), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTargetOfRefusesWhatLeadsElsewhere(t *testing.T) {
 		"dots in place of a name":              {"/d/{name}/ca.crt", ".."},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if target, err := TargetOf(row(c.file), c.name); err == nil {
+			if target, err := TargetOf(spec(c.file), c.name); err == nil {
 				t.Errorf("got %+v, want an error", target)
 			}
 		})

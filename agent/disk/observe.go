@@ -71,7 +71,7 @@ func (v *visit) observe(l Look) plan.File {
 	st := info.Sys().(*syscall.Stat_t)
 	f := plan.File{
 		Kind: plan.Regular, Digest: plan.DigestOf(data),
-		// Special bits included, although no row has them: the difference is what repairs them.
+		// Special bits included, although no field has them: the difference is what repairs them.
 		Mode: info.Mode() &^ fs.ModeType,
 		UID:  int(st.Uid), GID: int(st.Gid),
 		Changed: time.Unix(st.Ctim.Unix()),

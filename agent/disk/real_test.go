@@ -137,12 +137,12 @@ func TestMissingPermissionIsAStateWithAReason(t *testing.T) {
 }
 
 func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
-	dir := files{"a": "old", ".a1": "ours", ".a2": "the row's", ".a3": "a stranger's"}.make(t)
+	dir := files{"a": "old", ".a1": "ours", ".a2": "the field's", ".a3": "a stranger's"}.make(t)
 	if err := errors.Join(os.Chown(filepath.Join(dir, ".a2"), 1234, 0),
 		os.Chown(filepath.Join(dir, ".a3"), 4321, 0)); err != nil {
 		t.Fatal(err)
 	}
-	r := row(filepath.Join(dir, "a"))
+	r := spec(filepath.Join(dir, "a"))
 	r.UID, r.GID, r.Mode = 1234, 2345, 0o640
 	at, err := TargetOf(r, "")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
 		t.Errorf("the file has owner %d:%d and mode %v", got.UID, got.GID, got.Mode)
 	}
 	if removed, err := tree.Sweep([]plan.FileSpec{r}); err != nil || len(removed) != 2 {
-		t.Errorf("swept %q, %v; want ours and the row's", removed, err)
+		t.Errorf("swept %q, %v; want ours and the field's", removed, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".a3")); err != nil {
 		t.Error(err)

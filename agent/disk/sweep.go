@@ -18,10 +18,10 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Sweep removes the temporary files that killed commits left beside the files of these rows, and
+// Sweep removes the temporary files that killed commits left beside the files of these fields, and
 // returns their paths. It removes nothing but regular files named like ours (a dot, the name of a
-// file that the row could have, 1 to 19 digits), owned by us or by the row's owner, on which no
-// commit holds its lock. Beside other programs that write the row's files it takes none that was
+// file that the field could have, 1 to 19 digits), owned by us or by the file's owner, on which no
+// commit holds its lock. Beside other programs that write the files it takes none that was
 // written within the last minute: they may name theirs the same way, and lock nothing. Whatever cannot be looked at is
 // passed over; an error is a leftover that could not be removed.
 func (t *Tree) Sweep(specs []plan.FileSpec) (removed []string, err error) {
@@ -41,13 +41,13 @@ func (t *Tree) Sweep(specs []plan.FileSpec) (removed []string, err error) {
 	return removed, err
 }
 
-// nest is a directory in which files of a row live; ours tells their names.
+// nest is a directory in which files of a field live; ours tells their names.
 type nest struct {
 	dir  *directory
 	ours func(base string) bool
 }
 
-// nests lists the directories of a row that exist.
+// nests lists the directories of a field that exist.
 func (v *visit) nests(spec plan.FileSpec) []nest {
 	if !spec.Many() {
 		at, err := v.find(Target{Path: spec.Path, FollowLink: spec.FollowLink})
@@ -76,7 +76,7 @@ func (v *visit) nests(spec plan.FileSpec) []nest {
 	return all
 }
 
-// entry reports whether base could be a file of a row that keeps its entries side by side.
+// entry reports whether base could be a file of a field that keeps its entries side by side.
 func entry(spec plan.FileSpec, base string) bool {
 	name, ok := cut(path.Base(spec.Path), base)
 	return ok && fits(spec, name)

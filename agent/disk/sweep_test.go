@@ -44,9 +44,9 @@ func TestSweepTakesOurLeftoversAndNothingElse(t *testing.T) {
 	for name := range ours {
 		want = append(want, filepath.Join(dir, name))
 	}
-	specs := []plan.FileSpec{row(filepath.Join(dir, "etc/ca.crt")), row(filepath.Join(dir, "certs.d/{name}/ca.crt")),
-		row(filepath.Join(dir, "flat/nca-{sha256}.crt")), row(filepath.Join(dir, "named/{name}")),
-		row(filepath.Join(dir, "missing/ca.crt")), row(filepath.Join(dir, "missing/{name}/ca.crt")),
+	specs := []plan.FileSpec{spec(filepath.Join(dir, "etc/ca.crt")), spec(filepath.Join(dir, "certs.d/{name}/ca.crt")),
+		spec(filepath.Join(dir, "flat/nca-{sha256}.crt")), spec(filepath.Join(dir, "named/{name}")),
+		spec(filepath.Join(dir, "missing/ca.crt")), spec(filepath.Join(dir, "missing/{name}/ca.crt")),
 		{Path: filepath.Join(dir, "linked.crt"), FollowLink: true}}
 	removed, err := open(t, "/").Sweep(specs)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	specs := []plan.FileSpec{row(filepath.Join(dir, "ca.crt"))}
+	specs := []plan.FileSpec{spec(filepath.Join(dir, "ca.crt"))}
 	if removed, err := open(t, "/").Sweep(specs); err != nil || len(removed) != 0 {
 		t.Errorf("removed %q, %v, while it was locked", removed, err)
 	}
@@ -84,7 +84,7 @@ func TestSweepLeavesWhatIsInUse(t *testing.T) {
 func TestStagedFilesAreLocked(t *testing.T) {
 	dir := files{"a": "1"}.make(t)
 	err := broken(t, dir, func() {
-		removed, err := open(t, "/").Sweep([]plan.FileSpec{row(filepath.Join(dir, "a"))})
+		removed, err := open(t, "/").Sweep([]plan.FileSpec{spec(filepath.Join(dir, "a"))})
 		if err != nil || len(removed) != 0 {
 			t.Errorf("another process swept %q, %v", removed, err)
 		}
@@ -100,16 +100,16 @@ func TestAFreshFileBesideAnotherWriterIsNotTakenForALeftover(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, "certs.d/h/.ca.crt2"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	r := row(filepath.Join(dir, registries))
+	r := spec(filepath.Join(dir, registries))
 	r.Field = plan.ImageRegistryBundleData
 	beside := r.With([]plan.Writer{plan.MachineConfigDaemon})
 	for _, c := range []struct {
-		row  plan.FileSpec
+		spec plan.FileSpec
 		want string
 	}{{beside, ".ca.crt2"}, {r, ".ca.crt1"}} {
-		removed, err := open(t, "/").Sweep([]plan.FileSpec{c.row})
+		removed, err := open(t, "/").Sweep([]plan.FileSpec{c.spec})
 		if err != nil || len(removed) != 1 || filepath.Base(removed[0]) != c.want {
-			t.Errorf("beside %v: swept %q, %v; want %s", c.row.Beside, removed, err, c.want)
+			t.Errorf("beside %v: swept %q, %v; want %s", c.spec.Beside, removed, err, c.want)
 		}
 	}
 }

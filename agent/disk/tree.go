@@ -62,7 +62,7 @@ type Part struct {
 	Set func(file, part []byte) (changed []byte, err error)
 }
 
-// TargetOf is the target of a row's entry. It fails if the name is not fit for the row.
+// TargetOf is the target of a field's entry. It fails if the name is not fit for the field.
 func TargetOf(spec plan.FileSpec, name string) (Target, error) {
 	p, err := spec.PathOf(name)
 	if err != nil {
@@ -73,7 +73,7 @@ func TargetOf(spec plan.FileSpec, name string) (Target, error) {
 		dir = path.Dir(dir)
 	}
 	if !path.IsAbs(p) || path.Clean(p) != p || dir != spec.Directory() {
-		return Target{}, fmt.Errorf("row %s: file %q is not an absolute path whose last or last but one element is the "+
+		return Target{}, fmt.Errorf("field %s: file %q is not an absolute path whose last or last but one element is the "+
 			"entry's", spec.Field, spec.Path)
 	}
 	return Target{Path: p, Mode: spec.Mode, UID: spec.UID, GID: spec.GID,

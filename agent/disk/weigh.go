@@ -9,7 +9,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Weigh tells how many entries a row with a placeholder has, whoever made them, and how many bytes
+// Weigh tells how many entries a field with a placeholder has, whoever made them, and how many bytes
 // their files have together. What cannot be looked at counts nothing.
 func (t *Tree) Weigh(spec plan.FileSpec) (entries int, size int64) {
 	v := t.visit()

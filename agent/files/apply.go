@@ -29,7 +29,7 @@ func (f *Files) Apply(ctx context.Context, d plan.Desired, p plan.Plan, failures
 	}
 	if !p.Empty() {
 		if written, err = f.commit(ctx, d, p, failures); err != nil {
-			// A row may fail for as long as it likes. What the others got, and lost, is remembered all the same;
+			// A field may fail for as long as it likes. What the others got, and lost, is remembered all the same;
 			// that it cannot be remembered is met again by a pass that succeeds.
 			_ = f.keep(d, p)
 			return written, err

@@ -14,7 +14,7 @@ import (
 // look at one file takes a fraction of looking at all, which otherwise is a third of the way to the
 // disk. It adds and changes and never removes. The pass goes on as if it had not been: it looks at
 // every file, these included, and does what is left; but a moment later, because consumers read the new
-// file now. After a failure this is not for use, because then row by row matters more than time.
+// file now. After a failure this is not for use, because then file by file matters more than time.
 func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Moment,
 	answers map[pki.Fingerprint]string) ([]Written, error) {
 	d, ok := f.changedSince(d)
@@ -57,7 +57,7 @@ func (f *Files) Flush(d plan.Desired) error {
 }
 
 // changedSince is the part of what is desired that neither the last pass that succeeded nor Changed since then
-// asked for; there is none if that is nothing or all. No row counts as listed, so nothing seems to be missing.
+// asked for; there is none if that is nothing or all. No field counts as listed, so nothing seems to be missing.
 func (f *Files) changedSince(whole plan.Desired) (d plan.Desired, ok bool) {
 	if f.applied == nil {
 		return plan.Desired{}, false

@@ -16,9 +16,9 @@ import (
 )
 
 // commit is one request to the writer, all or nothing up to the first rename. Only when that failed
-// before is it one request a row, so that a directory that cannot be written does not keep new trust
-// from the others, nor their units from loading it. Each retry begins with another row: on a read-only file
-// system the writer ends, and with it what comes right after, be it a look. So rows that failed the last
+// before is it one request a field, so that a directory that cannot be written does not keep new trust
+// from the others, nor their units from loading it. Each retry begins with another field: on a read-only file
+// system the writer ends, and with it what comes right after, be it a look. So fields that failed the last
 // time come last, after a look.
 func (f *Files) commit(ctx context.Context, d plan.Desired, p plan.Plan, failures int) ([]Written, error) {
 	good, bad := []plan.Plan{p}, []plan.Plan(nil)
@@ -122,7 +122,7 @@ func (f *Files) foresee(p plan.Plan) plan.Observed {
 	return after
 }
 
-// rows are those of which p writes over what somebody else left in a file, and those of which it removes files.
+// fields are those of which p writes over what somebody else left in a file, and those of which it removes files.
 func (f *Files) fields(p plan.Plan) (mended, removed []plan.Field) {
 	for _, w := range p.Writes {
 		if !f.ours(w) {

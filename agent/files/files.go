@@ -37,7 +37,7 @@ type Writer interface {
 
 // Units are those that load managed files. They are told what a commit does to what they read.
 type Units interface {
-	// Disturb comes before: was and will tell what a unit reads before and after, mended are the rows of which the
+	// Disturb comes before: was and will tell what a unit reads before and after, mended are the fields of which the
 	// commit writes over what somebody else left, and removed those of which it removes files.
 	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.Field)
 	// Changed comes after, when it is known what units read now.
@@ -76,7 +76,7 @@ type disk struct {
 	observed plan.Observed       // nil if nobody knows
 	blind    bool                // the last look failed, so that observed may be older than a commit
 	unsynced map[plan.Key]bool   // what a failed commit may have left undurable
-	failing  map[plan.Field]bool // rows of which the last commit failed
+	failing  map[plan.Field]bool // fields of which the last commit failed
 	unswept  bool                // a commit may have left something behind
 }
 
@@ -155,7 +155,7 @@ func (f *Files) contents(d plan.Desired) []plan.Entry {
 	return out
 }
 
-// Content is what the one file of a row was last seen to hold.
+// Content is what the one file of a field was last seen to hold.
 func (f *Files) Content(id plan.Field) pki.Content {
 	return f.cache.contents[f.cache.at[plan.Key{Field: id}]]
 }

@@ -32,7 +32,7 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 	return o, nil
 }
 
-// merge adds files to what was observed before. A path has one file, also if another row asked for it then.
+// merge adds files to what was observed before. A path has one file, also if another field asked for it then.
 func (f *Files) merge(observed, files plan.Observed) {
 	taken := make(map[string]plan.Field)
 	for k := range files {

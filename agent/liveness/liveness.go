@@ -24,7 +24,7 @@ const (
 	APIServer Kind = "apiserver"
 )
 
-// Consumer is one who uses a row's file, and how it is asked. It comes from root-owned configuration
+// Consumer is one who uses a managed file, and how it is asked. It comes from root-owned configuration
 // only.
 type Consumer struct {
 	Kind Kind

@@ -20,7 +20,7 @@ const (
 	MaxCerts = 500
 )
 
-// Options say what one row of the host's file table accepts.
+// Options say what one field of the host's file table accepts.
 type Options struct {
 	// AllowLeaf accepts certificates that are not CAs without a word: registries may be trusted by
 	// their own self-signed certificate.
@@ -77,7 +77,7 @@ func Parse(data []byte, opt Options) (Bundle, error) {
 		return Bundle{}, errors.New("holds no certificate that can anchor trust: none is a CA")
 	}
 	if opt.Strict && len(p.warnings) > 0 {
-		return Bundle{}, errors.New("strict row: " + strings.Join(p.warnings, ", "))
+		return Bundle{}, errors.New("strict: " + strings.Join(p.warnings, ", "))
 	}
 	return p.bundle(data), nil
 }

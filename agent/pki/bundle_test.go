@@ -77,7 +77,7 @@ func TestParse(t *testing.T) {
 		"a leaf alone anchors nothing":          {data: leaf, refuse: "can anchor trust"},
 		"a registry may be trusted by its leaf": {data: leaf, opt: pki.Options{AllowLeaf: true}, want: 1},
 		"strict refuses what is only warned about": {data: join(one, one), opt: pki.Options{Strict: true},
-			refuse: "strict row: a certificate twice"},
+			refuse: "strict: a certificate twice"},
 		"empty bytes hold no certificate":      {data: nil, refuse: "no certificate"},
 		"one newline holds no certificate":     {data: []byte("\n"), refuse: "no certificate"},
 		"text alone holds no certificate":      {data: []byte("certificate"), refuse: "no certificate"},

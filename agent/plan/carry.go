@@ -18,9 +18,9 @@ import (
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
 // carried: that is how a registry is removed. The object of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
-	paths, rows := d.paths(p), make(map[Field]bool)
+	paths, fields := d.paths(p), make(map[Field]bool)
 	for _, e := range d.Entries {
-		rows[e.Field] = true
+		fields[e.Field] = true
 	}
 	refused := make(map[string]bool, len(d.Refused))
 	for _, r := range d.Refused {
@@ -32,7 +32,7 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 	for _, e := range before.Entries {
 		spec, _ := p.File(e.Field)
 		path, ok := p.Path(e.Key)
-		if !ok || paths[path] || spec.Many() && d.Listed[e.Field] && !refused[path] || !spec.Many() && rows[e.Field] {
+		if !ok || paths[path] || spec.Many() && d.Listed[e.Field] && !refused[path] || !spec.Many() && fields[e.Field] {
 			continue
 		}
 		e.Carried = true
@@ -73,7 +73,7 @@ func (d Desired) paths(p Policy) map[string]bool {
 	return paths
 }
 
-// With is d and what the second source asks for. The two feed different rows. What else the object
+// With is d and what the second source asks for. The two feed different fields. What else the object
 // says, d says.
 func (d Desired) With(second Desired) Desired {
 	d.Verified = d.Verified && second.Verified
@@ -90,7 +90,7 @@ func (d Desired) With(second Desired) Desired {
 	return d
 }
 
-// Sort puts entries and refusals in row order and then by name.
+// Sort puts entries and refusals in field order and then by name.
 func (d *Desired) Sort() {
 	order := Fields()
 	compare := func(a, b Key) int {

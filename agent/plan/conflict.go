@@ -56,7 +56,7 @@ func (q Quarrel) Settled(now time.Duration) Quarrel {
 // Conflict reports whether somebody keeps changing the file.
 func (q Quarrel) Conflict() bool { return len(q.Repairs) >= QuarrelAfter }
 
-// Answer is when the change may be repaired. r is the file's row.
+// Answer is when the change may be repaired. r is the file's field.
 func (q Quarrel) Answer(r FileSpec) time.Duration {
 	at := q.Found
 	if len(r.Beside) > 0 {

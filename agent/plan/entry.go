@@ -11,10 +11,10 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
-// Entry turns published bytes into what one file of the row shall have. Of a bundle that is its
+// Entry turns published bytes into what one file of the field shall have. Of a bundle that is its
 // canonical form, so that every program that reads the file finds the same in it. Beside other writers
 // it is what was published, which they would write: a final newline is added where it is missing, but for
-// registries' files. The result is validated as the row demands. An error is the reason for refusing the
+// registries' files. The result is validated as the field demands. An error is the reason for refusing the
 // bytes: one line that does not repeat them. now judges expiry; the zero time judges nothing as expired.
 func (r FileSpec) Entry(name string, data []byte, now time.Time) (Entry, error) {
 	if len(data) == 0 {
@@ -57,7 +57,7 @@ func (e Entry) OnDisk() Digest {
 func (r FileSpec) Check(data []byte) ([]pki.Cert, error) {
 	e, err := r.Entry("", data, time.Time{})
 	if err == nil && !bytes.Equal(e.Data, data) {
-		err = errors.New("is not in the form in which the row's files are written")
+		err = errors.New("is not in the form in which the files are written")
 	}
 	return e.Certs, err
 }

@@ -62,7 +62,7 @@ func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 	commented := slices.Concat([]byte("# the first\n"), cas["a"])
 	alone, beside := FileSpec{Field: RootCAData}, FileSpec{Field: RootCAData, Beside: []Writer{MachineConfigDaemon}}
 	for sentence, c := range map[string]struct {
-		row  FileSpec
+		spec FileSpec
 		data []byte
 		good bool
 	}{
@@ -77,7 +77,7 @@ func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 		"a pull secret":                           {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret() + "\n"), true},
 		"a pull secret without its final newline": {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret()), false},
 	} {
-		if _, err := c.row.Check(c.data); (err == nil) != c.good {
+		if _, err := c.spec.Check(c.data); (err == nil) != c.good {
 			t.Errorf("%s: %v", sentence, err)
 		}
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 )
 
-// RowID names one row of the host's file table. It is the JSON name of the object's field that
-// feeds the row, so that a person finds it in both places. The two kubeconfig rows are fed by the
+// Field is the JSON name of a field of the ControllerConfig, and the key of the file that it feeds in the
+// configuration, so that a person finds it in both places. The two kubeconfig fields are fed by the
 // ConfigMap and named after what they change.
 type Field string
 
-// The rows that exist. A cluster cannot add one; a profile can only leave one out.
+// The fields that exist. A cluster cannot add one; a profile can only leave one out.
 const (
 	KubeAPIServerServingCAData  Field = "kubeAPIServerServingCAData" // the kubelet's client CA, despite its name
 	CloudProviderCAData         Field = "cloudProviderCAData"
@@ -32,15 +32,15 @@ const (
 	InternalRegistryPullSecret  Field = "internalRegistryPullSecret"
 )
 
-// RowIDs lists every row in the order in which their files are renamed: trust before what needs it.
-// Where two rows name the same file (the two registry lists may), the later row wins, as OpenShift's
+// Fields lists every field in the order in which their files are renamed: trust before what needs it.
+// Where two fields name the same file (the two registry lists may), the later field wins, as OpenShift's
 // user data does.
 func Fields() []Field {
 	return []Field{KubeAPIServerServingCAData, CloudProviderCAData, RootCAData, KubeconfigCAData, KubeletKubeconfigCAData,
 		AdditionalTrustBundle, ImageRegistryBundleData, ImageRegistryBundleUserData, InternalRegistryPullSecret}
 }
 
-// content is what a row's files hold, and so how bytes for it are judged.
+// content is what managed files hold, and so how bytes for it are judged.
 type content string
 
 // holdsBundle is a set of CA certificates. holdsRegistry is one of a list of {file, data}, which may also
@@ -66,21 +66,21 @@ func (id Field) content() content {
 	return holdsBundle
 }
 
-// Secret tells the row whose file is secret as a whole.
+// Secret tells the field whose file is secret as a whole.
 func (id Field) Secret() bool { return id.content() == holdsPullSecret }
 
 // List tells the fields that are lists of {file, data} from those that are one value.
 func (id Field) List() bool { return id.content() == holdsRegistry }
 
-// Edits reports whether the row changes one value inside a file that somebody else makes. Such a file
+// Edits reports whether the field changes one value inside a file that somebody else makes. Such a file
 // keeps its mode and owner, and is not made if it is missing.
 func (id Field) Edits() bool { return id.content() == holdsKubeconfig }
 
-// FromConfigMap reports whether the row takes from the ConfigMap, the second source, and not from the
+// FromConfigMap reports whether the field takes from the ConfigMap, the second source, and not from the
 // controllerconfig.
 func (id Field) FromConfigMap() bool { return id.content() == holdsKubeconfig }
 
-// Placeholders of Row.File. A row has at most one, and with one it manages many files.
+// Placeholders of FileSpec.Path. A field has at most one, and with one it manages many files.
 const (
 	// NamePlaceholder stands for the registry's host[:port]; the element that holds it is a
 	// directory of its own, as containers-certs.d(5) wants.
@@ -90,7 +90,7 @@ const (
 	FingerprintPlaceholder = "{sha256}"
 )
 
-// Validation is what a row does with content that is questionable but loadable.
+// Validation is what a field does with content that is questionable but loadable.
 type Validation string
 
 // Warn writes questionable content and reports it; Strict refuses it.
@@ -99,37 +99,37 @@ const (
 	Strict Validation = "strict"
 )
 
-// Row is one entry of the host's file table: which field goes to which file, and how. It comes from
+// FileSpec is one managed file, or with a placeholder a set of them: which field goes there, and how. It comes from
 // root-owned configuration only.
 type FileSpec struct {
 	Field Field
-	// File is an absolute, clean path with at most one placeholder.
+	// Path is an absolute, clean path with at most one placeholder.
 	Path string
-	// Mode holds permission bits only. Rows that edit have none.
+	// Mode holds permission bits only. Fields that edit have none.
 	Mode fs.FileMode
-	// UID and GID own the file. Rows that edit name nobody.
+	// UID and GID own the file. Fields that edit name nobody.
 	UID, GID int
-	// FollowLink allows File to be a symbolic link owned by root: the file it points to is then the
+	// FollowLink allows Path to be a symbolic link owned by root: the file it points to is then the
 	// managed one. Without it a link is refused.
 	FollowLink bool
-	// OnChange names the allowlisted units that must load the row's files again when they change.
+	// OnChange names the allowlisted units that must load the files again when they change.
 	OnChange []string
-	// Verify are the consumers that are asked whether they use the file. A row with a placeholder has
+	// Verify are the consumers that are asked whether they use the file. A field with a placeholder has
 	// none.
 	Verify   []liveness.Consumer
 	Validate Validation
-	// Beside are the other programs that write the row's files: see Row.With.
+	// Beside are the other programs that write the files: see FileSpec.With.
 	Beside []Writer
 }
 
-// Key names one managed file: a row and, in rows with a placeholder, the entry (else empty).
+// Key names one managed file: a field and, in fields with a placeholder, the entry (else empty).
 // Requests to the privileged half carry keys, never paths.
 type Key struct {
 	Field Field  `json:"field"`
 	Name  string `json:"name,omitempty"`
 }
 
-// String is the form used in records and tables: "row" or "row/name".
+// String is the form used in records and tables: "field" or "field/name".
 func (k Key) String() string {
 	if k.Name == "" {
 		return string(k.Field)
@@ -137,7 +137,7 @@ func (k Key) String() string {
 	return string(k.Field) + "/" + k.Name
 }
 
-// Compare orders keys by row and then by name.
+// Compare orders keys by field and then by name.
 func (k Key) Compare(other Key) int {
 	if k.Field != other.Field {
 		return strings.Compare(string(k.Field), string(other.Field))
@@ -145,14 +145,14 @@ func (k Key) Compare(other Key) int {
 	return strings.Compare(k.Name, other.Name)
 }
 
-// Definition is a digest over what decides where the row's files are and what may be in them. The two
-// halves read the configuration apart: by it they know that they mean the same row.
+// Definition is a digest over what decides where the files are and what may be in them. The two
+// halves read the configuration apart: by it they know that they mean the same field.
 func (r FileSpec) Definition() Digest {
 	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.Field, r.Path, r.Mode, r.UID, r.GID, r.FollowLink,
 		r.Validate, r.Beside))
 }
 
-// Many reports whether the row manages a file per entry.
+// Many reports whether the field manages a file per entry.
 func (r FileSpec) Many() bool { return r.byName() || r.byFingerprint() }
 
 func (r FileSpec) byName() bool        { return strings.Contains(r.Path, NamePlaceholder) }
@@ -162,7 +162,7 @@ func (r FileSpec) byFingerprint() bool { return strings.Contains(r.Path, Fingerp
 // the file and removed, when empty, after it.
 func (r FileSpec) OwnDirectory() bool { return strings.Contains(path.Dir(r.Path), NamePlaceholder) }
 
-// Directory is the deepest directory of File that does not depend on the entry. It must exist on
+// Directory is the deepest directory of Path that does not depend on the entry. It must exist on
 // the host; we never make it.
 func (r FileSpec) Directory() string {
 	d := path.Dir(r.Path)
@@ -172,7 +172,7 @@ func (r FileSpec) Directory() string {
 	return d
 }
 
-// Path is where the entry lives. It fails if name is not fit for this row, which both halves check:
+// PathOf is where the entry lives. It fails if name is not fit for this field, which both halves check:
 // the name is the only part of a path that comes from the cluster.
 func (r FileSpec) PathOf(name string) (string, error) {
 	switch {
@@ -187,12 +187,12 @@ func (r FileSpec) PathOf(name string) (string, error) {
 		}
 		return strings.Replace(r.Path, FingerprintPlaceholder, name, 1), nil
 	case name != "":
-		return "", fmt.Errorf("row %s has one file, and no entry %q", r.Field, name)
+		return "", fmt.Errorf("field %s has one file, and no entry %q", r.Field, name)
 	}
 	return r.Path, nil
 }
 
-// has reports whether path is one of the row's files.
+// has reports whether path is one of the files.
 func (r FileSpec) has(path string) bool {
 	for _, placeholder := range []string{NamePlaceholder, FingerprintPlaceholder} {
 		if before, after, many := strings.Cut(r.Path, placeholder); many {

@@ -59,13 +59,13 @@ func TestRegistryNameReplacesEveryDoubleDot(t *testing.T) {
 	}
 }
 
-func TestPathsOfRows(t *testing.T) {
+func TestPathsOfFields(t *testing.T) {
 	split := FileSpec{Field: AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/ca-{sha256}.crt"}
 	registry := FileSpec{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
 	single := FileSpec{Field: RootCAData, Path: "/etc/kubernetes/ca.crt"}
 	fp := DigestOf([]byte("x")).String()
 	for sentence, c := range map[string]struct {
-		row  FileSpec
+		spec FileSpec
 		name string
 		want string
 	}{
@@ -78,7 +78,7 @@ func TestPathsOfRows(t *testing.T) {
 		"a fingerprint is nothing else":        {split, "../x", ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got, err := c.row.PathOf(c.name); got != c.want || (err == nil) != (c.want != "") {
+			if got, err := c.spec.PathOf(c.name); got != c.want || (err == nil) != (c.want != "") {
 				t.Errorf("got %q, %v; want %q", got, err, c.want)
 			}
 		})
@@ -91,7 +91,7 @@ func TestPathsOfRows(t *testing.T) {
 	}
 }
 
-// FuzzPath holds the one promise that matters: no name leads out of the row's directory.
+// FuzzPath holds the one promise that matters: no name leads out of the directory.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"r:5000", "..", "a/../../b", "[::1]:1", "x\x00"} {
 		f.Add(s)

@@ -14,7 +14,7 @@ type Trust struct {
 	// Hold is how long a certificate or a file that the object dropped stays, in boot time. Zero
 	// mirrors the object at once.
 	Hold time.Duration
-	// Source is the row with the CAs by which the agent itself verifies the API server, or empty. It
+	// Source is the field with the CAs by which the agent itself verifies the API server, or empty. It
 	// shrinks only after a connection was verified with what would be left.
 	Source Field
 	// Mirror writes exactly what is published and holds nothing, because another program that writes

@@ -142,7 +142,7 @@ func (p Plan) Commit() Commit {
 	return c
 }
 
-// Rows are those of which a file changes.
+// Fields are those of which a file changes.
 func (p Plan) Fields() (ids []Field) {
 	for _, w := range p.Writes {
 		ids = append(ids, w.Field)
@@ -154,7 +154,7 @@ func (p Plan) Fields() (ids []Field) {
 	return slices.Compact(ids)
 }
 
-// ByRow splits the plan into one for each row that changes, in order. Claims and exceptions stay
+// ByField splits the plan into one for each field that changes, in order. Claims and exceptions stay
 // behind: they were dealt with before.
 func (p Plan) ByField() []Plan {
 	var parts []Plan
@@ -179,7 +179,7 @@ func (p Plan) ByField() []Plan {
 }
 
 // Queries lists the files that a decision about d needs to know: every desired one, every one that we own and
-// every row's that has one file, since who reads it does so whether or not anybody asks for it. Each is listed
+// every field's that has one file, since who reads it does so whether or not anybody asks for it. Each is listed
 // once and by the key that asks for it, as far as the host's table has a place for it: the administrator may
 // have changed the table since, and the writer refuses a request with a key that it does not know. known
 // gives the digest that each file is expected to have.
@@ -328,7 +328,7 @@ func (c *computation) asks(e Entry, path string) {
 	}
 }
 
-// silence is why nothing asks for a row.
+// silence is why nothing asks for a field.
 func silence(id Field) string {
 	if id.FromConfigMap() {
 		return "the ConfigMap has not been read, or does not have it"
@@ -353,7 +353,7 @@ func (c *computation) write(spec FileSpec, w Write, f File) {
 	}
 }
 
-// claim records, before the commit, that the new bytes will be ours. Only rows with an entry per file
+// claim records, before the commit, that the new bytes will be ours. Only fields with an entry per file
 // ever remove, so only they need a claim; and what is claimed already needs no other.
 func (c *computation) claim(spec FileSpec, w Write) {
 	if !spec.Many() {
@@ -386,7 +386,7 @@ func (c *computation) owner(path string, cl Claim) {
 	k := cl.Key
 	spec, _ := c.in.Policy.File(k.Field)
 	if now, ok := c.in.Policy.Path(k); !ok || now != path {
-		return // the administrator moved the row: what lies at the old place is his now
+		return // the administrator moved the field: what lies at the old place is his now
 	}
 	f := c.in.Observed[k]
 	switch {
@@ -398,7 +398,7 @@ func (c *computation) owner(path string, cl Claim) {
 	case f.Kind == Absent:
 		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path})
 	case !c.in.Desired.Listed[k.Field]:
-		c.keep(k, "the row's list is empty, missing or invalid in the object")
+		c.keep(k, "the list is empty, missing or invalid in the object")
 	case c.refusedAt(path):
 		c.keep(k, "what the object asks for in its place is refused")
 	case !c.in.Desired.Verified:

@@ -136,7 +136,7 @@ func TestCompute(t *testing.T) {
 		"a name that is a path is refused": {
 			Input{Desired: desired(entry(ImageRegistryBundleData, "../../etc", "x"))},
 			`[refuse imageRegistryBundleData/../../etc: registry name "../../etc": host is empty or has an empty or over-long label]`},
-		"a row that the host does not have is ignored": {
+		"a field that the host does not have is ignored": {
 			Input{Desired: desired(entry(RootCAData, "", "x"))}, "[]"},
 		"a new registry is claimed before it is written": {
 			Input{Desired: desired(reg)}, "[write " + regPath + " missing +1 -0 own 1]"},
@@ -155,7 +155,7 @@ func TestCompute(t *testing.T) {
 				"asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[keep imageRegistryBundleData/r:5000: the row's list is empty, missing or invalid in the object]"},
+			"[keep imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the object]"},
 		"what is only remembered removes nothing": {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[keep imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
@@ -170,7 +170,7 @@ func TestCompute(t *testing.T) {
 			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"},
 				other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}}, "[keep imageRegistryBundleData/r:5000: its directory does not exist]"},
-		"a row that the administrator moved leaves the old file alone": {
+		"a field that the administrator moved leaves the old file alone": {
 			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}},
 			"[]"},
 		"memory repairs a missing file": {
@@ -234,7 +234,7 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	}
 }
 
-func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForRowsOfOneFile(t *testing.T) {
+func TestQueriesAskOnceForWhatIsDesiredOrOwnedAndForFieldsOfOneFile(t *testing.T) {
 	a, b := entry(ImageRegistryBundleData, "a", "a"), entry(ImageRegistryBundleData, "b", "b")
 	q := Queries(desired(b), Memory{Owned: map[string]Claim{"/etc/docker/certs.d/a/ca.crt": {Key: a.Key},
 		"/etc/docker/certs.d/b/ca.crt": {Key: Key{ImageRegistryBundleUserData, "b"}},
@@ -332,9 +332,9 @@ func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
 		"an entry that is refused is carried":       {before, refusedEntry, "a* o r* u"},
 		"an entry that left a list is not carried": {before, desired(a, entry(ImageRegistryBundleData, "other", "o"),
 			user), "a o u"},
-		"what was carried is carried on":                 {gone.Carry(before, policy), desired(reg), "a* r u*"},
-		"a path that is asked for again is not carried":  {desired(both), desired(reg), "r"},
-		"a row that the host does not have is forgotten": {desired(entry(RootCAData, "", "x")), desired(a), "a"},
+		"what was carried is carried on":                   {gone.Carry(before, policy), desired(reg), "a* r u*"},
+		"a path that is asked for again is not carried":    {desired(both), desired(reg), "r"},
+		"a field that the host does not have is forgotten": {desired(entry(RootCAData, "", "x")), desired(a), "a"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var got []string

@@ -67,7 +67,7 @@ func (c *computation) unhold(path string, but map[pki.Fingerprint]bool) {
 	}
 }
 
-// forgotten tells whether nothing can be held at path any more: no row has it, or the lists were read and do
+// forgotten tells whether nothing can be held at path any more: no field has it, or the lists were read and do
 // not name it, and it is not ours.
 func (c *computation) forgotten(path string) bool {
 	listed, possible := false, false
@@ -84,7 +84,7 @@ func (c *computation) forgotten(path string) bool {
 func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held, bool) {
 	h := Held{Key: k, Cert: &x}
 	if c.in.Desired.Paused == "" {
-		// A strict row's writer would refuse the file with what strictness refuses.
+		// A strict field's writer would refuse the file with what strictness refuses.
 		unfit := spec.Validate == Strict && !x.CA && !spec.Field.List()
 		if unfit || c.revoked(x) || c.expired(x) || c.in.Policy.Trust.Hold == 0 || c.in.Policy.Trust.Mirror {
 			return h, false

@@ -419,7 +419,7 @@ func TestMemoryDoesNotGrowWithHistory(t *testing.T) {
 	}
 	m.memory.Holds = map[HoldKey]Hold{{Path: "/old"}: {}}
 	if m.pass(d); len(m.memory.Holds) != 0 {
-		t.Error("a hold of a row that this host does not have is remembered")
+		t.Error("a hold of a field that this host does not have is remembered")
 	}
 }
 

@@ -56,7 +56,7 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// Desired is what the object asks for, validated and projected onto the host's rows.
+// Desired is what the object asks for, validated and projected onto the host's files.
 type Desired struct {
 	Object Object
 	// Verified is set when the object was read over a verified connection since this host booted.
@@ -64,9 +64,9 @@ type Desired struct {
 	Verified bool
 	// Partial is set as long as only the second source has been read, and nothing of the object.
 	Partial bool
-	// Entries hold what shall be on disk, in row order and then by name, each path once.
+	// Entries hold what shall be on disk, in field order and then by name, each path once.
 	Entries []Entry
-	// Listed names the rows whose list was present and not empty: only there does a missing entry
+	// Listed names the fields whose list was present and not empty: only there does a missing entry
 	// mean a removal.
 	Listed map[Field]bool
 	// Refused is what was asked for and is not fit for the disk; the last good file stays.
@@ -84,7 +84,7 @@ type Desired struct {
 // Entry is the content one file shall have.
 type Entry struct {
 	Key
-	// Data are the bytes of the file, as Row.Entry makes them of what was published. They may be a secret:
+	// Data are the bytes of the file, as FileSpec.Entry makes them of what was published. They may be a secret:
 	// no verb of fmt and no encoding shows them.
 	Data   []byte `json:"-"`
 	Digest Digest
@@ -108,8 +108,8 @@ type Refusal struct {
 // FileKind tells what stands at a managed path.
 type FileKind string
 
-// Absent is the zero value. Irregular is anything that the row may not write over: what is not a
-// regular file (a link that the row does not allow, a directory, a device), a file with a private key
+// Absent is the zero value. Irregular is anything that the field may not write over: what is not a
+// regular file (a link that the field does not allow, a directory, a device), a file with a private key
 // beside it, one that was to be edited and cannot; it is refused, never replaced. Unreadable means
 // that the state could not be determined, and File.Reason says why.
 const (
@@ -183,7 +183,7 @@ type Claim struct {
 }
 
 // Memory is what survives a restart of the agent. Losing it costs reloads, never trust. Of files it speaks
-// by path, because two rows may name the same one and a file may pass from one to the other.
+// by path, because two fields may name the same one and a file may pass from one to the other.
 type Memory struct {
 	Owned map[string]Claim
 	Holds map[HoldKey]Hold
@@ -195,7 +195,7 @@ type Policy struct {
 	Trust Trust
 }
 
-// Row finds a row by its id.
+// File finds the file of a field.
 func (p Policy) File(id Field) (FileSpec, bool) {
 	for _, r := range p.Files {
 		if r.Field == id {

@@ -33,7 +33,7 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 	}
 }
 
-func TestWithoutTheObjectItsRowsAndItsVersionAreCarried(t *testing.T) {
+func TestWithoutTheObjectItsFieldsAndItsVersionAreCarried(t *testing.T) {
 	p := Policy{Files: []FileSpec{{Field: RootCAData, Path: "/a"}, {Field: KubeconfigCAData, Path: "/b"}}}
 	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Field: RootCAData}},
 		{Key: Key{Field: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}

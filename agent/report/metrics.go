@@ -82,7 +82,7 @@ func (s Status) metrics() []byte {
 func (s Status) fileMetrics(e *exposition) {
 	each := func(value func(File) uint64) {
 		for f := range s.bundles() {
-			e.add(value(f), "row", string(f.Field), "entry", f.Name)
+			e.add(value(f), "field", string(f.Field), "entry", f.Name)
 		}
 	}
 	e.gauge("file_certificates", "certificates in the published bundle of a file")
@@ -95,7 +95,7 @@ func (s Status) fileMetrics(e *exposition) {
 	used := func(state liveness.State) {
 		for f := range s.bundles() {
 			for _, c := range f.Consumers {
-				e.add(truth(c.State == state), "row", string(f.Field), "kind", string(c.Kind), "address", c.Address)
+				e.add(truth(c.State == state), "field", string(f.Field), "kind", string(c.Kind), "address", c.Address)
 			}
 		}
 	}

@@ -60,7 +60,7 @@ type stateSynced struct {
 }
 
 type stateFile struct {
-	Row            string      `json:"field"`
+	Field          string      `json:"field"`
 	Name           string      `json:"name"`
 	SHA256         plan.Digest `json:"sha256,omitzero"`
 	Certificates   []string    `json:"certificates,omitempty"`
@@ -70,7 +70,7 @@ type stateFile struct {
 }
 
 type stateHeld struct {
-	Row         string    `json:"field"`
+	Field       string    `json:"field"`
 	Name        string    `json:"name,omitempty"`
 	Certificate string    `json:"certificate,omitempty"`
 	Until       time.Time `json:"until,omitzero"`
@@ -106,7 +106,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 			ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
-		file := stateFile{Row: string(f.Field), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,
+		file := stateFile{Field: string(f.Field), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,
 			EarliestExpiry: f.Expires}
 		if use := f.Use(); use != liveness.Waiting {
 			file.Use = use
@@ -125,7 +125,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		}
 	}
 	for _, h := range s.Held[:min(len(s.Held), maxHeld)] {
-		o.Spec.Held = append(o.Spec.Held, stateHeld{Row: string(h.Field), Name: h.Name, Certificate: h.Fingerprint,
+		o.Spec.Held = append(o.Spec.Held, stateHeld{Field: string(h.Field), Name: h.Name, Certificate: h.Fingerprint,
 			Until: h.Until, Reason: cut(h.Reason)})
 	}
 	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Owed = len(s.Files), len(s.Held), len(o.Spec.Owed)

@@ -40,7 +40,7 @@ type Status struct {
 	Reason string      `json:"reason,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 	Object plan.Object `json:"object,omitzero"`
-	// ConfigMap is the second source; nil if no row takes from it.
+	// ConfigMap is the second source; nil if no field takes from it.
 	ConfigMap *Source `json:"configMap,omitempty"`
 	// Identity is the agent's own; nil if something else maintains it.
 	Identity *Identity `json:"identity,omitempty"`

@@ -48,7 +48,7 @@ func TestPublishShowsTheSameFactsThreeTimes(t *testing.T) {
 	for _, line := range []string{
 		"node_cert_agent_following 1",
 		"node_cert_agent_synced_timestamp_seconds 1000000000",
-		`node_cert_agent_file_expiry_timestamp_seconds{row="rootCAData",entry=""} 2000000000`,
+		`node_cert_agent_file_expiry_timestamp_seconds{field="rootCAData",entry=""} 2000000000`,
 		"node_cert_agent_file_writes_total 3",
 		`node_cert_agent_unit_owed{unit="a.service"} 0`,
 		`node_cert_agent_unit_owed{unit="b.service"} 1`,
@@ -137,10 +137,10 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 			{Kind: liveness.Serving, Address: "127.0.0.1:2", State: liveness.Stale}}}}}
 	_ = r.Publish(s)
 	for _, line := range []string{
-		`node_cert_agent_consumer_live{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 1`,
-		`node_cert_agent_consumer_stale{row="rootCAData",kind="clientCA",address="127.0.0.1:1"} 0`,
-		`node_cert_agent_consumer_live{row="rootCAData",kind="serving",address="127.0.0.1:2"} 0`,
-		`node_cert_agent_consumer_stale{row="rootCAData",kind="serving",address="127.0.0.1:2"} 1`,
+		`node_cert_agent_consumer_live{field="rootCAData",kind="clientCA",address="127.0.0.1:1"} 1`,
+		`node_cert_agent_consumer_stale{field="rootCAData",kind="clientCA",address="127.0.0.1:1"} 0`,
+		`node_cert_agent_consumer_live{field="rootCAData",kind="serving",address="127.0.0.1:2"} 0`,
+		`node_cert_agent_consumer_stale{field="rootCAData",kind="serving",address="127.0.0.1:2"} 1`,
 	} {
 		if !strings.Contains(files[MetricsFile], line+"\n") {
 			t.Errorf("metrics lack %q in\n%s", line, files[MetricsFile])

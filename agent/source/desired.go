@@ -20,7 +20,7 @@ type part struct {
 }
 
 // update learns what one source says, and gives what is known of both. If the source's object is a new
-// one, it is projected onto the host's rows.
+// one, it is projected onto the host's files.
 func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 	p.Reading = r
 	out := desired.Reading{State: report.SourceState(s.object.State), Reason: s.object.Reason,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package source follows what the cluster asks of this host: it joins an identity, two watches and the projection
-// of what they read onto the host's rows into the one stream of readings that the agent's loop takes.
+// of what they read onto the host's files into the one stream of readings that the agent's loop takes.
 //
 // It owns as whom the API server is spoken to and when that is good enough to begin, which certificates that
 // identity trusts, and how the object and the ConfigMap become one Desired. It promises that a reading which nobody
@@ -21,7 +21,7 @@ import (
 // NoIdentity is the state of a host as which nobody can speak to the API server yet.
 const NoIdentity = "no identity"
 
-// Source reads the object and, if a row takes from it, the ConfigMap. Make it with New, and run it in one way: with
+// Source reads the object and, if a field takes from it, the ConfigMap. Make it with New, and run it in one way: with
 // FollowKubeconfig, FollowIdentity or Once.
 type Source struct {
 	settings  config.Settings
@@ -32,7 +32,7 @@ type Source struct {
 	configMap part
 }
 
-// New makes a Source. Of the settings it uses what is watched and how, and the rows.
+// New makes a Source. Of the settings it uses what is watched and how, and the fields.
 func New(s config.Settings, log *zap.Logger) *Source {
 	return &Source{settings: s, log: log, readings: make(chan desired.Reading, 1)}
 }

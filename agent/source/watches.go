@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
-// watches are the two; configMap is nil where no row takes from it. Until run is called nothing
+// watches are the two; configMap is nil where no field takes from it. Until run is called nothing
 // is asked.
 type watches struct {
 	object, configMap <-chan watch.Reading

@@ -153,7 +153,7 @@ func (a *Actions) Busy() bool {
 	return false
 }
 
-// Waits says which unit has yet to load the row's file, or nothing.
+// Waits says which unit has yet to load the file, or nothing.
 func (a *Actions) Waits(spec plan.FileSpec) string {
 	for _, name := range spec.OnChange {
 		if u := a.units[name]; u != nil && !u.state.Settled() {

@@ -15,7 +15,7 @@ import (
 // reloaded and of which the commit writes over what somebody else left in a file, since they may have been reloaded
 // with that; and of those of which it removes a file and of whose run nothing else is known, since a removal leaves no
 // time behind by which it could be told later that the run began before it. was and will tell what a unit reads before
-// and after; mended are the rows of which the commit writes over what others left, and removed those of which it
+// and after; mended are the fields of which the commit writes over what others left, and removed those of which it
 // removes files.
 func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs,
 	mended, removed []plan.Field) {
@@ -42,7 +42,7 @@ func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitp
 	}
 }
 
-// reads tells whether a unit reads the files of one of the rows.
+// reads tells whether a unit reads the files of one of the fields.
 func (a *Actions) reads(u unitplan.Unit, fields []plan.Field) bool {
 	return slices.ContainsFunc(fields, func(id plan.Field) bool {
 		spec, _ := a.Policy.File(id)

@@ -27,7 +27,7 @@ func (p Policy) InOrder() []Unit {
 	return units
 }
 
-// Makers are the oneshots that a change of one of the unit's own rows runs, too: their work has to be
+// Makers are the oneshots that a change of one of the unit's own fields runs, too: their work has to be
 // done before the unit loads it.
 func (p Policy) Makers(unit string) (makers []string) {
 	for _, u := range p.Units {

@@ -112,7 +112,7 @@ func TestAStartIsNoLaterThanItCanHaveBeen(t *testing.T) {
 	}
 }
 
-func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameRowLoad(t *testing.T) {
+func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameFieldLoad(t *testing.T) {
 	p := Policy{
 		Policy: plan.Policy{Files: []plan.FileSpec{{Field: plan.RootCAData, OnChange: []string{"a.service", "make.service"}},
 			{Field: plan.AdditionalTrustBundle, OnChange: []string{"b.service"}}}},

@@ -14,11 +14,11 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Inputs are the files a unit reads, as one value and row by row.
+// Inputs are the files a unit reads, as one value and file by file.
 type Inputs struct {
 	// Digest is over all of them; zero if there are none.
 	Digest plan.Digest
-	// Rows are those that the unit reads and that the host was asked about. One without files is the zero rowInputs.
+	// Fields are those that the unit reads and that the host was asked about. One without files is the zero fieldInputs.
 	Fields map[plan.Field]fieldInputs
 	// Doubt names one of the files that are not as they shall be, and why; empty if all are.
 	Doubt string
@@ -26,7 +26,7 @@ type Inputs struct {
 	written plan.Digest
 }
 
-// rowInputs are one row's share of what a unit reads.
+// fieldInputs are one field's share of what a unit reads.
 type fieldInputs struct {
 	// Digest frames the path and the content digest of each file, so that no two sets collide.
 	Digest plan.Digest
@@ -34,26 +34,26 @@ type fieldInputs struct {
 	Changed time.Time
 }
 
-// Digests are those of the rows, to be remembered.
+// Digests are those of the fields, to be remembered.
 func (in Inputs) Digests() map[plan.Field]plan.Digest {
 	d := make(map[plan.Field]plan.Digest, len(in.Fields))
-	for id, row := range in.Fields {
-		d[id] = row.Digest
+	for id, f := range in.Fields {
+		d[id] = f.Digest
 	}
 	return d
 }
 
 // changed is the latest change among all.
 func (in Inputs) changed() (latest time.Time) {
-	for _, row := range in.Fields {
-		if row.Changed.After(latest) {
-			latest = row.Changed
+	for _, f := range in.Fields {
+		if f.Changed.After(latest) {
+			latest = f.Changed
 		}
 	}
 	return latest
 }
 
-// beyond is what was not among the rows that were loaded. There is no telling if one of these differs now,
+// beyond is what was not among the fields that were loaded. There is no telling if one of these differs now,
 // or if it is not known which they were.
 func (in Inputs) beyond(loaded map[plan.Field]plan.Digest) (more Inputs, ok bool) {
 	for id, d := range loaded {
@@ -67,7 +67,7 @@ func (in Inputs) beyond(loaded map[plan.Field]plan.Digest) (more Inputs, ok bool
 }
 
 // Untouched tells whether nothing was done to the files since they were like before: whoever read them in between
-// has read this. It does not see a file that came and went. Which row asks for a file is all the same.
+// has read this. It does not see a file that came and went. Which field asks for a file is all the same.
 func (in Inputs) Untouched(before Inputs) bool {
 	return in.Digest == before.Digest && in.written == before.written
 }
@@ -121,34 +121,34 @@ const clockSlack = time.Second
 // coarse is how far that clock may be behind: a tick of the slowest kernel, of 100 Hz (time(7)).
 const coarse = 10 * time.Millisecond
 
-// InputsOf collects the inputs of a unit from what is on disk now: every observed file of every row
-// that names the unit in onChange. Files count by their paths, so that one which another row asks for now
+// InputsOf collects the inputs of a unit from what is on disk now: every observed file of every field
+// that names the unit in onChange. Files count by their paths, so that one which another field asks for now
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
 // loaded the same certificates in another order owes nothing. What is irregular is an input, too, since a unit may
 // read it, of which no more is known than that it is there. doubts are those of Doubts.
 func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content,
 	doubts map[plan.Key]string) Inputs {
-	rows, all := make(map[plan.Field]map[string]plan.File), make(map[string]plan.File)
+	fields, all := make(map[plan.Field]map[string]plan.File), make(map[string]plan.File)
 	var doubt, reason string
 	for k, f := range o {
 		spec, ok := p.File(k.Field)
 		if !ok || !slices.Contains(spec.OnChange, unit) {
 			continue
 		}
-		if rows[k.Field] == nil {
-			rows[k.Field] = make(map[string]plan.File)
+		if fields[k.Field] == nil {
+			fields[k.Field] = make(map[string]plan.File)
 		}
 		path, err := spec.PathOf(k.Name)
 		if err == nil && (f.Kind == plan.Regular || f.Kind == plan.Irregular) {
-			rows[k.Field][path], all[path] = f, f
+			fields[k.Field][path], all[path] = f, f
 		}
 		if why, ok := doubts[k]; ok && (doubt == "" || path < doubt) {
 			doubt, reason = path, path+": "+why
 		}
 	}
-	in := Inputs{Doubt: reason, Fields: make(map[plan.Field]fieldInputs, len(rows)), Digest: inputs(all, known).Digest,
+	in := Inputs{Doubt: reason, Fields: make(map[plan.Field]fieldInputs, len(fields)), Digest: inputs(all, known).Digest,
 		written: written(all)}
-	for id, files := range rows {
+	for id, files := range fields {
 		in.Fields[id] = inputs(files, known)
 	}
 	return in
@@ -244,9 +244,9 @@ func Owed(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
 	action, why := owed(u, s, in, l, known)
-	_, newRows := in.beyond(l.Fields)
+	_, newFields := in.beyond(l.Fields)
 	// What was decided by times alone is not to be decided again by another clock.
-	d := Decision{action, why, action == Act && (!l.In(s) || !l.Unknown && newRows)}
+	d := Decision{action, why, action == Act && (!l.In(s) || !l.Unknown && newFields)}
 	if in.Doubt != "" {
 		d.Action, d.Why = Wait, "waits for "+in.Doubt
 	}
@@ -262,7 +262,7 @@ func owed(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
 		return Nothing, "has loaded what is on disk"
 	case same:
 		if more, ok := in.beyond(l.Fields); ok && startedAfter(s, more) {
-			return Adopt, "started after the files of its new rows last changed"
+			return Adopt, "started after the files of its new fields last changed"
 		}
 		return Act, "its files changed since it loaded them"
 	case known && l.Unknown && l.In(s):

@@ -13,7 +13,7 @@ import (
 
 func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	// What is on disk: a row whose file changed now, and another, of an hour before.
+	// What is on disk: a field whose file changed now, and another, of an hour before.
 	in := Inputs{Digest: plan.Digest{1}, Fields: map[plan.Field]fieldInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
 		now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
 	running := func(invocation string, since time.Duration) State {
@@ -34,8 +34,8 @@ func TestOwed(t *testing.T) {
 	loaded := func(b byte, invocation string) Loaded {
 		return Loaded{Inputs: plan.Digest{b}, Boot: "boot1", Invocation: invocation}
 	}
-	knew := func(rows map[plan.Field]plan.Digest) Loaded {
-		return Loaded{Inputs: plan.Digest{2}, Fields: rows, Boot: "boot1", Invocation: "i1"}
+	knew := func(fields map[plan.Field]plan.Digest) Loaded {
+		return Loaded{Inputs: plan.Digest{2}, Fields: fields, Boot: "boot1", Invocation: "i1"}
 	}
 	for sentence, c := range map[string]struct {
 		verb   Verb
@@ -122,16 +122,16 @@ func TestOwed(t *testing.T) {
 			Loaded{Unknown: true}, true, Act},
 		"without memory a oneshot owes a run: it disturbs nobody": {Restart, finished("i1", -time.Minute),
 			Loaded{}, false, Act},
-		"a new row whose file was there before the unit's start is adopted": {TryRestart, running("i1", -time.Minute),
+		"a new field whose file was there before the unit's start is adopted": {TryRestart, running("i1", -time.Minute),
 			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}}), true, Adopt},
-		"a new row whose file changed after the unit's start is owed": {TryRestart, running("i1", -time.Minute),
+		"a new field whose file changed after the unit's start is owed": {TryRestart, running("i1", -time.Minute),
 			knew(map[plan.Field]plan.Digest{plan.RootCAData: {12}}), true, Act},
-		"a new row does not hide another's change": {TryRestart, running("i1", -time.Minute),
+		"a new field does not hide another's change": {TryRestart, running("i1", -time.Minute),
 			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {10}}), true, Act},
-		"a row that lost its files is owed": {TryRestart, running("i1", time.Hour),
+		"a field that lost its files is owed": {TryRestart, running("i1", time.Hour),
 			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {12},
 				plan.ImageRegistryBundleData: {13}}), true, Act},
-		"a row that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour),
+		"a field that got its first file is owed, even when the clock was back": {TryRestart, running("i1", time.Hour),
 			knew(map[plan.Field]plan.Digest{plan.KubeAPIServerServingCAData: {11}, plan.RootCAData: {}}), true, Act},
 		"without memory and a start time there is no restart": {TryRestart,
 			State{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
@@ -165,7 +165,7 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 		t.Error("another content gives the same inputs")
 	}
 	if !reflect.DeepEqual(base, InputsOf("a.service", policy, disk(a, r), nil, nil)) {
-		t.Error("a file of a row that does not name the unit is among its inputs")
+		t.Error("a file of a field that does not name the unit is among its inputs")
 	}
 	if base.Digest == InputsOf("b.service", policy, disk(a), nil, nil).Digest {
 		t.Error("a unit that reads nothing has the inputs of one that reads a file")
@@ -175,7 +175,7 @@ func TestInputsDependOnlyOnTheFilesTheUnitReads(t *testing.T) {
 		t.Error("an absent file counts as an input")
 	}
 	if d, asked := absent.Digests()[a.Key.Field]; !asked || d != (plan.Digest{}) {
-		t.Error("a row that was asked for and has no file is not remembered as such")
+		t.Error("a field that was asked for and has no file is not remembered as such")
 	}
 	late := disk(a)
 	f := late[a.Key]
@@ -260,7 +260,7 @@ func TestAFileThatIsLeftAsItIsIsNotInDoubt(t *testing.T) {
 	}
 }
 
-func TestAFileThatMovesToAnotherRowIsTheSameInput(t *testing.T) {
+func TestAFileThatMovesToAnotherFieldIsTheSameInput(t *testing.T) {
 	both := plan.Policy{Files: slices.Clone(policy.Files)}
 	for i := range both.Files {
 		both.Files[i].OnChange = []string{"a.service"}

@@ -42,7 +42,7 @@ func decodeConfigMap(t *testing.T, body string) Object {
 	return e.object
 }
 
-func TestAConfigMapFeedsEveryKubeconfigRowWithOneKey(t *testing.T) {
+func TestAConfigMapFeedsEveryKubeconfigFieldWithOneKey(t *testing.T) {
 	pem := string(certificate(t, "ca"))
 	encoded := base64.StdEncoding.EncodeToString([]byte(pem))
 	for sentence, tt := range map[string]struct {
@@ -84,7 +84,7 @@ func TestAConfigMapFeedsEveryKubeconfigRowWithOneKey(t *testing.T) {
 	}
 }
 
-func TestAControllerConfigFeedsNoKubeconfigRow(t *testing.T) {
+func TestAControllerConfigFeedsNoKubeconfigField(t *testing.T) {
 	o, err := DecodeObject(strings.NewReader(string(object(t, fields{"kubeconfigCAData": []byte("x"),
 		"rootCAData": []byte("y")}))))
 	if err != nil || len(o.Fields) != 1 {
@@ -141,7 +141,7 @@ func TestTheConfigMapIsFollowedAsTheObjectIs(t *testing.T) {
 	reads(Forbidden, "configmaps is forbidden")
 }
 
-func TestFieldsThatNoRowWantsAreNotKept(t *testing.T) {
+func TestFieldsThatNoFieldWantsAreNotKept(t *testing.T) {
 	s := newServer(t)
 	u, err := url.Parse(s.URL)
 	if err != nil {

@@ -209,10 +209,10 @@ func FuzzDecode(f *testing.F) {
 				d.json.InputOffset() == int64(len(in)) {
 				t.Errorf("decoded %q, encoding/json %q", got.Data, want)
 			}
-			desired := p.Project(e.object, rows(), newClock().now)
+			desired := p.Project(e.object, specs(), newClock().now)
 			paths := map[string]bool{}
 			for _, e := range desired.Entries {
-				spec := rows()[slices.IndexFunc(rows(), func(r plan.FileSpec) bool { return r.Field == e.Field })]
+				spec := specs()[slices.IndexFunc(specs(), func(r plan.FileSpec) bool { return r.Field == e.Field })]
 				if path, err := spec.PathOf(e.Name); err != nil || paths[path] {
 					t.Errorf("%s leads to %q, as another does or not at all: %v", e.Key, path, err)
 				} else {

@@ -5,10 +5,10 @@
 // response to plan.Desired, and the notice that a directory of the host has changed (Drift).
 //
 // The object is about 100 KB, nearly all of it fields that are not ours, so it is decoded from the
-// stream: the fields that a row wants, what names the version, and nothing else is kept (Watcher,
+// stream: the fields that are configured, what names the version, and nothing else is kept (Watcher,
 // DecodeObject).
 // A field that cannot be used is a fact about that field and never an error of the object, and
-// Projector turns it into a refusal: the other rows go on.
+// Projector turns it into a refusal: the other files go on.
 //
 // The Watcher promises one open request at a time, the newest object whatever the consumer's
 // speed, a State with a reason whenever there is none, and a next try for everything that can go

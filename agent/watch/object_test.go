@@ -139,8 +139,8 @@ func line(kind string, object []byte) []byte {
 	return fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", kind, object)
 }
 
-// rows is a file table with every row.
-func rows() []plan.FileSpec {
+// fields is a file table with every field.
+func specs() []plan.FileSpec {
 	bundle := func(id plan.Field, file string) plan.FileSpec {
 		return plan.FileSpec{Field: id, Path: file, Mode: 0o644}
 	}

@@ -20,8 +20,8 @@ type Projector struct {
 	memo map[memoKey]memo
 }
 
-// memoKey is what a verdict depends on beside content and clock: rows differ in strictness and in whether
-// the bytes themselves are written, and two entries of one row are judged apart.
+// memoKey is what a verdict depends on beside content and clock: fields differ in strictness and in whether
+// the bytes themselves are written, and two entries of one field are judged apart.
 type memoKey struct {
 	plan.Key
 	validate    plan.Validation
@@ -37,9 +37,9 @@ type memo struct {
 	from, until time.Time
 }
 
-// Project validates the object's fields and lays them out on rows, in the order of plan.RowIDs; rows
+// Project validates the object's fields and lays them out on the host's files, in the order of plan.Fields; fields
 // are those that the host's configuration leaves on. now judges expiry and nothing else, and expiry
-// only warns unless the row is strict. The result's Verified is left false: whether o was read over
+// only warns unless the file is strict. The result's Verified is left false: whether o was read over
 // a verified connection is the caller's knowledge.
 //
 // A field that is missing, null or empty asks for nothing. Whatever cannot be used is refused under
@@ -52,7 +52,7 @@ func (p *Projector) Project(o Object, specs []plan.FileSpec, now time.Time) plan
 		old: p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
 	}
 	q.annotated(o.Annotations)
-	// Backwards, because where two rows name one file the later row wins.
+	// Backwards, because where two fields name one file the later field wins.
 	for _, id := range slices.Backward(plan.Fields()) {
 		i := slices.IndexFunc(specs, func(r plan.FileSpec) bool { return r.Field == id })
 		f, ok := o.Fields[id]
@@ -157,7 +157,7 @@ func (q *projection) claim(spec plan.FileSpec, k plan.Key) (path string, owner p
 	return path, k, nil
 }
 
-// place asks for data at the path of k, if data is valid and no later row has the path.
+// place asks for data at the path of k, if data is valid and no later field has the path.
 func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
 	path, owner, err := q.claim(spec, k)
 	switch {
@@ -208,7 +208,7 @@ func (q *projection) judge(spec plan.FileSpec, k plan.Key, data []byte) memo {
 	return m
 }
 
-// sorted puts entries and refusals in order, and forgets rows not listed.
+// sorted puts entries and refusals in order, and forgets fields not listed.
 func (q *projection) sorted() plan.Desired {
 	q.desired.Sort()
 	maps.DeleteFunc(q.desired.Listed, func(_ plan.Field, listed bool) bool { return !listed })

@@ -54,7 +54,7 @@ func TestBundles(t *testing.T) {
 	future := certificate(t, "new", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) })
 	leaf := func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature }
 	key := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("x")})
-	const row = "rootCAData"
+	const field = "rootCAData"
 	for sentence, c := range map[string]struct {
 		value any
 		want  string
@@ -87,7 +87,7 @@ func TestBundles(t *testing.T) {
 			"rootCAData certs=2 warn=a certificate that is not a CA"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			d := project(t, fields{row: c.value}, rows())
+			d := project(t, fields{field: c.value}, specs())
 			if got := brief(d); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
@@ -111,7 +111,7 @@ func TestRegistryLists(t *testing.T) {
 		"every double dot of a name is a colon": {
 			fields{own: []any{entry("r.example..5000", a)}},
 			"imageRegistryBundleData/r.example:5000 certs=1\nlisted imageRegistryBundleData"},
-		"entries are sorted by name, rows keep their order": {
+		"entries are sorted by name, fields keep their order": {
 			fields{user: []any{entry("a", a)}, own: []any{entry("z", a), entry("b", a)}},
 			"imageRegistryBundleData/b certs=1\nimageRegistryBundleData/z certs=1\nimageRegistryBundleUserData/a " +
 				"certs=1\nlisted imageRegistryBundleData\nlisted imageRegistryBundleUserData"},
@@ -161,7 +161,7 @@ func TestRegistryLists(t *testing.T) {
 			"refuse imageRegistryBundleData: has more than 1000 entries"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if got := brief(project(t, c.spec, rows())); got != c.want {
+			if got := brief(project(t, c.spec, specs())); got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
@@ -196,20 +196,20 @@ func TestOneCertificateAFile(t *testing.T) {
 	}
 }
 
-func TestRowsThatTheHostLeavesOutAreIgnored(t *testing.T) {
+func TestFieldsThatTheHostLeavesOutAreIgnored(t *testing.T) {
 	a := certificate(t, "a")
 	spec := fields{"rootCAData": a, "cloudProviderCAData": a, "imageRegistryBundleData": []any{entry("../x", a)}}
-	if got, want := brief(project(t, spec, rows()[2:3])), "rootCAData certs=1"; got != want {
+	if got, want := brief(project(t, spec, specs()[2:3])), "rootCAData certs=1"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestAStrictRowRefusesWhatOthersWarnAbout(t *testing.T) {
-	table := rows()
+func TestAStrictFieldRefusesWhatOthersWarnAbout(t *testing.T) {
+	table := specs()
 	table[2].Validate = plan.Strict
 	a := certificate(t, "a")
 	got := brief(project(t, fields{"rootCAData": slices.Concat(a, a)}, table))
-	if want := "refuse rootCAData: strict row: a certificate twice"; got != want {
+	if want := "refuse rootCAData: strict: a certificate twice"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -220,8 +220,8 @@ func TestUnchangedFieldsAreNotParsedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := p.Project(o, rows(), time.Now())
-	again := p.Project(o, rows(), time.Now().Add(time.Minute))
+	first := p.Project(o, specs(), time.Now())
+	again := p.Project(o, specs(), time.Now().Add(time.Minute))
 	if brief(first) != brief(again) {
 		t.Errorf("the second look differs:\n%s\n%s", brief(first), brief(again))
 	}
@@ -232,7 +232,7 @@ func TestUnchangedFieldsAreNotParsedAgain(t *testing.T) {
 	}
 }
 
-func TestARowThatGetsOtherWritersIsJudgedAgain(t *testing.T) {
+func TestAFieldThatGetsOtherWritersIsJudgedAgain(t *testing.T) {
 	commented := append([]byte("# comment\n"), certificate(t, "a")...)
 	o, err := DecodeObject(bytes.NewReader(object(t, fields{"rootCAData": commented})))
 	if err != nil {
@@ -264,7 +264,7 @@ func TestAVerdictEndsWhenACertificateExpires(t *testing.T) {
 		{"after expiry", 2 * time.Hour, "rootCAData certs=1 warn=an expired certificate"},
 		{"after the clock was turned back", 0, "rootCAData certs=1"},
 	} {
-		if got := brief(p.Project(o, rows(), now.Add(c.at))); got != c.want {
+		if got := brief(p.Project(o, specs(), now.Add(c.at))); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.when, got, c.want)
 		}
 	}
@@ -288,6 +288,6 @@ func benchmarkProject(b *testing.B, forget bool) {
 		if forget {
 			p = Projector{}
 		}
-		p.Project(o, rows(), now)
+		p.Project(o, specs(), now)
 	}
 }

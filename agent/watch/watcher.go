@@ -55,7 +55,7 @@ type Options struct {
 	// Group, Version, Resource and Name identify the object, and Namespace if it has one. The core
 	// group is empty.
 	Group, Version, Resource, Namespace, Name string
-	// Key makes the object a ConfigMap: this key of it feeds all rows that take from one.
+	// Key makes the object a ConfigMap: this key of it feeds all fields that take from one.
 	Key string
 	// Fields are those that are kept; nil means all. What nobody wants may be a secret.
 	Fields []plan.Field

@@ -29,7 +29,7 @@ func Dial(socket string) *Client {
 	return &Client{peer: frame.Dial(socket, requests, replies)}
 }
 
-// For is a client on the same connection whose requests mean these rows: what asks for one of them is
+// For is a client on the same connection whose requests mean these fields: what asks for one of them is
 // Failed while the writer has read another configuration.
 func (c *Client) For(specs []plan.FileSpec) *Client {
 	definitions := make(map[plan.Field]plan.Digest, len(specs))

@@ -171,7 +171,7 @@ func TestClientDoubtsStrangeAnswers(t *testing.T) {
 	}
 }
 
-func TestARowThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
+func TestAFieldThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 	local, dir := newLocal(t)
 	s := serve(t, local)
 	ctx := context.Background()
@@ -186,7 +186,7 @@ func TestARowThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 		"strict": func(r *plan.FileSpec) { r.Validate = plan.Strict },
 		"others": func(r *plan.FileSpec) { r.Beside = []plan.Writer{plan.NodeCA} },
 	} {
-		mine := rows()
+		mine := specs()
 		change(&mine[3])
 		c := Dial(s.socket).For(mine)
 		if err := c.Commit(ctx, removal); kind(err) != Failed || !strings.Contains(err.Error(), "different times") {
@@ -196,14 +196,14 @@ func TestARowThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 			t.Errorf("another %s: the look is answered %v", sentence, err)
 		}
 		if _, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); err != nil {
-			t.Errorf("another %s: a look at the row before is answered %v", sentence, err)
+			t.Errorf("another %s: a look at the field before is answered %v", sentence, err)
 		}
 		_ = c.Close()
 	}
 	if got := tell(t, dir)["etc/docker/certs.d/gone/ca.crt"]; got != "valid, gone" {
 		t.Errorf("the file holds %q", got)
 	}
-	if err := Dial(s.socket).For(rows()).Commit(ctx, removal); err != nil {
-		t.Errorf("the same rows: %v", err)
+	if err := Dial(s.socket).For(specs()).Commit(ctx, removal); err != nil {
+		t.Errorf("the same fields: %v", err)
 	}
 }

@@ -5,11 +5,11 @@
 // bootstrap credentials, take one of them out of use) for two kinds of caller: the unprivileged agent
 // over a unix socket (Serve and Client), and the same process in plain mode (Local).
 //
-// A request names rows and entries, never paths, modes or owners: these come from the host's own file
+// A request names fields and entries, never paths, modes or owners: these come from the host's own file
 // table. Every byte is validated again before it is staged, whatever the caller says of it.
 //
 // It promises to a caller that is fully compromised no more than to publish valid bundles to listed
-// rows, to remove files whose bytes the caller knows from rows with a file for each entry, and to learn and use up what
+// fields, to remove files whose bytes the caller knows from fields with a file for each entry, and to learn and use up what
 // is in the bootstrap directory. Peers other than root and the agent's user are refused before a byte of theirs is
 // read. It creates no sockets: it accepts on the listener that systemd made. It imports nothing that could reach the
 // network or the bus.

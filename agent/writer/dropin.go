@@ -18,7 +18,7 @@ var opened = []string{
 	bootstrapDir,
 }
 
-// Dropin is a drop-in for the writer's service, in the words of systemd.exec(5): it opens the directories of rows that
+// Dropin is a drop-in for the writer's service, in the words of systemd.exec(5): it opens the directories of fields that
 // the service as shipped has not writable. A file that may be a link needs the directory that the link leads to as
 // well; resolve says where a file is when its links are followed.
 func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
@@ -34,7 +34,7 @@ func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
 		return slices.ContainsFunc(opened, func(o string) bool { return dir == o || strings.HasPrefix(dir, o+"/") })
 	})
 	var b strings.Builder
-	b.WriteString("# Made by \"node-cert-agent writer-dropin\" from the rows of this host's configuration.\n[Service]\n")
+	b.WriteString("# Made by \"node-cert-agent writer-dropin\" from the fields of this host's configuration.\n[Service]\n")
 	for _, dir := range more {
 		// One that is missing must not keep the writer from starting; nothing in it can be run.
 		quoted := strings.ReplaceAll(strconv.Quote("-"+dir), "%", "%%")

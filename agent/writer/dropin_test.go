@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-func TestTheWriterIsOpenedForRowsElsewhereAndForNothingElse(t *testing.T) {
+func TestTheWriterIsOpenedForFieldsElsewhereAndForNothingElse(t *testing.T) {
 	specs := []plan.FileSpec{
 		{Field: plan.RootCAData, Path: "/etc/kubernetes/sub/ca.crt"},
 		{Field: plan.CloudProviderCAData, Path: "/srv/own certs/100%/ca.crt"},

@@ -24,7 +24,7 @@ type Local struct {
 	kubelet  bool
 }
 
-// New serves these rows in this tree. What validate returns an error for is not staged; the error
+// New serves these fields in this tree. What validate returns an error for is not staged; the error
 // must not quote the content. Otherwise it returns the certificates, for the records.
 func New(specs []plan.FileSpec, tree *disk.Tree, validate func(plan.FileSpec, []byte) ([]pki.Cert, error)) *Local {
 	l := &Local{files: make(map[plan.Field]plan.FileSpec, len(specs)), table: specs, tree: tree, validate: validate, consume: Keep}
@@ -167,7 +167,7 @@ func (l *Local) sweep(ctx context.Context, r *records) ([]string, error) {
 func (l *Local) target(k plan.Key) (disk.Target, error) {
 	spec, ok := l.files[k.Field]
 	if !ok {
-		return disk.Target{}, refuse("no row %q on this host", k.Field)
+		return disk.Target{}, refuse("no field %q on this host", k.Field)
 	}
 	target, err := disk.TargetOf(spec, k.Name)
 	if err != nil {
@@ -179,12 +179,12 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 	return target, nil
 }
 
-// differs says which of these rows is defined otherwise here. Of one that is not here, target does.
+// differs says which of these fields is defined otherwise here. Of one that is not here, target does.
 func (l *Local) differs(definitions map[plan.Field]plan.Digest) *Error {
 	for id, d := range definitions {
 		if spec, ok := l.files[id]; ok && spec.Definition() != d {
 			return &Error{Kind: Failed, Untouched: true,
-				Text: fmt.Sprintf("row %s: agent and writer have read the configuration at different times",
+				Text: fmt.Sprintf("field %s: agent and writer have read the configuration at different times",
 					plan.Printable(string(id)))}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// The host of these tests: two rows below a root of their own, and files that nobody may touch.
+// The host of these tests: two fields below a root of their own, and files that nobody may touch.
 var host = map[string]string{
 	"etc/kubernetes/ca.crt":            "valid, old",
 	"etc/kubernetes/link.crt":          "-> ca.crt",
@@ -27,7 +27,7 @@ var host = map[string]string{
 	"etc/shadow":                       "secret",
 }
 
-func rows() []plan.FileSpec {
+func specs() []plan.FileSpec {
 	own := func(id plan.Field, file string) plan.FileSpec {
 		return plan.FileSpec{Field: id, Path: file, Mode: 0o644, UID: -1, GID: -1}
 	}
@@ -67,7 +67,7 @@ func newLocal(t testing.TB) (*Local, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(rows(), tree, valid), dir
+	return New(specs(), tree, valid), dir
 }
 
 // tell reads the host back.
@@ -124,27 +124,27 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 		commit plan.Commit
 		kind   Kind
 	}{
-		"an unknown row":                  {writes("etcdServingCA", "", "valid"), Refused},
-		"a row that this host leaves out": {writes(plan.AdditionalTrustBundle, "", "valid"), Refused},
-		"a path in place of a row":        {writes("/etc/shadow", "", "valid"), Refused},
-		"a path in place of a name":       {writes(plan.ImageRegistryBundleData, "../../etc/shadow", "valid"), Refused},
-		"an absolute path as a name":      {writes(plan.ImageRegistryBundleData, "/etc/shadow", "valid"), Refused},
-		"dots as a name":                  {writes(plan.ImageRegistryBundleData, "..", "valid"), Refused},
-		"a name with a NUL":               {writes(plan.ImageRegistryBundleData, "a\x00b", "valid"), Refused},
-		"no name":                         {writes(plan.ImageRegistryBundleData, "", "valid"), Refused},
-		"a name for a single file":        {writes(plan.KubeAPIServerServingCAData, "x", "valid"), Refused},
-		"invalid bytes":                   {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), Refused},
-		"an emptied file":                 {writes(plan.KubeAPIServerServingCAData, "", ""), Refused},
+		"an unknown field":                  {writes("etcdServingCA", "", "valid"), Refused},
+		"a field that this host leaves out": {writes(plan.AdditionalTrustBundle, "", "valid"), Refused},
+		"a path in place of a field":        {writes("/etc/shadow", "", "valid"), Refused},
+		"a path in place of a name":         {writes(plan.ImageRegistryBundleData, "../../etc/shadow", "valid"), Refused},
+		"an absolute path as a name":        {writes(plan.ImageRegistryBundleData, "/etc/shadow", "valid"), Refused},
+		"dots as a name":                    {writes(plan.ImageRegistryBundleData, "..", "valid"), Refused},
+		"a name with a NUL":                 {writes(plan.ImageRegistryBundleData, "a\x00b", "valid"), Refused},
+		"no name":                           {writes(plan.ImageRegistryBundleData, "", "valid"), Refused},
+		"a name for a single file":          {writes(plan.KubeAPIServerServingCAData, "x", "valid"), Refused},
+		"invalid bytes":                     {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), Refused},
+		"an emptied file":                   {writes(plan.KubeAPIServerServingCAData, "", ""), Refused},
 		"too many bytes": {writes(plan.KubeAPIServerServingCAData, "",
 			"valid"+strings.Repeat("x", disk.MaxSize)), Refused},
-		"one file from two rows":        {twice, Refused},
+		"one file from two fields":      {twice, Refused},
 		"a file written and removed":    {both, Refused},
 		"one bad write among good ones": {second, Refused},
 		"a link":                        {writes(plan.RootCAData, "", "valid"), Failed},
 		"a directory":                   {writes(plan.CloudProviderCAData, "", "valid"), Failed},
 		"the removal of others' bytes": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, Failed},
-		"the removal of a row's only file": {plan.Commit{Removals: []plan.CommitRemoval{
+		"the removal of a field's only file": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.KubeAPIServerServingCAData, ""), Digest: plan.DigestOf([]byte(host["etc/kubernetes/ca.crt"]))}}},
 			Refused},
 		"a removal by path": {plan.Commit{Removals: []plan.CommitRemoval{
@@ -192,18 +192,18 @@ func FuzzCommit(f *testing.F) {
 	f.Add("imageRegistryBundleData", "theirs/../../../kubernetes", []byte("valid, old"), true)
 	f.Add("imageRegistryBundleUserData", "a/b", []byte("valid"), true)
 	f.Add("rootCAData", "", []byte("valid"), false)
-	f.Fuzz(func(t *testing.T, row, name string, data []byte, remove bool) {
+	f.Fuzz(func(t *testing.T, field, name string, data []byte, remove bool) {
 		local, dir := newLocal(t)
-		c := writes(plan.Field(row), name, string(data))
+		c := writes(plan.Field(field), name, string(data))
 		if remove {
-			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.Field(row), name), Digest: plan.DigestOf(data)}}}
+			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.Field(field), name), Digest: plan.DigestOf(data)}}}
 		}
 		_ = local.Commit(context.Background(), c)
 		confined(t, tell(t, dir))
 	})
 }
 
-// confined fails the test unless the host shows nothing but valid files at paths of its rows.
+// confined fails the test unless the host shows nothing but valid files at paths of its fields.
 func confined(t *testing.T, got map[string]string) {
 	t.Helper()
 	for name, content := range got {

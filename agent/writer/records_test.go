@@ -38,7 +38,7 @@ func recorded(t *testing.T, files map[string][]byte) (*Client, *serving, string)
 			t.Fatal(err)
 		}
 	}
-	local = New(append(rows()[:1], rows()[3:]...), local.tree, judge)
+	local = New(append(specs()[:1], specs()[3:]...), local.tree, judge)
 	s := serve(t, local)
 	return Dial(s.socket), s, dir
 }
@@ -59,13 +59,13 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := fmt.Sprintf(" uid=%d pid=%d\n", os.Geteuid(), os.Getpid())
-	want := fmt.Sprintf("<5>writer writes: row=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s added=%s "+
+	want := fmt.Sprintf("<5>writer writes: field=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s added=%s "+
 		"removed=none",
 		"kubeAPIServerServingCAData", plan.DigestOf(old), plan.DigestOf(kept), prints(now)[0]) + peer +
-		fmt.Sprintf("<5>writer writes: row=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none "+
+		fmt.Sprintf("<5>writer writes: field=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none "+
 			"after=%s added=%s removed=none",
 			"imageRegistryBundleData", plan.DigestOf(fresh), prints(fresh)[0]) + peer +
-		fmt.Sprintf("<5>writer removes: row=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s after=none "+
+		fmt.Sprintf("<5>writer removes: field=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s after=none "+
 			"added=none removed=%s",
 			"imageRegistryBundleData", plan.DigestOf(gone), prints(gone)[0]) + peer
 	if s.log.String() != want {
@@ -140,7 +140,7 @@ func TestRecordsOfManyCertificatesAreComplete(t *testing.T) {
 	}
 	found := map[string]int{}
 	for line := range strings.Lines(s.log.String()) {
-		if len(line) > 10<<10 || !strings.HasPrefix(line, "<5>writer writes: row=\"kubeAPIServerServingCAData\" ") {
+		if len(line) > 10<<10 || !strings.HasPrefix(line, "<5>writer writes: field=\"kubeAPIServerServingCAData\" ") {
 			t.Errorf("a line of %d bytes: %.80q", len(line), line)
 		}
 		for _, fp := range regexp.MustCompile(`[ ,=]([0-9a-f]{64})`).FindAllStringSubmatch(line[strings.Index(line,

@@ -7,7 +7,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// What a row with a file for each entry may have on a host, whoever made it. An object lists at most
+// What a field with a file for each entry may have on a host, whoever made it. An object lists at most
 // 1000 entries in each of two lists, which may share a directory. Without these bounds whoever speaks to
 // us could fill the file system with valid bundles, and root's reserve in it, too.
 const (
@@ -45,9 +45,9 @@ func (n need) fits(tree *disk.Tree) error {
 	entries, size := tree.Weigh(n.spec)
 	switch {
 	case n.entries > 0 && entries+n.entries > maxEntries:
-		return refuse("row %s: %d entries and %d more, more than %d", n.spec.Field, entries, n.entries, maxEntries)
+		return refuse("field %s: %d entries and %d more, more than %d", n.spec.Field, entries, n.entries, maxEntries)
 	case n.size > 0 && size+n.size > maxBytes:
-		return refuse("row %s: files of %d bytes and %d more, more than %d", n.spec.Field, size, n.size, maxBytes)
+		return refuse("field %s: files of %d bytes and %d more, more than %d", n.spec.Field, size, n.size, maxBytes)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-func TestEntriesAndBytesOfARowAreBounded(t *testing.T) {
+func TestEntriesAndBytesOfAFieldAreBounded(t *testing.T) {
 	const certsd = "etc/docker/certs.d"
 	now := testpki.Bundle("a")
 	crowded, s, dir := recorded(t, nil)
@@ -33,20 +33,20 @@ func TestEntriesAndBytesOfARowAreBounded(t *testing.T) {
 		sentence string
 		client   *Client
 		log      *lines
-		row      plan.Field
+		field    plan.Field
 		name     string
 		want     Kind
 	}{
 		{"one more entry", crowded, s.log, plan.ImageRegistryBundleData, "new", Refused},
-		{"one more of the row with that path", crowded, s.log, plan.ImageRegistryBundleUserData, "new", Refused},
+		{"one more of the field with that path", crowded, s.log, plan.ImageRegistryBundleUserData, "new", Refused},
 		{"an entry that is there", crowded, s.log, plan.ImageRegistryBundleData, "gone", ""},
-		{"another row", crowded, s.log, plan.KubeAPIServerServingCAData, "", ""},
+		{"another field", crowded, s.log, plan.KubeAPIServerServingCAData, "", ""},
 		{"more bytes", heavy, s2.log, plan.ImageRegistryBundleData, "new", Refused},
 		{"more bytes in a file that is there", heavy, s2.log, plan.ImageRegistryBundleData, "gone", Refused},
 	} {
 		t.Run(c.sentence, func(t *testing.T) {
 			before := c.log.String()
-			err := c.client.Commit(context.Background(), writes(c.row, c.name, string(now)))
+			err := c.client.Commit(context.Background(), writes(c.field, c.name, string(now)))
 			if kind(err) != c.want || (c.want == "") != (err == nil) {
 				t.Errorf("answered %v, want %q", err, c.want)
 			}

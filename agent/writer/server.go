@@ -39,7 +39,7 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	log io.Writer) error {
 	local, err := load()
 	if err != nil {
-		return fmt.Errorf("load rows: %w", err)
+		return fmt.Errorf("load files: %w", err)
 	}
 	log = frame.Patient("writer", log)
 	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
@@ -63,7 +63,7 @@ type server struct {
 
 // tidy sweeps once in the life of a process: the one before may have been killed in a commit, and the agent
 // sweeps only when it starts itself. It is done when nothing is asked for, and what is, waits for no more of
-// it than a look into the directories of all rows.
+// it than a look into the directories of all fields.
 func (s *server) tidy(ctx context.Context) {
 	self := frame.Peer{UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}
 	// What cannot be removed now is left to the agent's sweep, which hears why.
@@ -137,7 +137,7 @@ func (s *server) current() *Local {
 	}
 	if text := err.Error(); text != s.complaint {
 		s.complaint = text
-		fmt.Fprintf(s.log, "<4>writer keeps its last valid rows: reason=%q\n", text)
+		fmt.Fprintf(s.log, "<4>writer keeps its last valid settings: reason=%q\n", text)
 	}
 	return s.local
 }

@@ -158,7 +158,7 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 				t.Errorf("now there is %v, want %v", got, want)
 			}
 			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused || !untouched(err) {
-				t.Errorf("an unknown row: %v", err)
+				t.Errorf("an unknown field: %v", err)
 			}
 			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != Failed || !untouched(err) {
 				t.Errorf("a file that cannot be staged: %v", err)
@@ -185,8 +185,8 @@ func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 		"nothing asked":              framed(`{}`),
 		"two things asked":           framed(`{"sweep":true,"observe":[` + query + `]}`),
 		"a wrong type":               framed(`{"observe":{}}`),
-		"an unknown row":             framed(`{"observe":[{"field":"etcd"}]}`),
-		"a path in place of a row":   framed(`{"observe":[{"field":"/etc/shadow"}]}`),
+		"a field that there is not":  framed(`{"observe":[{"field":"etcd"}]}`),
+		"a path in place of a field": framed(`{"observe":[{"field":"/etc/shadow"}]}`),
 		"a path in place of a name":  framed(`{"observe":[{"field":"imageRegistryBundleData","name":"../../etc"}]}`),
 		"a digest that is none":      framed(`{"observe":[{"field":"rootCAData","known":"abc"}]}`),
 		"an empty frame":             framed(""),
@@ -320,12 +320,12 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 		t.Errorf("an invalid configuration took the last valid one away: %v", err)
 	}
 	if got, want := s.log.String(),
-		"<4>writer keeps its last valid rows: reason=\"a.yaml:3: unknown key\"\n"; got != want {
+		"<4>writer keeps its last valid settings: reason=\"a.yaml:3: unknown key\"\n"; got != want {
 		t.Errorf("recorded %q, want %q once", got, want)
 	}
-	now.Store(&configuration{New(rows()[:1], local.tree, valid), nil})
+	now.Store(&configuration{New(specs()[:1], local.tree, valid), nil})
 	if err := ask(); kind(err) != Refused {
-		t.Errorf("a row that was taken out is answered %v", err)
+		t.Errorf("a field that was taken out is answered %v", err)
 	}
 	if err := Serve(context.Background(), ln, func() (*Local, error) { return nil, io.ErrNoProgress }, everyone,
 		s.log); err == nil {

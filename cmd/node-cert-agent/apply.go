@@ -41,7 +41,7 @@ func applyCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply {-f FILE | --now | --release}",
 		Short: "Put contents on this host by hand, without an API server",
-		Long: `apply takes a ControllerConfig in YAML or JSON, or with --row the bare content of one file, and does with it
+		Long: `apply takes a ControllerConfig in YAML or JSON, or with --field the bare content of one file, and does with it
 what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
 What is applied wins over the object until the object asks for something else than it does now, or until
 apply --release. A service that runs carries it out; if none runs, this command does.

@@ -71,7 +71,7 @@ func TestAServiceThatRunsCarriesOutWhatIsApplied(t *testing.T) {
 	r.awaitFile(kubeletCA, a)
 }
 
-func TestBareContentIsForTheRowThatIsNamed(t *testing.T) {
+func TestBareContentIsForTheFieldThatIsNamed(t *testing.T) {
 	r, a := newTree(t), ca("a")
 	save(t, r.path("/a.pem"), string(a))
 	for sentence, c := range map[string]struct {
@@ -79,15 +79,15 @@ func TestBareContentIsForTheRowThatIsNamed(t *testing.T) {
 		code int
 		file string
 	}{
-		"a bundle for a row": {[]string{"--row", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
-		"a CA for a registry": {[]string{"--row", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0,
+		"a bundle for a field": {[]string{"--field", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
+		"a CA for a registry": {[]string{"--field", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0,
 			"/etc/docker/certs.d/quay.io/ca.crt"},
-		"a row that there is not":          {[]string{"--row", "shadow"}, exitUsage, ""},
-		"an entry for a row with one file": {[]string{"--row", "rootCAData", "--entry", "x"}, exitUsage, ""},
-		"no entry for a registry row":      {[]string{"--row", "imageRegistryBundleUserData"}, exitUsage, ""},
-		"an entry that leaves its place": {[]string{"--row", "imageRegistryBundleUserData", "--entry", "../x"},
+		"a field that there is not":          {[]string{"--field", "shadow"}, exitUsage, ""},
+		"an entry for a field with one file": {[]string{"--field", "rootCAData", "--entry", "x"}, exitUsage, ""},
+		"no entry for a registry field":      {[]string{"--field", "imageRegistryBundleUserData"}, exitUsage, ""},
+		"an entry that leaves its place": {[]string{"--field", "imageRegistryBundleUserData", "--entry", "../x"},
 			exitFailed, ""},
-		"an entry without a row":              {[]string{"--entry", "x"}, exitUsage, ""},
+		"an entry without a field":            {[]string{"--entry", "x"}, exitUsage, ""},
 		"content that is no ControllerConfig": {nil, exitFailed, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestBareContentIsForTheRowThatIsNamed(t *testing.T) {
 func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 	r := newTree(t)
 	save(t, r.path("/bad.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n")
-	o := r.command("apply", "-f", r.path("/bad.pem"), "--row", "kubeAPIServerServingCAData")
+	o := r.command("apply", "-f", r.path("/bad.pem"), "--field", "kubeAPIServerServingCAData")
 	if o.code != exitFailed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") ||
 		!strings.Contains(o.stderr, "nothing in the input can be used") {
 		t.Errorf("exits with %d: %s%s", o.code, o.stdout, o.stderr)
@@ -112,7 +112,7 @@ func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 	}
 	var out bytes.Buffer
 	cmd := root()
-	cmd.SetArgs([]string{"apply", "--root", r.root, "-f", "-", "--row", "kubeAPIServerServingCAData"})
+	cmd.SetArgs([]string{"apply", "--root", r.root, "-f", "-", "--field", "kubeAPIServerServingCAData"})
 	cmd.SetIn(bytes.NewReader(ca("a")))
 	cmd.SetOut(&out)
 	if err := cmd.ExecuteContext(t.Context()); err != nil || r.file(kubeletCA) == "" {

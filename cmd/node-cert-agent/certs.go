@@ -24,8 +24,8 @@ const soon = 30 * 24 * time.Hour
 
 // certificate is one line of the table.
 type certificate struct {
-	// Row is the row's, with the entry, or "identity" for the agent's own.
-	Row         string    `json:"field"`
+	// Field is the file's, with the entry, or "identity" for the agent's own.
+	Field       string    `json:"field"`
 	File        string    `json:"file"`
 	Subject     string    `json:"subject"`
 	Fingerprint string    `json:"sha256"`
@@ -97,12 +97,12 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 }
 
 // lines are the certificates of one file, in its order.
-func lines(row, file string, data []byte, now time.Time) (out []certificate) {
+func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	content := pki.Read(data)
 	for _, c := range content.Certs {
-		line := certificate{Row: row, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(),
+		line := certificate{Field: field, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(),
 			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
-		if !content.Whole && row != "identity" {
+		if !content.Whole && field != "identity" {
 			line.Warnings = append(line.Warnings, "in a file that would be refused")
 		}
 		out = append(out, line)
@@ -131,14 +131,14 @@ func listCertificates(w io.Writer, output format, all []certificate) error {
 	}
 	var table strings.Builder
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ROW\tFILE\tSUBJECT\tSHA-256\tNOT AFTER\tKIND\tWARNINGS")
+	fmt.Fprintln(t, "FIELD\tFILE\tSUBJECT\tSHA-256\tNOT AFTER\tKIND\tWARNINGS")
 	for _, c := range all {
 		kind := "leaf"
 		if c.CA {
 			kind = "CA"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.16s\t%s\t%s\t%s\n",
-			c.Row, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
+			c.Field, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
 	}
 	if err := t.Flush(); err != nil {
 		return err

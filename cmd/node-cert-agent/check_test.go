@@ -13,8 +13,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
 )
 
-// fewRows are those whose directories a tree has.
-const fewRows = "node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+// fewFields are those whose directories a tree has.
+const fewFields = "node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
 	"false}}\n"
 
 const goodTree = `ok    configuration: valid; from builtin:standalone.yaml, ROOT/etc/node-cert-agent/config.d/50-site.yaml
@@ -34,7 +34,7 @@ ok    clock: as the API server's
 func synced(t *testing.T) *tree {
 	t.Helper()
 	r := newTree(t)
-	r.configure(fewRows)
+	r.configure(fewFields)
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a"),
 		"imageRegistryBundleData": []map[string]any{{"file": "registry.example..5000", "data": ca("b\x1b[31m")}}})
 	r.start()
@@ -81,8 +81,8 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"a private key lies beside a bundle": {func(r *tree) error {
 			return os.WriteFile(r.path("/etc/kubernetes/kubelet-ca.key"), nil, 0o600)
 		}, "warn", 0,
-			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give the row " +
-				"another file: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"},
+			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; do: give it " +
+				"another path: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"},
 		"the machine config daemon was here": {func(r *tree) error {
 			return errors.Join(os.Mkdir(r.path("/etc/machine-config-daemon"), 0o755),
 				os.WriteFile(r.path("/etc/machine-config-daemon/currentconfig"), nil, 0o600))
@@ -97,7 +97,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused; do: look at the network and " +
 				"at the API server; files stay as they are until it answers"},
 		"the API server knows no such kind": {func(r *tree) error {
-			r.configure(fewRows + "controllerConfig: {version: v2}\n")
+			r.configure(fewFields + "controllerConfig: {version: v2}\n")
 			return nil
 		}, "fail", exitFailed,
 			"fail  object: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
@@ -112,7 +112,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			r := newTree(t)
-			r.configure(fewRows)
+			r.configure(fewFields)
 			r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a")})
 			server := strings.TrimPrefix(r.api.URL, "https://")
 			if err := c.change(r); err != nil {
@@ -171,7 +171,7 @@ func TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine(t *testing.T) {
 	}
 }
 
-const certsTable = `ROW                                            FILE                                              SUBJECT             SHA-256           NOT AFTER             KIND  WARNINGS
+const certsTable = `FIELD                                          FILE                                              SUBJECT             SHA-256           NOT AFTER             KIND  WARNINGS
 kubeAPIServerServingCAData                     /etc/kubernetes/kubelet-ca.crt                    CN=a                HEX               2099-01-02T03:04:05Z  CA
 imageRegistryBundleData/registry.example:5000  /etc/docker/certs.d/registry.example:5000/ca.crt  CN=b\x1b[31m        HEX               2099-01-02T03:04:05Z  CA
 `

@@ -26,9 +26,9 @@ type inputOptions struct{ file, field, entry string }
 
 func (o *inputOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "file", "f", "",
-		"a ControllerConfig in YAML or JSON, or with --row bare content; - is standard input (`FILE`)")
-	cmd.Flags().StringVar(&o.field, "row", "", "the `ROW` that bare content is for, such as kubeAPIServerServingCAData")
-	cmd.Flags().StringVar(&o.entry, "entry", "", "the registry's `HOST[:PORT]`, for rows that have a file for each")
+		"a ControllerConfig in YAML or JSON, or with --field bare content; - is standard input (`FILE`)")
+	cmd.Flags().StringVar(&o.field, "field", "", "the `FIELD` that bare content is for, such as kubeAPIServerServingCAData")
+	cmd.Flags().StringVar(&o.entry, "entry", "", "the registry's `HOST[:PORT]`, for fields that have a file for each")
 }
 
 // read gives what the input asks for, validated like an object of the cluster. Refusals are part of it.
@@ -41,7 +41,7 @@ func (o inputOptions) read(specs []plan.FileSpec, stdin io.Reader) (plan.Desired
 		return o.bare(specs, data)
 	}
 	if o.entry != "" {
-		return plan.Desired{}, usage(errors.New("--entry goes with --row"))
+		return plan.Desired{}, usage(errors.New("--entry goes with --field"))
 	}
 	object, err := decodeManifest(data)
 	if err != nil {
@@ -71,15 +71,15 @@ func (o inputOptions) bytes(stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// bare lays content out on one row.
+// bare lays content out on one field.
 func (o inputOptions) bare(specs []plan.FileSpec, data []byte) (plan.Desired, error) {
 	id := plan.Field(o.field)
 	spec, ok := plan.Policy{Files: specs}.File(id)
 	if !ok {
-		return plan.Desired{}, usage(fmt.Errorf("this host has no row %q", o.field))
+		return plan.Desired{}, usage(fmt.Errorf("this host has no field %q", o.field))
 	}
 	if id.List() != (o.entry != "") {
-		return plan.Desired{}, usage(fmt.Errorf("row %s: --entry is for the registry rows, and they want it", id))
+		return plan.Desired{}, usage(fmt.Errorf("field %s: --entry is for the registry fields, and they want it", id))
 	}
 	var field watch.Field
 	field.Data = data

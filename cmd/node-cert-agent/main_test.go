@@ -34,7 +34,7 @@ Object:  101
 Synced:  TIME (AGO)
 Agent:   0.0.0-dev
 
-FILE                                              ROW                         STATE     CERTIFICATES  FIRST EXPIRY  WARNINGS
+FILE                                              FIELD                       STATE     CERTIFICATES  FIRST EXPIRY  WARNINGS
 /etc/kubernetes/kubelet-ca.crt                    kubeAPIServerServingCAData  in place  1             2099-01-02
 /etc/docker/certs.d/registry.example:5000/ca.crt  imageRegistryBundleData     in place  1             2099-01-02    text outside blocks
 
@@ -108,7 +108,7 @@ func TestThePublishedBundleReachesItsFileAndStatusTells(t *testing.T) {
 		t.Error("the files are not the certificates that were published, and nothing else")
 	}
 	if _, err := os.Stat(r.path("/etc/kubernetes/ca.crt")); !os.IsNotExist(err) {
-		t.Errorf("the refused row has a file: %v", err)
+		t.Errorf("the refused file has a file: %v", err)
 	}
 
 	table := r.command("status")

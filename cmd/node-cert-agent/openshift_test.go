@@ -267,11 +267,11 @@ func TestAKubeconfigIsHelpedByHandWhenNoAPIServerCanBeTrusted(t *testing.T) {
 	r := newOpenShift(t, old)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	save(t, file, string(next))
-	if o := r.command("diff", "-f", file, "--row", "kubeletKubeconfigCAData"); o.code != exitPending ||
+	if o := r.command("diff", "-f", file, "--field", "kubeletKubeconfigCAData"); o.code != exitPending ||
 		!strings.Contains(o.stdout, kubeletKubeconfig) {
 		t.Errorf("diff: %+v", o)
 	}
-	if o := r.command("apply", "-f", file, "--row", "kubeletKubeconfigCAData", "--now"); o.code != 0 {
+	if o := r.command("apply", "-f", file, "--field", "kubeletKubeconfigCAData", "--now"); o.code != 0 {
 		t.Errorf("apply: %+v", o)
 	}
 	if got := r.file(kubeletKubeconfig); got != hostKubeconfig(next) {

@@ -49,7 +49,7 @@ func TestTheReadmeCanBeTriedAsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	save(t, "bad.pem", "no bundle")
-	if code := agent("apply --root tree -f bad.pem --row kubeAPIServerServingCAData"); code != 1 {
+	if code := agent("apply --root tree -f bad.pem --field kubeAPIServerServingCAData"); code != 1 {
 		t.Errorf("what is no bundle: exit code %d", code)
 	}
 	if got, err := os.ReadFile("tree" + kubeletCA); err != nil || string(got) != string(want) {

@@ -162,7 +162,7 @@ func waits(t io.Writer, s report.Status) {
 // showFiles lists the managed files, and below them who was asked whether they use them.
 func showFiles(w io.Writer, files []report.File) {
 	if len(files) > 0 {
-		fmt.Fprintf(w, "\nFILE\tROW\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
+		fmt.Fprintf(w, "\nFILE\tFIELD\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
 	}
 	for _, f := range files {
 		state := strings.TrimSuffix(string(f.State)+", "+string(f.Use()), ", ")

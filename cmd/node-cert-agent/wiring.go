@@ -183,19 +183,19 @@ func (w *wiring) stateObject(node string) *report.Object {
 		Trouble: func(err error) { w.log.Warn("writing the node's state object", zap.Error(err)) }})
 }
 
-// newWriter is the writer's code. It judges bytes by the rows, whatever the agent says of them.
+// newWriter is the writer's code. It judges bytes by the fields, whatever the agent says of them.
 func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
 	validate := func(r plan.FileSpec, data []byte) ([]pki.Cert, error) { return r.Check(data) }
 	return writer.New(s.Policy.Files, tree, validate).
 		WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 }
 
-// rememberer validates kept bytes again, with the row as it is configured now.
+// rememberer validates kept bytes again, with the field as it is configured now.
 func rememberer(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	return func(k plan.Key, data []byte) (plan.Entry, error) {
 		spec, ok := p.File(k.Field)
 		if !ok {
-			return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Field)
+			return plan.Entry{}, fmt.Errorf("this host has no field %s", k.Field)
 		}
 		return spec.Entry(k.Name, data, time.Time{})
 	}

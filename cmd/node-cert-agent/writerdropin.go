@@ -18,10 +18,10 @@ func writerDropinCommand(f *flags) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "writer-dropin",
-		Short: "Print the drop-in that opens the writer's sandbox for rows at other paths",
-		Long: `writer-dropin prints a drop-in for node-cert-agent-writer.service with the directories of this host's rows
-that the service as shipped may not write to. After a row got another directory, write it to
-/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf, and have systemd read it:
+		Short: "Print the drop-in that opens the writer's sandbox for files at other paths",
+		Long: `writer-dropin prints a drop-in for node-cert-agent-writer.service with the directories of this host's files
+that the service as shipped may not write to. After a file got another directory, write it to
+/etc/systemd/system/node-cert-agent-writer.service.d/50-files.conf, and have systemd read it:
 systemctl daemon-reload && systemctl try-restart node-cert-agent-writer.service
 
 It is not done for you: what opens a sandbox is for the administrator to see.`,

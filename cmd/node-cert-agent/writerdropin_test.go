@@ -23,7 +23,7 @@ func settings(text string) (lines []string) {
 	return lines
 }
 
-func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
+func TestTheWriterIsOpenedForTheFieldsOfEachProfileAndNoOthers(t *testing.T) {
 	shipped := settings(read(t, "packaging/openshift/writer.conf"))
 	for profile, dropin := range map[string][]string{"standalone": {"[Service]"}, "kubeadm": {"[Service]"},
 		"openshift": shipped} {
@@ -35,7 +35,7 @@ func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
 			t.Errorf("%s: exit code %d, needs\n%s\nand has\n%s", profile, code, strings.Join(got, "\n"),
 				strings.Join(dropin, "\n"))
 		}
-		// The other way round: what is open has a row, or is where credentials are.
+		// The other way round: what is open has a field, or is where credentials are.
 		f := &flags{root: t.TempDir(), configDirs: []string{dir}}
 		s, err := f.load()
 		if err != nil {
@@ -46,13 +46,13 @@ func TestTheWriterIsOpenedForTheRowsOfEachProfileAndNoOthers(t *testing.T) {
 				return strings.HasPrefix(r.Directory()+"/", open+"/")
 			})
 			if !used && open != bootstrapDir && !elsewhere[open][profile] {
-				t.Errorf("%s: the writer may write to %s, where no row has a file", profile, open)
+				t.Errorf("%s: the writer may write to %s, where no field has a file", profile, open)
 			}
 		}
 	}
 }
 
-// elsewhere are directories that are open beside those of a profile's rows, and why that is right: which of the
+// elsewhere are directories that are open beside those of a profile's fields, and why that is right: which of the
 // two a host has for anchors is a matter of its distribution, whose settings are not in a profile.
 var elsewhere = map[string]map[string]bool{
 	"/etc/pki/ca-trust/source/anchors": {"openshift": true},

@@ -32,7 +32,7 @@ const (
 	floorName   = "floor"
 )
 
-// config is the usual configuration for OpenShift's kind: the shipped rows and an empty allowlist. The
+// config is the usual configuration for OpenShift's kind: the shipped files and an empty allowlist. The
 // object is mirrored as the floor does it; by default what it drops would stay for an hour, and the CA
 // that verifies the API server, which is not rotated here, for ever.
 const config = `apiVersion: config.node-cert-agent.io/v1alpha1

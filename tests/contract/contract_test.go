@@ -75,7 +75,7 @@ func ours(t *testing.T, object []byte) content {
 	return c
 }
 
-func known(name string) bool { return slices.Contains(plan.RowIDs(), plan.RowID(name)) }
+func known(name string) bool { return slices.Contains(plan.Fields(), plan.Field(name)) }
 
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -205,23 +205,23 @@ func TestTheStatusIsIgnored(t *testing.T) {
 
 func TestOurFieldsAreExactlyTheirsThatHoldBytes(t *testing.T) {
 	spec := reflect.TypeFor[openshift.ControllerConfigSpec]()
-	found := map[plan.RowID]bool{}
+	found := map[plan.Field]bool{}
 	for i := range spec.NumField() {
 		f := spec.Field(i)
 		name, list := jsonName(f), f.Type == reflect.TypeFor[[]openshift.ImageRegistryBundle]()
 		if !list && f.Type != reflect.TypeFor[[]byte]() {
 			continue
 		}
-		switch id := plan.RowID(name); {
+		switch id := plan.Field(name); {
 		case known(name) && id.List() == list:
 			found[id] = true
 		case known(name):
 			t.Errorf("%s is a list there: %v, and here: %v", name, list, id.List())
 		default:
-			t.Errorf("OpenShift publishes %s, and no row knows it", name)
+			t.Errorf("OpenShift publishes %s, and no field knows it", name)
 		}
 	}
-	for _, id := range plan.RowIDs() {
+	for _, id := range plan.Fields() {
 		if !found[id] && !id.FromConfigMap() {
 			t.Errorf("%s is no field of OpenShift's type", id)
 		}

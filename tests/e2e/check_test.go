@@ -109,7 +109,7 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 
 	n.run("touch", "/etc/kubernetes/kubelet-ca.key")
 	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key; "+
-		"do: give the row another file",
+		"do: give it another path",
 		"warn  service: it refuses kubeAPIServerServingCAData: ")
 	n.run("rm", "/etc/kubernetes/kubelet-ca.key")
 	n.wantFindings("exit 0")

@@ -88,7 +88,7 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	n.awaitAnswer(apiServerAddress, "/readyz", a, http.StatusOK)
 	n.awaitUse(apiServerAddress, liveness.Live)
 	n.awaitUse(etcdAddress, liveness.Live)
-	n.awaitRowUse(plan.RootCAData, liveness.Live)
+	n.awaitFieldUse(plan.RootCAData, liveness.Live)
 	apiServer, etcd := n.pid("kube-apiserver.service"), n.pid("etcd.service")
 
 	n.patch(kubeletCA(bundle(b)))
@@ -102,7 +102,7 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	if e["PRIORITY"] != "4" || e["NODECERT_PATH"] != cluster.KubeletCA {
 		t.Errorf("the record is %v", e)
 	}
-	n.awaitMetric(`node_cert_agent_consumer_stale{row="kubeAPIServerServingCAData",kind="clientCA",address="127.0.0.1:2378"} 1`)
+	n.awaitMetric(`node_cert_agent_consumer_stale{field="kubeAPIServerServingCAData",kind="clientCA",address="127.0.0.1:2378"} 1`)
 	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, stale") {
 		t.Errorf("status prints\n%s", out)
 	}
@@ -118,14 +118,14 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 
 	other := testpki.New("other", testpki.ECDSA) // which did not issue what the API server serves
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other)})
-	n.awaitRowUse(plan.RootCAData, liveness.Stale)
+	n.awaitFieldUse(plan.RootCAData, liveness.Stale)
 	n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=apiserver "+apiServerAddress)
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other, root)})
-	n.awaitRowUse(plan.RootCAData, liveness.Live)
+	n.awaitFieldUse(plan.RootCAData, liveness.Live)
 }
 
-// awaitRowUse waits until all who are asked about a row's file stand so with it.
-func (n *node) awaitRowUse(field plan.Field, want liveness.State) {
+// awaitFieldUse waits until all who are asked about a managed file stand so with it.
+func (n *node) awaitFieldUse(field plan.Field, want liveness.State) {
 	n.t.Helper()
 	n.await(string(field)+" "+string(want), func() bool {
 		for _, f := range n.status().Files {

@@ -175,7 +175,7 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 		root := testpki.NewCA(sentence)
 		s := n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: root}))
 		n.wantFile(cluster.KubeletCA, first)
-		n.wantFile("/etc/kubernetes/ca.crt", root) // the other rows go on
+		n.wantFile("/etc/kubernetes/ca.crt", root) // the other files go on
 		if refused := sentence != "null"; (len(s.Refused) == 1) != refused {
 			t.Errorf("%s: refused is %v", sentence, s.Refused)
 		}
@@ -190,7 +190,7 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 		}
 	}
 	e := n.awaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")
-	if e["NODECERT_ROW"] != "kubeAPIServerServingCAData" || strings.Contains(e["MESSAGE"], "BEGIN") {
+	if e["NODECERT_FIELD"] != "kubeAPIServerServingCAData" || strings.Contains(e["MESSAGE"], "BEGIN") {
 		t.Errorf("the record is %v", e)
 	}
 	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, cluster.KubeletCA) {

@@ -208,7 +208,7 @@ func TestAPullSecretArrivesOnARealHostForRootOnly(t *testing.T) {
 	}
 	n.patch(controllerconfig.Spec{InternalRegistryPullSecret: two})
 	n.awaitFile(pullSecret, append(two, '\n'))
-	n.awaitRecord(audit.Written, "NODECERT_ROW="+string(plan.InternalRegistryPullSecret))
+	n.awaitRecord(audit.Written, "NODECERT_FIELD="+string(plan.InternalRegistryPullSecret))
 
 	// What is no docker config, or none any more, changes nothing.
 	n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: []byte(`{"auths":{"x":{"auth":"` + password +

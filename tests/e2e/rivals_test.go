@@ -196,7 +196,7 @@ func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	n.run("systemd-run", "--unit=scribbler", "sh", "-c",
 		"while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
 	e := n.awaitRecord(audit.Conflict)
-	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_ROW"] != "kubeAPIServerServingCAData" {
+	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_FIELD"] != "kubeAPIServerServingCAData" {
 		t.Errorf("the record is %v", e)
 	}
 	n.await("the conflict in the status", func() bool {
@@ -207,10 +207,10 @@ func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 		t.Errorf("status prints\n%s", out)
 	}
 	n.awaitMetric("node_cert_agent_conflicts 1\n")
-	written := n.records(audit.Written, "NODECERT_ROW=kubeAPIServerServingCAData")
+	written := n.records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData")
 	n.run("systemctl", "stop", "scribbler.service")
 	n.awaitFile(cluster.KubeletCA, a) // at the next answer, within a minute
-	if more := n.records(audit.Written, "NODECERT_ROW=kubeAPIServerServingCAData") - written; more > 2 {
+	if more := n.records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData") - written; more > 2 {
 		t.Errorf("%d repairs after the conflict was known", more)
 	}
 	b := testpki.NewCA("b")

@@ -91,10 +91,10 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	n.put(inBundle, string(ca)+string(pair.Key))
 	n.put("/root/secret.json", string(good[:len(good)-1]))
 	n.put("/root/other.json", string(controllerconfig.PullSecret("puller", password+"-by-hand")))
-	said := n.says("apply --row kubeAPIServerServingCAData -f "+inBundle) +
-		n.says("apply --row internalRegistryPullSecret -f /root/secret.json") +
-		n.says("diff --row internalRegistryPullSecret -f /root/other.json") +
-		n.says("apply --row internalRegistryPullSecret -f /root/other.json") +
+	said := n.says("apply --field kubeAPIServerServingCAData -f "+inBundle) +
+		n.says("apply --field internalRegistryPullSecret -f /root/secret.json") +
+		n.says("diff --field internalRegistryPullSecret -f /root/other.json") +
+		n.says("apply --field internalRegistryPullSecret -f /root/other.json") +
 		n.says("status") + n.says("status -o json") + n.says("certs") + n.says("certs -o json") + n.says("check") +
 		n.says("check -o json") + n.says("diff")
 	if strings.Count(said, "refuse  ") < 3 || !strings.Contains(said, "write   "+pullSecret) {

@@ -31,7 +31,7 @@ resync: 1s
 watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
-// servingKey is not beside the certificate: a row's target has no private key beside it.
+// servingKey is not beside the certificate: a field's target has no private key beside it.
 const servingKey = "/etc/kubelet/serving.key"
 
 // serve changes what the kubelet is started with: its own certificate, and whether it follows the file.

@@ -30,7 +30,7 @@ func TestWhatTheObjectDropsStaysAndTheAnnotationsAreObeyed(t *testing.T) {
 	second := testpki.NewCA("second")
 	n.awaitVersion(n.patch(kubeletCA(second)))
 	n.wantFile(cluster.KubeletCA, slices.Concat(second, first))
-	n.awaitRecord(audit.Held, "NODECERT_ROW=kubeAPIServerServingCAData")
+	n.awaitRecord(audit.Held, "NODECERT_FIELD=kubeAPIServerServingCAData")
 
 	n.run("systemctl", "restart", "node-cert-agent.service")
 	n.await("the hold after a restart", func() bool { s := n.status(); return len(s.Held) == 1 && s.State == "following" })

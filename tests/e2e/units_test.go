@@ -21,9 +21,9 @@ import (
 
 const updateCATrust = "node-cert-agent-update-ca-trust.service"
 
-// fragment is a configuration with these rows and units, as flow mappings.
-func fragment(rows, units, actions string) string {
-	return "apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {" + rows + "}\nunits: {" + units + "}\nactions: {" +
+// fragment is a configuration with these fields and units, as flow mappings.
+func fragment(files, units, actions string) string {
+	return "apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {" + files + "}\nunits: {" + units + "}\nactions: {" +
 		actions + "}\ntrust: {holdRemovals: 0s}\nwatch: {retryJitter: 200ms, retryMax: 1s}\n"
 }
 
@@ -65,11 +65,11 @@ func (n *node) rotate(times int, d time.Duration) (last []byte) {
 	return last
 }
 
-const trustRow = `additionalTrustBundle: {path: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` +
+const trustField = `additionalTrustBundle: {path: "/usr/local/share/ca-certificates/{sha256}.crt", onChange: [` +
 	updateCATrust + `]}`
 
 func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
-	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
 		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "batchWindow: 0s, randomizedDelay: 0s")})
 	last := n.rotate(10, 5*time.Second)
 	n.wantFile(cluster.KubeletCA, last)
@@ -94,7 +94,7 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 }
 
 func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
-	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustRow,
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
 	n.awaitUnit(updateCATrust, "loaded")
 	rebuilt := func() int { return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust) }

@@ -13,9 +13,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
+func TestAFieldAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	const elsewhere, dropin = "/srv/own certs/cloud.pem",
-		"/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf"
+		"/etc/systemd/system/node-cert-agent-writer.service.d/50-files.conf"
 	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "files:\n",
 		"files:\n  cloudProviderCAData: {path: \""+elsewhere+"\"}\n", 1)})
 	n.run("mkdir", "-p", "/srv/own certs", "/srv/others", "/etc/systemd/system/node-cert-agent-writer.service.d")
@@ -26,13 +26,13 @@ func TestARowAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 		return strings.Contains(n.status().Trouble, "read-only file system")
 	})
 	n.wantFile(elsewhere, nil)
-	n.awaitFile(cluster.KubeletCA, a) // the other rows go on, and their units
+	n.awaitFile(cluster.KubeletCA, a) // the other files go on, and their units
 	n.awaitUnit(cluster.Reader, "loaded")
 	c := testpki.NewCA("c")
 	n.patch(kubeletCA(c))
-	n.await("the reload beside a row that fails", func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
+	n.await("the reload beside a field that fails", func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
 	if n.status().Trouble == "" {
-		t.Error("the trouble is over although the row fails")
+		t.Error("the trouble is over although the field fails")
 	}
 	// In between it may be that the writer has ended, which it does to see the next mounts.
 	n.await("the trouble", func() bool { return strings.Contains(n.status().Trouble, "read-only file system") })

@@ -101,13 +101,13 @@ func TestInAHostedClusterTheAgentFollowsOurObjectAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
+	var fields []string
 	for _, r := range s.Policy.Files {
-		rows = append(rows, string(r.Field))
+		fields = append(fields, string(r.Field))
 	}
 	if want := []string{"kubeAPIServerServingCAData", "imageRegistryBundleData",
-		"imageRegistryBundleUserData"}; !slices.Equal(rows, want) {
-		t.Errorf("the rows are %q, want %q", rows, want)
+		"imageRegistryBundleUserData"}; !slices.Equal(fields, want) {
+		t.Errorf("the fields are %q, want %q", fields, want)
 	}
 	if s.ControllerConfig.Group != "node-cert-agent.io" {
 		t.Errorf("the object is of %s", s.ControllerConfig.Group)

@@ -199,11 +199,13 @@ func commit(name string, writes []map[string]any, contents ...string) attempt {
 	return attempt{Name: "writer: " + name, Do: "writer", Args: append([]string{string(text)}, contents...)}
 }
 
-func write(row, name string) []map[string]any { return []map[string]any{{"field": row, "name": name}} }
+func write(field, name string) []map[string]any {
+	return []map[string]any{{"field": field, "name": name}}
+}
 
-func removal(name, row, entry string, of []byte) attempt {
+func removal(name, field, entry string, of []byte) attempt {
 	sum := sha256.Sum256(of)
-	text := fmt.Sprintf(`{"commit":{"removals":[{"field":%q,"name":%q,"digest":%q}]}}`, row, entry,
+	text := fmt.Sprintf(`{"commit":{"removals":[{"field":%q,"name":%q,"digest":%q}]}}`, field, entry,
 		hex.EncodeToString(sum[:]))
 	return attempt{Name: "writer: " + name, Do: "writer", Args: []string{text}}
 }
@@ -214,8 +216,8 @@ func (l layout) requests(good, spent []byte) []attempt {
 	pem := string(good)
 	key := string(testpki.New("key", testpki.ECDSA).KeyPEM())
 	out := []attempt{
-		commit("a row that does not exist", write("evil", ""), pem),
-		commit("a row with a name that it does not take", write(kubelet, "x"), pem),
+		commit("a field that does not exist", write("evil", ""), pem),
+		commit("a field with a name that it does not take", write(kubelet, "x"), pem),
 		commit("a path", []map[string]any{{"field": kubelet, "path": "/etc/kubernetes/manifests/x"}}, pem),
 		commit("a mode", []map[string]any{{"field": kubelet, "mode": 0o777}}, pem),
 		commit("a private key", write(kubelet, ""), pem+key),
@@ -226,7 +228,7 @@ func (l layout) requests(good, spent []byte) []attempt {
 		commit("a bundle with which the kubelet does not start", write(kubelet, ""),
 			strings.Replace(pem, "-----\n", "-----\nA: b\n\n", 1)),
 		commit("too much", write(kubelet, ""), strings.Repeat(pem, 1+(3<<20)/len(pem))),
-		commit("a good row beside a bad one", append(write(kubelet, ""), write("evil", "")...), pem, pem),
+		commit("a good field beside a bad one", append(write(kubelet, ""), write("evil", "")...), pem, pem),
 		commit("one file twice", append(write(kubelet, ""), write(kubelet, "")...), pem, pem),
 		{Name: "writer: sizes that lie", Do: "writer", Args: []string{`{"commit":{"writes":[{"field":"` + kubelet +
 			`","data":null}]},"sizes":[99999]}`, pem}},
@@ -237,7 +239,7 @@ func (l layout) requests(good, spent []byte) []attempt {
 		{Name: "writer: another protocol", Do: "raw", Args: []string{"02000000020000000000007b7d"}},
 	}
 	for _, id := range l.closed {
-		out = append(out, commit("the row "+string(id)+", which is off", write(string(id), ""), pem))
+		out = append(out, commit("the field "+string(id)+", which is off", write(string(id), ""), pem))
 	}
 	for _, name := range []string{"", ".", "..", "../../kubernetes/manifests", "../../kubernetes", "a/b", "/etc", "a\x00b",
 		"a\nb", ".hidden", "a..b/..", strings.Repeat("a", 300), "x:99999999"} {
@@ -250,7 +252,7 @@ func (l layout) requests(good, spent []byte) []attempt {
 func (l layout) permitted(good, spent []byte) []attempt {
 	const kubelet, registry = "kubeAPIServerServingCAData", "imageRegistryBundleData"
 	out := []attempt{
-		commit("a valid bundle to a listed row", write(kubelet, ""), string(good)),
+		commit("a valid bundle to a configured file", write(kubelet, ""), string(good)),
 		commit("a valid bundle for a registry", write(registry, "good.example:5000"), string(good)),
 		commit("and another", write(registry, "spent.example"), string(spent)),
 		removal("a registry's file whose bytes are known", registry, "spent.example", spent),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package escape tests invariant I5: a fully compromised agent can publish valid bundles to listed rows, run
+// Package escape tests invariant I5: a fully compromised agent can publish valid bundles to configured files, run
 // allowlisted actions, and act as its API identity; nothing else.
 //
 // A program of the tests, testdata/prisoner, runs in the place of the agent: its user, its unit, its

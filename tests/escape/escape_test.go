@@ -42,7 +42,7 @@ type layout struct {
 	profile string
 	// files are the host's own; what ends in a key, a kubeconfig or a token holds secret.
 	files map[string]host.File
-	// closed are rows that the profile has switched off.
+	// closed are fields that the profile has switched off.
 	closed []plan.Field
 	// own are the attempts that only make sense here.
 	own []attempt

@@ -151,13 +151,13 @@ func witness(t *testing.T, said string, good, evil, again []byte, outcomes map[s
 	digest := func(b []byte) string { return plan.DigestOf(b).String() }
 	prints := func(b []byte) string { return pki.Read(b).Certs[0].Fingerprint.String() }
 	both := append(append([]byte{}, good...), evil...)
-	const kubelet = `row="kubeAPIServerServingCAData" entry="" path="/etc/kubernetes/kubelet-ca.crt"`
+	const kubelet = `field="kubeAPIServerServingCAData" entry="" path="/etc/kubernetes/kubelet-ca.crt"`
 	rest := said
 	for _, want := range []string{
 		fmt.Sprintf("writer writes: %s before=none after=%s added=%s removed=none uid=", kubelet, digest(good), prints(good)),
 		fmt.Sprintf("writer writes: %s before=%s after=%s added=%s removed=none uid=", kubelet, digest(good), digest(both),
 			prints(evil)),
-		fmt.Sprintf(`writer writes: row="imageRegistryBundleData" entry="unseen.example" path="/etc/docker/certs.d/unseen.example/ca.crt" before=none after=%s added=%s`,
+		fmt.Sprintf(`writer writes: field="imageRegistryBundleData" entry="unseen.example" path="/etc/docker/certs.d/unseen.example/ca.crt" before=none after=%s added=%s`,
 			digest(again), prints(again)),
 		fmt.Sprintf("writer writes: %s before=%s after=%s added=none removed=%s uid=", kubelet, digest(both), digest(good),
 			prints(evil)),

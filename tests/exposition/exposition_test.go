@@ -37,9 +37,9 @@ func agentsMetrics(t *testing.T, s report.Status) (text string) {
 }
 
 func full() report.Status {
-	file := report.File{Key: plan.Key{Row: plan.RootCAData}, Certificates: 1, Expires: time.Now(),
+	file := report.File{Key: plan.Key{Field: plan.RootCAData}, Certificates: 1, Expires: time.Now(),
 		Consumers: []report.Consumer{{Kind: liveness.ClientCA, Address: "[::1]:10250", State: liveness.Live}}}
-	other := report.File{Key: plan.Key{Row: plan.ImageRegistryBundleData, Name: odd}, Certificates: 1}
+	other := report.File{Key: plan.Key{Field: plan.ImageRegistryBundleData, Name: odd}, Certificates: 1}
 	return report.Status{State: "following", ConfigMap: &report.Source{}, Identity: &report.Identity{State: "active"},
 		Files: []report.File{file, other}, Units: []report.Unit{{Name: "a.service"}, {Name: `b\x2dc.service`}}}
 }

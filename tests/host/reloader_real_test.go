@@ -39,7 +39,7 @@ func act(t *testing.T, h *host.Host, verb, unit string) error {
 	return err
 }
 
-// actInTime is act once enough time has passed since the last start, or since a row of actions.
+// actInTime is act once enough time has passed since the last start, or since some actions.
 func actInTime(t *testing.T, h *host.Host, verb, unit string) (err error) {
 	t.Helper()
 	await(t, "a distance to what came before", func() bool {

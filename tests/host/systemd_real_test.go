@@ -253,7 +253,7 @@ func TestTheWriterWritesManagedDirectoriesAndNothingElse(t *testing.T) {
 func TestTheWriterReachesADirectoryInRunByADropIn(t *testing.T) {
 	h := bootUnits(t)
 	run(t, h, "mkdir", "/run/cluster")
-	if err := h.PutFile("/etc/systemd/system/node-cert-agent-writer.service.d/50-rows.conf",
+	if err := h.PutFile("/etc/systemd/system/node-cert-agent-writer.service.d/50-files.conf",
 		host.File{Data: []byte("[Service]\nBindPaths=\"-/run/cluster\"\nNoExecPaths=\"-/run/cluster\"\n")}); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func configMaps() []text {
 		{"leaf", "A server's certificate, which anchors nothing.", data(string(leaf("server", "a")))},
 		{"private-key", "A key beside its certificate.", data(string(join(a, privateKey())))},
 		{"truncated-last", "The last block was cut off.", data(string(join(a, b)[:len(a)+len(b)-40]))},
-		{"spec-beside", "A field of the other object, which a ConfigMap does not have, feeds no row.", func() spec {
+		{"spec-beside", "A field of the other object, which a ConfigMap does not have, feeds no field.", func() spec {
 			m := data(string(a))
 			m["spec"] = plain(spec{"rootCAData": b})
 			return m

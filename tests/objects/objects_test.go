@@ -19,7 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/objects"
 )
 
-// table is the shipped file table, with what rows do about questionable content.
+// table is the shipped file table, with what fields do about questionable content.
 func table(v plan.Validation) (specs []plan.FileSpec) {
 	files := map[plan.Field]string{
 		plan.KubeAPIServerServingCAData:  "/etc/kubernetes/kubelet-ca.crt",
@@ -70,8 +70,8 @@ func outcome(t *testing.T, object []byte) (lines []string) {
 		}
 	}
 	for _, r := range desired(t, object, table(plan.Strict)).Refused {
-		if strings.HasPrefix(r.Reason, "strict row: ") {
-			lines = append(lines, "refuses "+r.Key.String()+" where the row is strict")
+		if strings.HasPrefix(r.Reason, "strict: ") {
+			lines = append(lines, "refuses "+r.Key.String()+" where the file is strict")
 		}
 	}
 	return orNothing(lines)
@@ -156,7 +156,7 @@ func TestObjectsTooLargeToStore(t *testing.T) {
 	} {
 		got := outcome(t, objects.Large()[name])
 		if len(got) != 2 || !strings.HasPrefix(got[0], "writes /etc/kubernetes/kubelet-ca.crt, ") || got[1] != want {
-			t.Errorf("%s: the outcome is %q, want the other row written and %q", name, got, want)
+			t.Errorf("%s: the outcome is %q, want the other field written and %q", name, got, want)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func fields() []row {
 			"not start with such a client CA file.",
 			spec{"kubeAPIServerServingCAData": []byte("\n")}},
 		{"field-not-base64", "An API server does not send this; something that stands in for it may.", root("%%%%")},
-		{"field-of-another-type", "Values of another type are refused one by one; the rows beside them go on.", spec{
+		{"field-of-another-type", "Values of another type are refused one by one; the fields beside them go on.", spec{
 			"rootCAData": 7, "cloudProviderCAData": []any{}, "additionalTrustBundle": spec{}, "imageRegistryBundleData": "x",
 			"kubeAPIServerServingCAData": ca("a")}},
 	}

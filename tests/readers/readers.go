@@ -2,7 +2,7 @@
 
 // Package readers reads certificate bundles as the programs do that a host has: client-go for the
 // kubelet, crypto/x509 for container runtimes, OpenSSL for what is written in C, and p11-kit for
-// update-ca-trust. Its tests hold agent/pki to them: what a row accepts, all of them load, with the
+// update-ca-trust. Its tests hold agent/pki to them: what a field accepts, all of them load, with the
 // same fingerprints.
 //
 // It judges nothing and repairs nothing. A reader answers with what it would trust; its error is the

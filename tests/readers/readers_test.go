@@ -24,13 +24,13 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// rows accept most: leaves too. The second one's files are as published.
+// fields accept most: leaves too. The second one's files are as published.
 var (
 	registries = plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
 	specs      = []plan.FileSpec{registries, registries.With([]plan.Writer{plan.MachineConfigDaemon})}
 )
 
-// accepted are the files that come of one publication, by what the row is.
+// accepted are the files that come of one publication, by what the field is.
 func accepted(data []byte) (out []plan.Entry) {
 	for _, r := range specs {
 		if e, err := r.Entry("r.example", data, time.Time{}); err == nil {
@@ -124,12 +124,12 @@ func TestWhatIsWidelyUsedIsAccepted(t *testing.T) {
 		"blank lines":      slices.Concat([]byte("\n"), objects.CA("a"), []byte("\n \n"), objects.CA("b")),
 	} {
 		if got := accepted(data); len(got) != 2 || len(got[0].Certs) != 2 {
-			t.Errorf("%s: of the two rows %d accept it", sentence, len(got))
+			t.Errorf("%s: of the two fields %d accept it", sentence, len(got))
 		}
 	}
 }
 
-// FuzzReading: whatever the rows accept, Go's readers read alike; and what is written is what would be
+// FuzzReading: whatever the fields accept, Go's readers read alike; and what is written is what would be
 // made of it again.
 func FuzzReading(f *testing.F) {
 	for _, file := range readers.Files() {

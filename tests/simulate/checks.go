@@ -45,7 +45,7 @@ func (m *model) needed(w *world, u *unit) bool {
 	return len(w.policy.Makers(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
 }
 
-// unclaimed tells whether a unit reads a file of a row with many that we wrote, and that a lost memory has us know
+// unclaimed tells whether a unit reads a file of a field with many that we wrote, and that a lost memory has us know
 // nothing of any more: whether it counts is a matter of whether it is asked for just now.
 func (m *model) unclaimed(w *world, u *unit) bool {
 	for p, f := range w.disk.files {

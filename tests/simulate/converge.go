@@ -146,7 +146,7 @@ func (w *world) holdsWhatIsAsked() {
 		if f == nil || w.explained(p) {
 			continue
 		}
-		if spec := w.rowOf(p); asked && !w.setting.Beside && !spec.Field.Edits() && f.mode != spec.Mode {
+		if spec := w.specOf(p); asked && !w.setting.Beside && !spec.Field.Edits() && f.mode != spec.Mode {
 			w.violate("stuck", "in the end %s has the mode %v", p, f.mode)
 		}
 		extra := slices.DeleteFunc(slices.Clone(f.holds), func(i int) bool { return slices.Contains(x.holds, i) })

@@ -126,7 +126,7 @@ func (d *disk) cutPower(lose func() bool) {
 func (w *world) path(k plan.Key) (plan.FileSpec, string, error) {
 	spec, ok := w.policy.File(k.Field)
 	if !ok {
-		return spec, "", fmt.Errorf("no row %s", k.Field)
+		return spec, "", fmt.Errorf("no field %s", k.Field)
 	}
 	p, err := spec.PathOf(k.Name)
 	return spec, p, err
@@ -304,7 +304,7 @@ func (d *disk) write(x plan.CommitWrite) {
 // Sweep implements files.Writer.
 func (d *disk) Sweep(context.Context) ([]string, error) { return nil, nil }
 
-// matches tells whether a path is one of the row's.
+// matches tells whether a path is one of the field's.
 func matches(spec plan.FileSpec, p string) bool {
 	before, after, many := strings.Cut(spec.Path, "{")
 	if !many {

@@ -29,7 +29,7 @@ type model struct {
 	// returns are asked for again, as of the next status.
 	returns bool
 	ever    map[string]bool       // paths that were asked for once
-	owner   map[string]plan.Field // of each path: the row that asked for it last
+	owner   map[string]plan.Field // of each path: the field that asked for it last
 
 	gone    map[string]map[int]string // trust that went for good, and why
 	unsaved bool                      // /var/lib failed once: what was to be forgotten may come back
@@ -75,7 +75,7 @@ type asked struct {
 type want struct {
 	holds  []int
 	digest plan.Digest
-	row    plan.Field
+	field  plan.Field
 }
 
 // nowWord is an operator's confirmation of removals: of what is missing at that moment, and of what that word itself
@@ -186,9 +186,9 @@ func (m *model) weigh(w *world) {
 		for p, x := range a.files {
 			m.ever[p] = true
 			if o, is := m.object.asked.files[p]; is {
-				m.owner[p] = o.row
+				m.owner[p] = o.field
 			} else if m.owner[p] == "" { // what is applied may never be carried out
-				m.owner[p] = x.row
+				m.owner[p] = x.field
 			}
 			for _, i := range x.holds {
 				delete(m.gone[p], i)
@@ -220,7 +220,7 @@ func (m *model) meets(w *world, before, now map[string]want) {
 }
 
 // askedBy reads off what the projected object asks for. That the projection is right is for the tests of package
-// watch; a row that is silent, or an entry that is refused, asks for nothing and drops nothing.
+// watch; a field that is silent, or an entry that is refused, asks for nothing and drops nothing.
 func (w *world) askedBy(d *plan.Desired) asked {
 	if d == nil {
 		return nothingAsked()
@@ -228,7 +228,7 @@ func (w *world) askedBy(d *plan.Desired) asked {
 	a := asked{files: make(map[string]want, len(d.Entries))}
 	for _, e := range d.Entries {
 		if _, p, err := w.path(e.Key); err == nil {
-			x := want{digest: e.Digest, row: e.Field}
+			x := want{digest: e.Digest, field: e.Field}
 			for _, c := range e.Certs {
 				x.holds = append(x.holds, indexOf(c.Fingerprint))
 			}
@@ -272,7 +272,7 @@ func (w *world) over(base asked, applied *state.Applied) asked {
 	for _, f := range applied.Files {
 		if spec, p, err := w.path(f.Key); err == nil {
 			if e, err := spec.Entry(f.Name, f.Data, time.Time{}); err == nil {
-				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, row: f.Field}
+				a.files[p] = want{holds: contentOf(e.Data).holds, digest: e.Digest, field: f.Field}
 			}
 		}
 	}
@@ -379,7 +379,7 @@ func (m *model) concerns(w *world, name, p string) bool {
 	})
 }
 
-// inputs is what a unit reads of some files, as one string. Of rows with many files, those that nobody ever
+// inputs is what a unit reads of some files, as one string. Of fields with many files, those that nobody ever
 // asked for and that are not ours do not count: nobody looks at them.
 func (m *model) inputs(w *world, name string, files map[string]*file) string {
 	var b strings.Builder
@@ -402,13 +402,13 @@ func (m *model) visible(w *world, name string) string {
 	return m.inputs(w, name, files)
 }
 
-// single tells whether a path is the one file of a row.
+// single tells whether a path is the one file of a field.
 func (w *world) single(p string) bool {
 	return slices.ContainsFunc(w.policy.Files, func(r plan.FileSpec) bool { return r.Path == p })
 }
 
-// rowOf is a row that a path is of.
-func (w *world) rowOf(p string) (spec plan.FileSpec) {
+// specOf is a field that a path is of.
+func (w *world) specOf(p string) (spec plan.FileSpec) {
 	for _, r := range w.policy.Files {
 		if matches(r, p) {
 			return r

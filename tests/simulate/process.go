@@ -115,14 +115,14 @@ func (w *world) start() {
 	w.cluster.connect()
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
-	rows := w.policy
+	policy := w.policy
 	a := &agent.Agent{Source: source{p}, Drift: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w},
 		Trail: trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
-			spec, ok := rows.File(k.Field)
+			spec, ok := policy.File(k.Field)
 			if !ok {
-				return plan.Entry{}, fmt.Errorf("this host has no row %s", k.Field)
+				return plan.Entry{}, fmt.Errorf("this host has no field %s", k.Field)
 			}
 			return spec.Entry(k.Name, data, time.Time{})
 		}}

@@ -73,7 +73,7 @@ func (m *model) unfinished(c plan.Commit, w *world) {
 	}
 }
 
-// quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another row
+// quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another field
 // asks for now is counted anew.
 func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 	if w.agent.life != m.quarrelling || len(w.faults.rate) > 0 { // a repair that failed does not count
@@ -93,10 +93,10 @@ func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 	m.repairs[r] = append(recent, w.clock.lived)
 }
 
-// repaired is a file, and the row that had it repaired.
+// repaired is a file, and the field that had it repaired.
 type repaired struct {
-	row  plan.Field
-	path string
+	field plan.Field
+	path  string
 }
 
 func (f *file) mine() bool { return f != nil && f.ours }
@@ -250,8 +250,8 @@ func (m *model) removing(w *world, p string, f *file) {
 	delete(m.wrote, p) // what somebody puts there from now on is his
 }
 
-// cameAndWent excuses an action for a row that loses its only file before a unit has read that: nobody looked at the
-// row before there was one, so that the unit may have read anything there.
+// cameAndWent excuses an action for a field that loses its only file before a unit has read that: nobody looked at the
+// field before there was one, so that the unit may have read anything there.
 func (m *model) cameAndWent(w *world, p string, claims map[string]claim) {
 	for q, c := range claims {
 		if q != p && c.Field == claims[p].Field && w.disk.files[q] != nil {
@@ -260,7 +260,7 @@ func (m *model) cameAndWent(w *world, p string, claims map[string]claim) {
 	}
 	for _, name := range unitNames {
 		if u := w.systemd.units[name]; m.concerns(w, name, p) && u.loaded != nil && u.loaded.files[p] == nil {
-			m.excuse(u, "a row came and went before it was read")
+			m.excuse(u, "a field came and went before it was read")
 		}
 	}
 }
@@ -340,7 +340,7 @@ func (w *world) claimed(p string) bool {
 	return ok
 }
 
-// followed tells whether a file is claimed for a row that is still configured: nobody looks at those of others.
+// followed tells whether a file is claimed for a field that is still configured: nobody looks at those of others.
 func (w *world) followed(p string) bool {
 	at, ok := w.policy.Path(w.claims()[p].Key)
 	return ok && at == p

@@ -22,7 +22,7 @@ type Setting struct {
 	// Beside is a host of which other programs write the files, too.
 	Beside bool
 	// PerCertificate lays the additional bundle out one certificate a file. TwoLists has both registry lists,
-	// and Elsewhere puts them in another directory. NoRoot leaves a row out.
+	// and Elsewhere puts them in another directory. NoRoot leaves a field out.
 	PerCertificate, TwoLists, Elsewhere, NoRoot bool
 	// ConfigMap has the second source. Proof has the trust source shrink only with one.
 	ConfigMap, Proof bool

@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Files asks the writer for the managed files that are known without the object: one for each row that has one, and
+// Files asks the writer for the managed files that are known without the object: one for each field that has one, and
 // of the others those that the service has published.
 func Files(ctx context.Context, a Access, p plan.Policy) ([]check.File, error) {
 	files := knownFiles(a, p)

@@ -43,7 +43,7 @@ func (c *collector) host() {
 	c.facts.NoUser = !c.facts.Plain && errors.As(err, &unknown)
 }
 
-// directories looks at those that the rows name.
+// directories looks at those that managed files are in.
 func (c *collector) directories() {
 	for _, dir := range c.opt.Own {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !c.facts.Plain {

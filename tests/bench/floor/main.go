@@ -105,7 +105,7 @@ func connect() (*http.Client, error) {
 }
 
 // write replaces what differs from files, which is what was written before. The places are those of
-// the agent's rows.
+// the agent's fields.
 func (e *event) write(files map[string][]byte) error {
 	s := &e.Object.Spec
 	want := []registry{

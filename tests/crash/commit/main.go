@@ -69,7 +69,7 @@ func run(dir string, how []string) error {
 // one is the commit that is killed; its files grow in the order of their writing.
 func one(specs []plan.FileSpec, size int) plan.Commit {
 	lines := func(line string, n int) []byte { return bytes.Repeat([]byte(line), n*size) }
-	key := func(row int, name string) plan.Key { return plan.Key{Field: specs[row].Field, Name: name} }
+	key := func(nth int, name string) plan.Key { return plan.Key{Field: specs[nth].Field, Name: name} }
 	return plan.Commit{
 		Writes: []plan.CommitWrite{
 			{Key: key(0, ""), Data: lines("new\n", 2)},
