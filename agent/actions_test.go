@@ -73,10 +73,10 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	}
 	h.systemd.Hold = func(string) {}
 	close(end)
-	if s := h.pass(); s.Actions.Paid != 1 || s.Units[0].State != "owed" {
+	if s := h.pass(); s.Actions.Succeeded != 1 || s.Units[0].State != "pending" {
 		t.Errorf("after the late end: %+v, %+v", s.Actions, s.Units[0])
 	}
-	h.until("reader.service", "loaded", 2*time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", 2*time.Second, 10*time.Second)
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
@@ -100,14 +100,14 @@ func TestAJobOfADeadAgentIsWaitedForAndNotRepeatedBesideIt(t *testing.T) {
 	defer h.kill()
 	h.elapse(3 * time.Second)
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "has a job") ||
+	if u := h.unit("reader.service"); u.State != "pending" || !strings.Contains(u.Reason, "has a job") ||
 		h.recorded("unit-dispatched") != 0 {
 		t.Errorf("while the job of the dead agent runs: %+v, %q", u, h.trail.Names())
 	}
 	h.systemd.Hold = func(string) {}
 	close(end)
 	<-left
-	h.until("reader.service", "loaded", time.Second, 10*time.Second) // its outcome is unknown: once more
+	h.until("reader.service", "up to date", time.Second, 10*time.Second) // its outcome is unknown: once more
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
@@ -142,7 +142,7 @@ func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testi
 		t.Errorf("%d tries after half an hour, %+v", tries, h.unit("reader.service"))
 	}
 	h.publish(kubelet(caB)) // other content may fare better: all five tries again
-	if s := h.unit("reader.service"); s.State != "owed" || !s.BreakerOpened.IsZero() {
+	if s := h.unit("reader.service"); s.State != "pending" || !s.BreakerOpened.IsZero() {
 		t.Errorf("after a change: %+v", s)
 	}
 	h.elapse(2 * time.Second)
@@ -150,7 +150,7 @@ func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testi
 		t.Errorf("%d tries, %+v", tries, h.unit("reader.service"))
 	}
 	broken = false
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
 // crash ends the agent without giving it the time to do anything.
@@ -264,7 +264,7 @@ func TestAClockThatWasSetBackDoesNotKeepABreakerOpen(t *testing.T) {
 	h.systemd.Fail = func(string, string) error { return nil }
 	h.start()
 	defer h.kill()
-	h.until("reader.service", "loaded", time.Minute, 40*time.Minute)
+	h.until("reader.service", "up to date", time.Minute, 40*time.Minute)
 }
 
 func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
@@ -284,7 +284,7 @@ func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.until("bad.service", "breaker open", time.Second, 2*time.Minute)
 	h.publish(kubelet(caB))
-	h.until("reader.service", "loaded", time.Second, 5*time.Second)
+	h.until("reader.service", "up to date", time.Second, 5*time.Second)
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
@@ -309,7 +309,7 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 5*time.Minute)
+	h.until("reader.service", "up to date", time.Second, 5*time.Minute)
 	if h.recorded("unit-breaker") != 0 || h.last.Actions.Failed < 6 {
 		t.Errorf("%d failed, %q", h.last.Actions.Failed, h.trail.Names())
 	}
@@ -339,7 +339,7 @@ func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *t
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+	h.until("reader.service", "up to date", time.Second, 2*time.Minute)
 	for i := 1; i < len(tries); i++ {
 		if d := tries[i].Sub(tries[i-1]); d < 7*time.Second || d > 8*time.Second {
 			t.Errorf("asked again after %v", d)
@@ -377,7 +377,7 @@ func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
 		t.Errorf("%d tries in ten minutes more, %q", tries, h.trail.Names())
 	}
 	allowed = true
-	h.until("reader.service", "loaded", time.Second, 70*time.Second)
+	h.until("reader.service", "up to date", time.Second, 70*time.Second)
 }
 
 func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
@@ -403,7 +403,7 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 			h.elapse(500 * time.Millisecond)
 			put = put || strings.Contains(h.unit("reader.service").Reason, "start limit")
 		}
-		h.until("reader.service", "loaded", time.Second, time.Minute)
+		h.until("reader.service", "up to date", time.Second, time.Minute)
 		if newest := contents[len(contents)-1]; loaded != newest || h.recorded("unit-failed") != 0 {
 			t.Errorf("%s: loaded the newest: %v; %q", verb, loaded == newest, h.trail.Names())
 		}
@@ -427,11 +427,11 @@ func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 	h.systemd.Limit("kubelet.service", 1, 30*time.Second)
 	h.publish(kubelet(caA))
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "owed" || !strings.Contains(u.Reason, "start limit") {
+	if u := h.unit("reader.service"); u.State != "pending" || !strings.Contains(u.Reason, "start limit") {
 		t.Errorf("beside a unit that just started: %+v", u)
 	}
 	h.wantJobs()
-	h.until("reader.service", "loaded", 5*time.Second, time.Minute)
+	h.until("reader.service", "up to date", 5*time.Second, time.Minute)
 }
 
 func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
@@ -459,7 +459,7 @@ func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h.policy.Units[0].AlsoAffects = []string{"kubelet.service"}
 	h.start()
 	defer h.kill()
-	h.until("reader.service", "loaded", 2*time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", 2*time.Second, 10*time.Second)
 	h.wantJobs("try-restart reader.service")
 }
 
@@ -481,9 +481,9 @@ func (h *host) oneshotBeforeReader(maker string) {
 	h.systemd.Install(maker)
 	h.start()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.publish(kubelet(caB))
-	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	h.until("reader.service", "up to date", time.Second, 20*time.Second)
 	h.publish(kubelet(caB))
 	h.elapse(time.Hour)
 	h.kill()
@@ -491,7 +491,7 @@ func (h *host) oneshotBeforeReader(maker string) {
 	defer h.kill()
 	h.elapse(time.Hour) // and not again because it is inactive
 	h.wantJobs("restart "+maker, "reload reader.service", "restart "+maker, "reload reader.service")
-	if u := h.unit(maker); u.State != "loaded" {
+	if u := h.unit(maker); u.State != "up to date" {
 		h.t.Errorf("have %+v", u)
 	}
 }
@@ -514,11 +514,11 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "owed" || u.Reason != "waits for "+maker {
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
 		t.Errorf("while the maker is tried again: %+v", u)
 	}
 	h.until(maker, "breaker open", time.Second, 2*time.Minute)
-	h.until("reader.service", "loaded", time.Second, 5*time.Second)
+	h.until("reader.service", "up to date", time.Second, 5*time.Second)
 }
 
 func TestAUnitThatIsMissingOwesNothing(t *testing.T) {
@@ -546,7 +546,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsLeftAlone(t *testing.T) {
 	h.systemd.Start("reader.service")
 	h.elapse(time.Minute)
 	h.wantJobs()
-	if u := h.unit("reader.service"); u.State != "loaded" || h.recorded("unit-adopted") == 0 {
+	if u := h.unit("reader.service"); u.State != "up to date" || h.recorded("unit-adopted") == 0 {
 		t.Errorf("have %+v, %q", u, h.trail.Names())
 	}
 }
@@ -645,7 +645,7 @@ func acted(t *testing.T, node string, verb unitplan.Verb) time.Duration {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	return h.until("reader.service", "loaded", 5*time.Second, h.times.RandomizedDelay+10*time.Second)
+	return h.until("reader.service", "up to date", 5*time.Second, h.times.RandomizedDelay+10*time.Second)
 }
 
 func TestEachNodeRestartsAtItsOwnPlaceInTheSpreadAndReloadsAtOnce(t *testing.T) {
@@ -678,8 +678,8 @@ func TestTenChangesInTwoSecondsAreOneAction(t *testing.T) {
 		h.publish(kubelet([]string{caA, caB}[i%2]), registry(fmt.Sprint("r", i), caA))
 		h.clock.Move(190 * time.Millisecond)
 	}
-	h.until("other.service", "loaded", time.Second, 20*time.Second)
-	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	h.until("other.service", "up to date", time.Second, 20*time.Second)
+	h.until("reader.service", "up to date", time.Second, 20*time.Second)
 	done := h.systemd.Done()
 	slices.Sort(done)
 	if want := []string{"reload reader.service", "try-restart other.service"}; !slices.Equal(done, want) {

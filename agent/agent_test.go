@@ -280,13 +280,13 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	h.clock.Move(time.Minute)
 	h.start()
 	defer h.kill()
-	if s := h.publish(kubelet(caA)); s.Units[0].State != "owed" {
+	if s := h.publish(kubelet(caA)); s.Units[0].State != "pending" {
 		t.Errorf("after the write the unit is %q, want owed until changes have come together", s.Units[0].State)
 	}
 	h.wantFile(kubeletCA, caA)
 	h.wantJobs()
 	h.wait(2 * time.Second)
-	if s := h.settled(); s.Units[0].State != "loaded" {
+	if s := h.settled(); s.Units[0].State != "up to date" {
 		t.Errorf("after the reload the unit is %q", s.Units[0].State)
 	}
 	h.wantJobs("reload reader.service")
@@ -526,7 +526,7 @@ func TestFromAToBAndBackOwesNothingWhenTheUnitSawNeither(t *testing.T) {
 	h.settled()
 	h.publish(kubelet(caB))
 	h.publish(kubelet(caA))
-	if s := h.last; s.Units[0].State != "loaded" {
+	if s := h.last; s.Units[0].State != "up to date" {
 		t.Errorf("the unit is %q: %s", s.Units[0].State, s.Units[0].Reason)
 	}
 	h.wantJobs("reload reader.service")
@@ -589,8 +589,8 @@ func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
 		return nil
 	}
 	s := h.publish(kubelet(caA))
-	if !strings.Contains(s.Trouble, "input/output error") || s.Files[0].State != "pending" {
-		t.Errorf("status says %q, file %q", s.Trouble, s.Files[0].State)
+	if !strings.Contains(s.Error, "input/output error") || s.Files[0].State != "pending" {
+		t.Errorf("status says %q, file %q", s.Error, s.Files[0].State)
 	}
 	h.elapse(time.Second + 100*time.Millisecond)
 	h.elapse(10 * time.Second) // far longer than an action waits for company
@@ -598,8 +598,8 @@ func TestAFailedCommitDispatchesNothingIsRetriedAndStagedAnew(t *testing.T) {
 	h.disk.Fail = func(string, string) error { return nil }
 	h.elapse(time.Minute)
 	s = h.last
-	if s.Trouble != "" || s.Files[0].State != "in place" || h.disk.Commits != 1 {
-		t.Errorf("after the retry: trouble %q, file %q, %d commits", s.Trouble, s.Files[0].State, h.disk.Commits)
+	if s.Error != "" || s.Files[0].State != "in place" || h.disk.Commits != 1 {
+		t.Errorf("after the retry: trouble %q, file %q, %d commits", s.Error, s.Files[0].State, h.disk.Commits)
 	}
 	h.wait(2 * time.Second)
 	h.settled()
@@ -622,8 +622,8 @@ func TestEventsDoNotPutARetryOff(t *testing.T) {
 		h.elapse(10 * time.Millisecond)
 	}
 	broken = false
-	if s := h.wait(time.Second); s.Trouble != "" {
-		t.Errorf("the repair was not noticed: %s", s.Trouble)
+	if s := h.wait(time.Second); s.Error != "" {
+		t.Errorf("the repair was not noticed: %s", s.Error)
 	}
 	h.wantFile(kubeletCA, caA)
 }
@@ -642,8 +642,8 @@ func TestADirectoryThatCannotBeWrittenDoesNotKeepTrustFromTheOthers(t *testing.T
 	s := h.wait(time.Second + 100*time.Millisecond)
 	h.wantFile(kubeletCA, caA)
 	h.wantFile(certsD+"r/ca.crt", "")
-	if !strings.Contains(s.Trouble, "read-only") {
-		t.Errorf("trouble is %q", s.Trouble)
+	if !strings.Contains(s.Error, "read-only") {
+		t.Errorf("trouble is %q", s.Error)
 	}
 }
 
@@ -685,15 +685,15 @@ func TestAFieldThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 		}
 		h.elapse(2 * time.Second)
 	}
-	if s := h.unit("reader.service"); s.State != "loaded" || h.last.Trouble == "" {
-		t.Errorf("beside a field that fails: %+v, trouble %q", s, h.last.Trouble)
+	if s := h.unit("reader.service"); s.State != "up to date" || h.last.Error == "" {
+		t.Errorf("beside a field that fails: %+v, trouble %q", s, h.last.Error)
 	}
 	h.wantJobs("reload reader.service", "reload reader.service", "reload reader.service", "reload reader.service")
 	broken = false
 	h.elapse(2 * time.Minute)
-	h.until("runtime.service", "loaded", time.Second, 10*time.Second)
-	if h.last.Trouble != "" {
-		t.Errorf("trouble %q", h.last.Trouble)
+	h.until("runtime.service", "up to date", time.Second, 10*time.Second)
+	if h.last.Error != "" {
+		t.Errorf("trouble %q", h.last.Error)
 	}
 }
 
@@ -716,7 +716,7 @@ func TestAFailedActionStaysOwedAndIsRetriedLater(t *testing.T) {
 	}
 	fail = false
 	h.wait(time.Second + 100*time.Millisecond)
-	if s := h.settled(); s.Units[0].State != "loaded" || s.Actions.Paid != 1 {
+	if s := h.settled(); s.Units[0].State != "up to date" || s.Actions.Succeeded != 1 {
 		t.Errorf("after the retry: %+v", s.Units[0])
 	}
 }
@@ -736,7 +736,7 @@ func TestMemoryThatCannotBeSavedHoldsBackWhatNeedsAClaimAndNoAction(t *testing.T
 	h.wantFile(certsD+"r/ca.crt", "") // unclaimed, it could never be removed
 	h.publish(kubelet(caA))
 	h.wantFile(kubeletCA, caA) // this field needs no claim: trust grows although memory is full
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.wantJobs("reload reader.service")
 }
 
@@ -762,8 +762,8 @@ func TestAnObjectThatIsGoneLeavesEverythingInPlace(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.source <- desired.Reading{State: "no object", Reason: "deleted"}
-	if s := h.pass(); s.State != "no object" || len(s.Files) != 1 {
+	h.source <- desired.Reading{State: "not found", Reason: "deleted"}
+	if s := h.pass(); s.State != "not found" || len(s.Files) != 1 {
 		t.Errorf("status is %q with %d files", s.State, len(s.Files))
 	}
 	h.wantFile(kubeletCA, caA)

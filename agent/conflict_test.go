@@ -39,7 +39,7 @@ func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 			h.drifted()
 			h.wantFile(kubeletCA, "scribble again")
 		}
-		if h.last.Trouble != "" || !h.last.Synced.Equal(synced) || h.last.Files[0].State != "pending" {
+		if h.last.Error != "" || !h.last.Synced.Equal(synced) || h.last.Files[0].State != "pending" {
 			t.Errorf("while the file is not in order the status says %+v", h.last)
 		}
 		h.disk.Put(certsD+"r/ca.crt", "scribble") // somebody else's file is answered all the same
@@ -107,7 +107,7 @@ func TestOurOwnFailuresAreNoConflict(t *testing.T) {
 	h.disk.Fail = func(string, string) error { return nil }
 	h.wait(66 * time.Second)
 	h.wantFile(kubeletCA, caA)
-	if len(h.last.Conflicts) > 0 || h.last.Trouble != "" {
+	if len(h.last.Conflicts) > 0 || h.last.Error != "" {
 		t.Errorf("the status says %+v", h.last)
 	}
 }

@@ -89,7 +89,7 @@ func killedAt(t *testing.T, verb unitplan.Verb, n int, late bool) bool {
 	if loaded != caB {
 		t.Errorf("%s: the unit has not loaded what is on disk", verb)
 	}
-	if s := h.last.Units[0].State; s != "loaded" {
+	if s := h.last.Units[0].State; s != "up to date" {
 		t.Errorf("%s: the unit is %q", verb, s)
 	}
 	if t.Failed() {

@@ -26,7 +26,7 @@ func TestANodeThatWasOffDuringAChangeIsBroughtUpToDate(t *testing.T) {
 	h.clock.Move(time.Hour)
 	h.start()
 	defer h.kill()
-	h.ask(plan.Desired{Verified: true, Object: plan.Object{ResourceVersion: "1"},
+	h.ask(plan.Desired{Verified: true, ControllerConfig: plan.ControllerConfig{ResourceVersion: "1"},
 		Entries: []plan.Entry{kubelet(caB), registry("r:5000", caB)}})
 	h.wantFile(kubeletCA, caB)
 	h.wantFile(certsD+"r:5000/ca.crt", caB)
@@ -60,16 +60,16 @@ func TestNothingIsCalledDoneBeforeItIs(t *testing.T) {
 		}
 		return nil
 	}
-	if s := h.publish(kubelet(caB)); !s.Synced.Equal(synced) || s.Trouble == "" || s.Files[0].State != "pending" {
+	if s := h.publish(kubelet(caB)); !s.Synced.Equal(synced) || s.Error == "" || s.Files[0].State != "pending" {
 		t.Errorf("nothing was written, and the status says %+v", s)
 	}
 	h.disk.Fail = func(string, string) error { return nil }
 	if s := h.wait(2 * time.Second); !s.Synced.After(synced) || s.Files[0].State != "in place" ||
-		s.Units[0].State != "owed" {
+		s.Units[0].State != "pending" {
 		t.Errorf("written and not reloaded, and the status says %+v", s)
 	}
 	h.wait(2 * time.Second)
-	if s := h.settled(); s.Units[0].State != "loaded" {
+	if s := h.settled(); s.Units[0].State != "up to date" {
 		t.Errorf("after the reload the unit is %q", s.Units[0].State)
 	}
 }
@@ -135,13 +135,13 @@ func TestTroubleEndsWithTheFirstPassThatSucceeds(t *testing.T) {
 	h.publish(kubelet(caA))
 	for range 12 {
 		// However often it failed, the next try is never more than RetryMax, and a tenth, away.
-		if s := h.wait(66 * time.Second); s.Trouble == "" {
+		if s := h.wait(66 * time.Second); s.Error == "" {
 			t.Fatal("no trouble")
 		}
 	}
 	h.disk.Fail = func(string, string) error { return nil }
-	if s := h.wait(66 * time.Second); s.Trouble != "" || s.State != "following" {
-		t.Errorf("the status still says %q, %q", s.State, s.Trouble)
+	if s := h.wait(66 * time.Second); s.Error != "" || s.State != "following" {
+		t.Errorf("the status still says %q, %q", s.State, s.Error)
 	}
 	h.wantFile(kubeletCA, caA)
 	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "trouble" })); n != 1 {
@@ -186,10 +186,10 @@ func TestACommitThatChangedNothingLeavesNoDoubt(t *testing.T) {
 	h.publish(kubelet(caA), registry("s", caA))
 	commits := h.disk.Commits
 	h.failing("stage")
-	if s := h.publish(kubelet(caB), registry("s", caA)); s.Trouble == "" {
+	if s := h.publish(kubelet(caB), registry("s", caA)); s.Error == "" {
 		t.Error("no trouble")
 	}
-	if s := h.publish(kubelet(caA), registry("s", caA)); s.Trouble != "" || s.Files[0].State != "in place" {
+	if s := h.publish(kubelet(caA), registry("s", caA)); s.Error != "" || s.Files[0].State != "in place" {
 		t.Errorf("the object asks for what is there, and the status says %+v", s)
 	}
 	h.failing("none")
@@ -308,8 +308,8 @@ func TestWhatOnlyAnOperatorPutThereIsStillLookedAt(t *testing.T) {
 	h.apply("1", kubelet(caA))
 	h.elapse(time.Minute)
 	h.wantJobs("reload reader.service")
-	if s := h.publish(registry("s", caB)); s.Operator.State != "overtaken by the object" {
-		t.Errorf("the status says %+v", s.Operator)
+	if s := h.publish(registry("s", caB)); s.Override.State != "overtaken by the ControllerConfig" {
+		t.Errorf("the status says %+v", s.Override)
 	}
 	h.elapse(time.Minute)
 	h.wantJobs("reload reader.service")
@@ -372,7 +372,7 @@ func TestNobodyWaitsForAFileThatIsNotAskedForAnyMore(t *testing.T) {
 	h.publish(registry("s", caA))
 	h.elapse(time.Minute)
 	h.elapse(time.Minute)
-	if u := h.last.Units[0]; u.State != "loaded" {
+	if u := h.last.Units[0]; u.State != "up to date" {
 		t.Errorf("the unit is %s: %s", u.State, u.Reason)
 	}
 }

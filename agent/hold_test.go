@@ -179,7 +179,7 @@ func TestWhileItIsPausedTrustGrowsAndNothingElseHappens(t *testing.T) {
 	h.wantFile(kubeletCA, caB+caA)
 	h.wantFile(certsD+"r/ca.crt", caA)
 	h.wantJobs("reload reader.service")
-	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "owed" ||
+	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "pending" ||
 		s.Units[0].Reason != "paused: freeze" {
 		t.Errorf("the status says %+v", s)
 	}
@@ -200,7 +200,7 @@ func TestTheSameCertificatesInAnotherOrderOweNothing(t *testing.T) {
 	h.publish(kubelet(caA + caB))
 	h.wait(2 * time.Second)
 	h.settled()
-	if s := h.publish(kubelet(caB + caA)); s.Units[0].State != "loaded" {
+	if s := h.publish(kubelet(caB + caA)); s.Units[0].State != "up to date" {
 		t.Errorf("the unit is %s", s.Units[0].State)
 	}
 	h.wantFile(kubeletCA, caB+caA)
@@ -254,7 +254,7 @@ func TestTheFirstDayOfACluster(t *testing.T) {
 
 	h.elapse(time.Hour)
 	h.wantJobs()
-	if s := h.last; len(s.Held) != 0 || len(s.Refused) != 0 || s.Trouble != "" {
+	if s := h.last; len(s.Held) != 0 || len(s.Refused) != 0 || s.Error != "" {
 		t.Errorf("the day ends with %+v", s)
 	}
 }

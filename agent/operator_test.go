@@ -49,8 +49,8 @@ func TestWhatIsAppliedWinsUntilTheObjectAsksForSomethingNew(t *testing.T) {
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA), registry("r", caA))
-	if s := h.apply("1", kubelet(caB)); s.Operator == nil || s.Operator.State != "in force" {
-		t.Errorf("the status says %+v", s.Operator)
+	if s := h.apply("1", kubelet(caB)); s.Override == nil || s.Override.State != "in force" {
+		t.Errorf("the status says %+v", s.Override)
 	}
 	h.wantFile(kubeletCA, caB)
 	h.wantFile(certsD+"r/ca.crt", caA)
@@ -60,8 +60,8 @@ func TestWhatIsAppliedWinsUntilTheObjectAsksForSomethingNew(t *testing.T) {
 	h.start()
 	h.publish(kubelet(caA), registry("r", caA)) // nor after a restart
 	h.wantFile(kubeletCA, caB)
-	if s := h.publish(kubelet(caA), registry("r", caB)); s.Operator.State != "overtaken by the object" {
-		t.Errorf("the status says %+v", s.Operator)
+	if s := h.publish(kubelet(caA), registry("r", caB)); s.Override.State != "overtaken by the ControllerConfig" {
+		t.Errorf("the status says %+v", s.Override)
 	}
 	h.wantFile(kubeletCA, caA)
 	h.publish(kubelet(caA), registry("r", caA)) // what is overtaken stays so
@@ -138,8 +138,8 @@ func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.apply("1", kubelet(caB))
 	h.word.Say(state.Word{}, errors.New("input/output error"))
-	if s := h.turn(); s.Operator == nil || s.Operator.State != "in force" {
-		t.Errorf("the status says %+v", s.Operator)
+	if s := h.turn(); s.Override == nil || s.Override.State != "in force" {
+		t.Errorf("the status says %+v", s.Override)
 	}
 	h.wantFile(kubeletCA, caB)
 }
@@ -211,7 +211,7 @@ func TestOnceSeesTheUnitActionsThrough(t *testing.T) {
 		}
 	}()
 	s, err := a.Once(ctx)
-	if err != nil || len(s.Units) != 1 || s.Units[0].State != "loaded" {
+	if err != nil || len(s.Units) != 1 || s.Units[0].State != "up to date" {
 		t.Errorf("ends with %+v, %v", s, err)
 	}
 	h.wantFile(kubeletCA, caA)

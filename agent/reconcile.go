@@ -141,7 +141,7 @@ func (l *loop) publish() {
 // status is everything that the reporter shows.
 func (l *loop) status() report.Status {
 	s := l.desired.Status()
-	s.Version, s.Node, s.Trouble = l.Version, l.Node, l.schedule.trouble
+	s.Version, s.Node, s.Error = l.Version, l.Node, l.schedule.lastError
 	l.files.Status(&s, l.desired.Current())
 	for i, f := range s.Files {
 		if spec, ok := l.Policy.File(f.Field); ok {

@@ -15,14 +15,14 @@ type schedule struct {
 	backoff clock.Backoff
 	times   Times
 
-	trouble  string    // of the last pass
-	failures int       // passes that failed in a row
-	retries  int       // those of them that set the pause before the next
-	retry    time.Time // zero: nothing failed
-	turned   time.Time // when the last pass began
-	rest     time.Time // until when only what is new is published; zero: see express
-	resync   time.Time
-	alive    time.Time // when systemd is to hear from the loop again
+	lastError string    // of the last pass
+	failures  int       // passes that failed in a row
+	retries   int       // those of them that set the pause before the next
+	retry     time.Time // zero: nothing failed
+	turned    time.Time // when the last pass began
+	rest      time.Time // until when only what is new is published; zero: see express
+	resync    time.Time
+	alive     time.Time // when systemd is to hear from the loop again
 }
 
 // begin notes that a pass begins, and tells whether the resync is due: what was true before may not be now.
@@ -52,11 +52,11 @@ func (s *schedule) end(err error, set []clock.Timer) (news string) {
 		err = s.overlooked(set)
 	}
 	if err == nil {
-		s.failures, s.retries, s.retry, s.trouble = 0, 0, time.Time{}, ""
+		s.failures, s.retries, s.retry, s.lastError = 0, 0, time.Time{}, ""
 		return ""
 	}
-	if text := err.Error(); text != s.trouble {
-		s.trouble, news = text, text
+	if text := err.Error(); text != s.lastError {
+		s.lastError, news = text, text
 	}
 	s.failures++
 	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.

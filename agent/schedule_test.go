@@ -24,8 +24,8 @@ func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
 	s := &schedule{clock: &still{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
 		times: Times{Resync: time.Hour}, turned: now, resync: now.Add(time.Hour)}
 	due := []clock.Timer{{What: "the end of a pause", At: now}}
-	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.trouble {
-		t.Errorf("what is due after a pass is the news %q, and the trouble %q", news, s.trouble)
+	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.lastError {
+		t.Errorf("what is due after a pass is the news %q, and the trouble %q", news, s.lastError)
 	}
 	if news := s.end(nil, due); news != "" {
 		t.Errorf("the same again is the news %q", news)
@@ -33,7 +33,7 @@ func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
 	if wait := s.next(due).Sub(now); wait < 900*time.Millisecond {
 		t.Errorf("the next pass comes %v later", wait)
 	}
-	if news := s.end(nil, []clock.Timer{{At: now.Add(time.Millisecond)}}); news != "" || s.trouble != "" {
-		t.Errorf("what comes up later gives the trouble %q", s.trouble)
+	if news := s.end(nil, []clock.Timer{{At: now.Add(time.Millisecond)}}); news != "" || s.lastError != "" {
+		t.Errorf("what comes up later gives the trouble %q", s.lastError)
 	}
 }

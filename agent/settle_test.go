@@ -27,10 +27,10 @@ func (h *host) wantRest(d time.Duration) {
 	h.turn()
 	h.clock.AwaitAsked(h.asked)
 	if h.clock.AtOnce() != before {
-		h.t.Errorf("the loop does not rest; units %+v, trouble %q", h.last.Units, h.last.Trouble)
+		h.t.Errorf("the loop does not rest; units %+v, trouble %q", h.last.Units, h.last.Error)
 	}
-	if strings.Contains(h.last.Trouble, "defect") {
-		h.t.Errorf("it rests only since a pass that leaves undone what is due counts as failed: %q", h.last.Trouble)
+	if strings.Contains(h.last.Error, "defect") {
+		h.t.Errorf("it rests only since a pass that leaves undone what is due counts as failed: %q", h.last.Error)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackBeforeTheUnitActed(t *testing.
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
-	if s := h.apply("1", kubelet(caA)); s.Units[0].State != "owed" {
+	if s := h.apply("1", kubelet(caA)); s.Units[0].State != "pending" {
 		t.Fatalf("the unit is %+v", s.Units[0])
 	}
 	h.forget()
@@ -110,7 +110,7 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObjec
 	defer h.kill()
 	h.wantRest(time.Hour)
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
 func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
@@ -148,17 +148,17 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	for range 20 {
 		h.lapse(time.Second)
 	}
-	if u := h.unit(maker); u.State != "owed" || !strings.Contains(u.Reason, "has a job") {
+	if u := h.unit(maker); u.State != "pending" || !strings.Contains(u.Reason, "has a job") {
 		t.Errorf("while it runs the oneshot is %+v", u)
 	}
-	if u := h.unit("reader.service"); u.State != "owed" || u.Reason != "waits for "+maker {
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
 		t.Errorf("while the oneshot runs the reader is %+v", u)
 	}
 	h.wantJobs()
 	h.systemd.Hold = func(string) {}
 	close(end)
 	<-made
-	h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+	h.until("reader.service", "up to date", time.Second, 2*time.Minute)
 	if has != caA {
 		t.Error("the reader has not loaded what the oneshot made")
 	}
@@ -232,7 +232,7 @@ func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
 		}
 		h.start()
 		h.publish(kubelet(caA))
-		h.until("reader.service", "loaded", time.Second, time.Minute)
+		h.until("reader.service", "up to date", time.Second, time.Minute)
 		h.elapse(time.Hour)
 		h.systemd.Start(near)
 		h.systemd.Limit(near, 5, 10*time.Second)
@@ -243,7 +243,7 @@ func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
 		}
 		h.clock.AwaitAsked(h.asked)
 		h.step(-time.Hour)
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.kill()
 	}
 }
@@ -266,7 +266,7 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	defer h.kill()
 	h.clock.AwaitAsked(h.asked)
 	h.step(-time.Hour)
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
 func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
@@ -278,7 +278,7 @@ func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA), root)
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			h.elapse(time.Hour)
 			did := h.systemd.Done()
 
@@ -290,7 +290,7 @@ func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
 			}
 			h.elapse(time.Hour)
 			h.disk.Obstruct(kubeletCA, plan.Absent)
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			h.elapse(time.Hour)
 			h.wantJobs(did...) // not a byte has changed
 
@@ -300,7 +300,7 @@ func TestNoUnitIsMadeToLoadAFileThatIsRefused(t *testing.T) {
 			h.elapse(time.Hour)
 			h.wantJobs(did...) // although another of its files has changed
 			h.disk.Obstruct(kubeletCA, plan.Absent)
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			h.wantJobs(append(did, string(verb)+" reader.service")...)
 			h.kill()
 		}
@@ -316,7 +316,7 @@ func TestNoUnitIsMadeToLoadWhatIsAboutToBeRepaired(t *testing.T) {
 		h.systemd.Start("reader.service")
 		h.start()
 		h.publish(kubelet(caA))
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.elapse(time.Hour)
 		loaded = nil
 		for range 20 { // somebody rewrites the file again and again
@@ -365,7 +365,7 @@ func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
 		h.systemd.Start("reader.service")
 		h.start()
 		h.publish(kubelet(caA))
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.elapse(time.Minute)
 
 		h.dir.Fail = func(op, _ string) error {
@@ -374,19 +374,19 @@ func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
 			}
 			return nil
 		}
-		if h.publish(kubelet(caB)); h.unit("reader.service").State == "loaded" {
+		if h.publish(kubelet(caB)); h.unit("reader.service").State == "up to date" {
 			t.Errorf("%s: it has not loaded what is on disk, and is %+v", verb, h.unit("reader.service"))
 		}
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
-		if has != caB || h.last.Trouble == "" {
-			t.Errorf("%s: has loaded the new file: %v; trouble %q", verb, has == caB, h.last.Trouble)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
+		if has != caB || h.last.Error == "" {
+			t.Errorf("%s: has loaded the new file: %v; trouble %q", verb, has == caB, h.last.Error)
 		}
 		h.elapse(time.Hour)
 		h.elapse(time.Hour)
 		h.dir.Fail = noFailure
 		h.elapse(time.Hour)
-		if h.last.Trouble != "" {
-			t.Errorf("%s: trouble %q", verb, h.last.Trouble)
+		if h.last.Error != "" {
+			t.Errorf("%s: trouble %q", verb, h.last.Error)
 		}
 		h.crash()
 		h.start()
@@ -401,7 +401,7 @@ func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	has := ""
 	h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
@@ -425,7 +425,7 @@ func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caB))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if has != caB {
 		t.Error("the unit has not loaded what is on disk")
 	}
@@ -437,7 +437,7 @@ func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.disk.Fail = func(op, _ string) error {
 		if op == "observe" {
 			return errDead
@@ -448,7 +448,7 @@ func TestNothingIsCalledLoadedWhileTheFilesCannotBeSeen(t *testing.T) {
 		t.Errorf("the unit is %+v", h.unit("reader.service"))
 	}
 	h.disk.Fail = noFailure
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.wantJobs("reload reader.service")
 }
 
@@ -459,7 +459,7 @@ func TestWhatWasWrittenAndNotLookedAtSinceIsNotLoadedYet(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	blind := false
 	h.disk.Fail = func(op, _ string) error {
 		switch {
@@ -473,7 +473,7 @@ func TestWhatWasWrittenAndNotLookedAtSinceIsNotLoadedYet(t *testing.T) {
 		return nil
 	}
 	h.publish(kubelet(caB))
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
@@ -485,7 +485,7 @@ func TestTheFirstFileOfAFieldIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t 
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.disk.Fail = func(op, _ string) error {
 		if op == "commit" { // done, and nobody lived to see it
 			h.dir.Fail = func(string, string) error { return errDead }
@@ -497,7 +497,7 @@ func TestTheFirstFileOfAFieldIsLoadedAlthoughTheAgentDiedBeforeItRememberedIt(t 
 	h.disk.Fail = noFailure
 	h.start() // without an API server
 	defer h.kill()
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.wantFile(rootCA, caB)
 	if has != caB {
 		t.Error("the unit has not loaded what is on disk")
@@ -513,14 +513,14 @@ func TestAFileThatOnlyTheOperatorAskedForIsLookedAtOnceThatIsTakenBack(t *testin
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.apply("1", root)
 	h.forget()
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	h.disk.Put(rootCA, caA)
 	h.turn()
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if has != caA {
 		t.Error("the unit has not loaded what is on disk")
 	}
@@ -536,7 +536,7 @@ func (h *host) reading(verb unitplan.Verb, early bool, others ...plan.Entry) (ha
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(append(others, kubelet(caA))...)
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	begun, ends := make(chan struct{}), make(chan struct{})
 	h.systemd.Hold, h.systemd.Early = func(string) { begun <- struct{}{}; <-ends }, early
@@ -593,7 +593,7 @@ func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.
 					}
 				}
 				during(h, end)
-				h.until("reader.service", "loaded", time.Second, 20*time.Second)
+				h.until("reader.service", "up to date", time.Second, 20*time.Second)
 				if h.wantFile(kubeletCA, caB); *has != caB {
 					t.Errorf("%s, %s, early %v: the unit is called loaded and has %.20q", sentence, verb, early, *has)
 				}
@@ -620,7 +620,7 @@ func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
 	h.step(time.Hour)
 	end()
 	defer h.kill()
-	h.until("reader.service", "loaded", time.Second, 20*time.Second)
+	h.until("reader.service", "up to date", time.Second, 20*time.Second)
 	if h.wantFile(kubeletCA, caA); *has != caA {
 		t.Errorf("the unit is called loaded and has %.20q", *has)
 	}
@@ -649,7 +649,7 @@ func TestAUnitThatSomebodyReloadedBeforeARepairIsReloadedAfterIt(t *testing.T) {
 		h.systemd.Start("reader.service")
 		h.start()
 		h.publish(kubelet(caA))
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.elapse(time.Minute)
 		if !running {
 			h.kill()
@@ -664,7 +664,7 @@ func TestAUnitThatSomebodyReloadedBeforeARepairIsReloadedAfterIt(t *testing.T) {
 		h.wantFile(kubeletCA, caA)
 		h.crash() // the repair is done, and that is all
 		h.start()
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		if has != caA {
 			t.Errorf("running %v: the unit is called loaded and has %.20q", running, has)
 		}
@@ -681,7 +681,7 @@ func TestARepairCausesNoRestart(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.disk.Put(kubeletCA, "scribble")
 	h.turn()
 	h.wantFile(kubeletCA, caA)
@@ -696,7 +696,7 @@ func TestFromAToBAndBackWithinOneRestOwesNothing(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA), registry("r", caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.spin(func() { h.tell(kubelet(caB), registry("r", caA)) })
 	h.wantFile(kubeletCA, caB)
 	h.spin(func() { h.tell(kubelet(caA), registry("r", caA)) })
@@ -748,7 +748,7 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 			<-begun
 		}
 		passes := h.idle(time.Hour)
-		if u := h.unit("reader.service"); u.State != "owed" || passes > 90 {
+		if u := h.unit("reader.service"); u.State != "pending" || passes > 90 {
 			t.Errorf("%d passes in an hour in which the job of %s does not end; the unit is %+v", passes, who, u)
 		}
 		h.systemd.Hold = func(string) {}
@@ -756,9 +756,9 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		if who == maker { // whose end is announced
 			h.pass()
 			h.settled()
-			h.until("reader.service", "loaded", time.Second, 3*time.Second)
+			h.until("reader.service", "up to date", time.Second, 3*time.Second)
 		} else if err := <-left; err == nil {
-			h.until("reader.service", "loaded", time.Second, 2*time.Minute)
+			h.until("reader.service", "up to date", time.Second, 2*time.Minute)
 		}
 		h.kill()
 	}
@@ -787,7 +787,7 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 		t.Errorf("%d tries in half an hour, %q", tries, h.trail.Names())
 	}
 	h.systemd.Fail = noFailure
-	h.until("reader.service", "loaded", time.Second, 70*time.Second)
+	h.until("reader.service", "up to date", time.Second, 70*time.Second)
 }
 
 func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
@@ -796,7 +796,7 @@ func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA), registry("r", caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.disk.Fail = func(op, _ string) error {
 		if op == "commit" { // the files are there, and may not be tomorrow
 			return errDead
@@ -804,7 +804,7 @@ func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
 		return nil
 	}
 	h.publish(kubelet(caB), registry("r", caA))
-	if h.wantFile(kubeletCA, caB); h.unit("reader.service").State == "loaded" {
+	if h.wantFile(kubeletCA, caB); h.unit("reader.service").State == "up to date" {
 		t.Errorf("the unit is %+v", h.unit("reader.service"))
 	}
 }
@@ -821,7 +821,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 		h.start()
 		h.clock.AwaitAsked(h.asked)
 		h.step(-1000 * time.Hour)
-		if s := h.publish(kubelet(caA)); s.Units[0].State != "owed" {
+		if s := h.publish(kubelet(caA)); s.Units[0].State != "pending" {
 			t.Fatalf("the unit is %+v", s.Units[0])
 		}
 		if crash {
@@ -831,7 +831,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 		h.clock.AwaitAsked(h.asked)
 		h.step(1000 * time.Hour)
 		h.turn()
-		h.until("reader.service", "loaded", 10*time.Second, 11*time.Minute)
+		h.until("reader.service", "up to date", 10*time.Second, 11*time.Minute)
 		if has != caA {
 			t.Errorf("crash %v: the unit has read nothing and is %+v", crash, h.unit("reader.service"))
 		}
@@ -852,14 +852,14 @@ func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	h.step(-1000 * time.Hour)
 	h.publish(kubelet(caA), root)
 	h.clock.AwaitAsked(h.asked)
 	h.step(1000 * time.Hour)
 	h.turn()
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if !has {
 		t.Errorf("the unit has not read the file of its new field, and is %+v", h.unit("reader.service"))
 	}
@@ -891,7 +891,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA))
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			want := caA
 			if !first {
 				h.elapse(time.Minute)
@@ -906,8 +906,8 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			}
 			h.clock.Move(1500 * time.Millisecond)
 			h.systemd.Start("reader.service") // after the change, and before the oneshot runs
-			h.until("maker.service", "loaded", time.Second, 10*time.Second)
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("maker.service", "up to date", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			if *has != want {
 				t.Errorf("%s, first boot %v: the reader has not what the oneshot made, and is %+v", verb, first,
 					h.unit("reader.service"))
@@ -931,7 +931,7 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	jobs := len(h.systemd.Done())
 	h.systemd.Reboot()
@@ -983,14 +983,14 @@ func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 			h.publish(kubelet(caA))
 		}
 		h.until("maker.service", "breaker open", time.Second, 2*time.Minute)
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		if killed == "when it had given up" {
 			h.crash()
 			h.start()
 		}
 		h.systemd.Fail = noFailure
-		h.until("maker.service", "loaded", time.Minute, 2*time.Hour)
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("maker.service", "up to date", time.Minute, 2*time.Hour)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		if *has != caA {
 			t.Errorf("killed %s: the reader has not what the oneshot made; systemd did %q", killed, h.systemd.Done())
 		}
@@ -1019,7 +1019,7 @@ func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	jobs := len(h.systemd.Done())
 	h.systemd.Fail = func(op, name string) error {
 		if op == "state" && name == "reader.service" {
@@ -1033,7 +1033,7 @@ func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T
 		h.elapse(2 * time.Second)
 	}
 	h.systemd.Fail = noFailure
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	want := []string{"restart maker.service", "try-restart reader.service"}
 	if did := h.systemd.Done()[jobs:]; !slices.Equal(did, want) {
 		t.Errorf("systemd did %q", did)
@@ -1050,13 +1050,13 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	h.disk.Put(kubeletCA, "scribble")
 	has = "scribble" // systemctl reload leaves no trace, and nothing tells the agent
 	h.publish(kubelet(caB))
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if has != caA {
 		t.Errorf("the unit is called loaded and has %.20q", has)
 	}
@@ -1148,7 +1148,7 @@ func TestAFileThatTheAgentDiedOverIsItsOwn(t *testing.T) {
 	h.dir.Fail, h.disk.Fail = noFailure, noFailure
 	h.start()
 	defer h.kill()
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	jobs := h.systemd.Done()
 	h.failing("stage")
 	h.publish(registry("r", caA), registry("s", caB))
@@ -1172,7 +1172,7 @@ func TestAJobThatIsDoneIsKnownAlthoughAWriteFails(t *testing.T) {
 	h.publish(kubelet(caB), registry("s", caA))
 	jobs := len(h.systemd.Done())
 	h.disk.Fail = noFailure
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	if n := len(h.systemd.Done()); n != jobs || *has != caB {
 		t.Errorf("the unit has %.20q; systemd did %q, and %d of it before the write", *has, h.systemd.Done(), jobs)
 	}
@@ -1188,7 +1188,7 @@ func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA), registry("s", caA))
-			h.until("reader.service", "loaded", time.Second, 10*time.Second)
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
 			h.elapse(time.Minute)
 			jobs := len(h.systemd.Done())
 			h.failing(operation)
@@ -1201,7 +1201,7 @@ func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 			h.publish(kubelet(caA), registry("s", caA))
 			h.disk.Fail = noFailure
 			h.elapse(time.Minute)
-			h.until("reader.service", "loaded", time.Second, time.Minute)
+			h.until("reader.service", "up to date", time.Second, time.Minute)
 			if did := h.systemd.Done()[jobs:]; len(did) > 0 {
 				t.Errorf("when it fails to %s, started anew %v: systemd did %q", operation, again, did)
 			}
@@ -1220,7 +1220,7 @@ func TestWhatAWriteFailedToPutThereIsSomebodyElsesLater(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.until("reader.service", "loaded", time.Second, 10*time.Second)
+	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
 	h.failing("stage")
 	h.publish(kubelet(caB))
@@ -1232,7 +1232,7 @@ func TestWhatAWriteFailedToPutThereIsSomebodyElsesLater(t *testing.T) {
 	has = caB // systemctl reload leaves no trace
 	h.turn()
 	h.wantFile(kubeletCA, caA)
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	if has != caA {
 		t.Errorf("the unit is called loaded and has %.20q; systemd did %q", has, h.systemd.Done())
 	}

@@ -119,8 +119,8 @@ func TestAClaimOnAFormerPathHidesNoFile(t *testing.T) {
 		h.start()
 		h.publish(registry("r", caA), user("s", caA))
 		h.wantFile("/srv/r/ca.crt", caA)
-		if s := h.publish(registry("t", caA), user("s", caA)); s.Trouble != "" {
-			t.Error(s.Trouble)
+		if s := h.publish(registry("t", caA), user("s", caA)); s.Error != "" {
+			t.Error(s.Error)
 		}
 		h.wantFile("/srv/r/ca.crt", "")
 		h.wantFile(sharedFile, caA)
@@ -167,14 +167,14 @@ func TestAFileThatTheOtherListWritesIsOneFile(t *testing.T) {
 		h.systemd.Start("reader.service")
 		h.start()
 		h.publish(kubelet(caA), registry("r", caA))
-		h.until("reader.service", "loaded", time.Second, 10*time.Second)
+		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.elapse(time.Minute)
 		h.disk.Put(sharedFile, caB)
 		has = caB // systemctl reload leaves no trace
 		h.publish(kubelet(caA), user("r", caA))
 		h.elapse(10 * time.Second)
 		h.elapse(10 * time.Second)
-		if file, _ := h.disk.Read(sharedFile); h.unit("reader.service").State != "loaded" || has != file {
+		if file, _ := h.disk.Read(sharedFile); h.unit("reader.service").State != "up to date" || has != file {
 			t.Errorf("the unit has %.20q, and the file %.20q; it is %+v", has, file, h.unit("reader.service"))
 		}
 		h.kill()
@@ -196,6 +196,6 @@ func TestAJobIsDoneAlthoughTheOtherListAsksForAFileMeanwhile(t *testing.T) {
 	h.publish(registry("s", caB), user("r", caA), user("t", caA))
 	h.systemd.Hold = func(string) {}
 	close(ends)
-	h.until("reader.service", "loaded", time.Second, time.Minute)
+	h.until("reader.service", "up to date", time.Second, time.Minute)
 	h.wantJobs("reload reader.service")
 }

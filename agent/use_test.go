@@ -257,9 +257,9 @@ func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	h.start()
 	defer h.kill()
 	version := func(v string, entries ...plan.Entry) plan.Desired {
-		return plan.Desired{Object: plan.Object{ResourceVersion: v}, Entries: entries, Verified: true}
+		return plan.Desired{ControllerConfig: plan.ControllerConfig{ResourceVersion: v}, Entries: entries, Verified: true}
 	}
-	if s := h.ask(version("1", kubelet(caA), registry("a", caA))); s.Units[0].State != "loaded" {
+	if s := h.ask(version("1", kubelet(caA), registry("a", caA))); s.Units[0].State != "up to date" {
 		t.Fatalf("the unit is %+v", s.Units[0])
 	}
 	c.Await(1)
@@ -275,10 +275,10 @@ func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	case <-taken:
 		h.asked++
 	case s := <-h.report.Statuses:
-		t.Fatalf("version %s is shown, and the unit %s", s.Object.ResourceVersion, s.Units[0].State)
+		t.Fatalf("version %s is shown, and the unit %s", s.ControllerConfig.ResourceVersion, s.Units[0].State)
 	}
 	h.wantRecords("consumer-live", 1)
-	if s := h.wait(time.Second); s.Object.ResourceVersion != "2" || s.Units[0].State != "owed" {
-		t.Errorf("after the rest version %s is shown, and the unit %s", s.Object.ResourceVersion, s.Units[0].State)
+	if s := h.wait(time.Second); s.ControllerConfig.ResourceVersion != "2" || s.Units[0].State != "pending" {
+		t.Errorf("after the rest version %s is shown, and the unit %s", s.ControllerConfig.ResourceVersion, s.Units[0].State)
 	}
 }

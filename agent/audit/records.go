@@ -16,20 +16,20 @@ import (
 type Recorder interface{ Record(Record) }
 
 // About is a record that names the version of the object.
-func About(o plan.Object, kind Kind, message string) Record {
+func About(o plan.ControllerConfig, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.
 		With(UID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))
 }
 
 // Exception is the record of what is Refused or Kept.
-func Exception(o plan.Object, kind Kind, r plan.Refusal) Record {
+func Exception(o plan.ControllerConfig, kind Kind, r plan.Refusal) Record {
 	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
 	return About(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
 		With(SourceField, string(r.Field)).With(Entry, plan.Printable(r.Name)).With(Reason, reason)
 }
 
 // Holding is the record of a removal that waits.
-func Holding(o plan.Object, h plan.Held) Record {
+func Holding(o plan.ControllerConfig, h plan.Held) Record {
 	name := plan.Printable(h.Key.String())
 	r := About(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
 		With(SourceField, string(h.Field)).With(Entry, plan.Printable(h.Name)).With(Reason, h.Reason)
@@ -49,11 +49,11 @@ func Intended(p plan.Plan) Record {
 		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
 	}
 	message := fmt.Sprintf("about to write %s and remove %d", Count(len(p.Writes), "file"), len(p.Removes))
-	return About(p.Object, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
+	return About(p.ControllerConfig, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
 }
 
 // Wrote is the record of one file that was published.
-func Wrote(o plan.Object, w plan.Write) Record {
+func Wrote(o plan.ControllerConfig, w plan.Write) Record {
 	message := fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause,
 		Count(len(w.Added), "certificate"), len(w.Removed))
 	return About(o, Written, message).
@@ -63,13 +63,13 @@ func Wrote(o plan.Object, w plan.Write) Record {
 }
 
 // Took is the record of one file that was removed.
-func Took(o plan.Object, r plan.Removal) Record {
+func Took(o plan.ControllerConfig, r plan.Removal) Record {
 	return About(o, Removed, "removed "+r.Path).
 		With(SourceField, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
 }
 
 // Contested is the record of a file that somebody else keeps changing.
-func Contested(o plan.Object, w plan.Write, repairs int) Record {
+func Contested(o plan.ControllerConfig, w plan.Write, repairs int) Record {
 	message := fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v",
 		w.Path, repairs, plan.QuarrelMemory, plan.QuarrelPause)
 	return About(o, Conflict, message).With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).

@@ -242,10 +242,10 @@ var cases = map[string]struct {
 	"a unit of which nothing is known": {func(f *Facts) { f.Units[0].Problem = "unreachable" },
 		[]string{"warn  unit: crio.service: unreachable; do: "}},
 	"a service that does not run, whose last words are old": {func(f *Facts) {
-		f.Service.Active, f.Service.Trouble = false, "x"
+		f.Service.Active, f.Service.Error = false, "x"
 	},
 		[]string{"warn  service: node-cert-agent.service does not run; do: systemctl enable --now node-cert-agent.service"}},
-	"a service in trouble": {func(f *Facts) { f.Service.Trouble = "disk\tfull" },
+	"a service in trouble": {func(f *Facts) { f.Service.Error = "disk\tfull" },
 		[]string{`fail  service: its last pass could not be finished: disk\tfull; do: journalctl -u node-cert-agent`}},
 	"a service that does not follow and refuses something": {func(f *Facts) {
 		f.Service.State, f.Service.Reason = "connecting", "refused"

@@ -18,9 +18,9 @@ type Service struct {
 	// Looked is set if systemd was asked, and Active if it runs.
 	Looked, Active bool
 	// Published is set if there is a status: its state, reason and trouble, and what it refuses.
-	Published              bool
-	State, Reason, Trouble string
-	Refused                []plan.Refusal
+	Published            bool
+	State, Reason, Error string
+	Refused              []plan.Refusal
 	// Renew is when it asks for the next certificate, zero if that is unknown.
 	Renew time.Time
 }
@@ -78,8 +78,8 @@ func service(f Facts, r *report) {
 		good = false
 		r.add(l, what, do, format, args...)
 	}
-	if s.Trouble != "" {
-		bad(Fail, "journalctl -u node-cert-agent", "its last pass could not be finished: %s", plan.Printable(s.Trouble))
+	if s.Error != "" {
+		bad(Fail, "journalctl -u node-cert-agent", "its last pass could not be finished: %s", plan.Printable(s.Error))
 	}
 	if s.State != "following" {
 		bad(Warn, "node-cert-agent status", "%s", plan.Printable(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))

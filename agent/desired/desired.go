@@ -86,7 +86,7 @@ func (s *State) Start(forgot bool) {
 // never removes.
 func (s *State) lastGood() *plan.Desired {
 	remembered := s.Memory.State()
-	d := &plan.Desired{Object: remembered.Object}
+	d := &plan.Desired{ControllerConfig: remembered.Object}
 	for _, r := range remembered.LastGood {
 		data, err := s.Memory.Content(r)
 		if err == nil {
@@ -148,7 +148,7 @@ func (s *State) Update() {
 	}
 	word := s.override.Word
 	now := made{object: s.object, paused: s.pausedBy(word.Pause)}
-	if (s.override.trouble == "" || word.Applied != nil) && s.inForce(word.Applied) {
+	if (s.override.lastError == "" || word.Applied != nil) && s.inForce(word.Applied) {
 		now.applied, now.now = word.Applied.ID, word.Applied.Now && !s.Memory.State().Operator.CarriedOut
 	}
 	s.override.forgot = false
@@ -203,9 +203,9 @@ func (s *State) Moment() plan.Moment {
 // Status is its part of what is shown.
 func (s *State) Status() report.Status {
 	r := report.Status{State: s.reading.State, Reason: s.reading.Reason, Since: s.since.UTC(),
-		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Operator: s.override.status(s.made.applied != "")}
+		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Override: s.override.status(s.made.applied != "")}
 	if s.current != nil {
-		r.Object, r.Paused = s.current.Object, plan.Printable(s.current.Paused)
+		r.ControllerConfig, r.Paused = s.current.ControllerConfig, plan.Printable(s.current.Paused)
 	}
 	if s.made.paused != "" {
 		r.Paused = s.made.paused // there may be nothing to be paused yet

@@ -23,10 +23,10 @@ type Operator interface {
 // override is the operator's word as it was read last.
 type override struct {
 	state.Word
-	trouble string    // why it could not be read
-	stale   bool      // it may have changed: something happened on this host, or time passed
-	forgot  bool      // whether the word that is there was carried out is not remembered
-	resume  time.Time // when a pause ends; zero if there is none
+	lastError string    // why it could not be read
+	stale     bool      // it may have changed: something happened on this host, or time passed
+	forgot    bool      // whether the word that is there was carried out is not remembered
+	resume    time.Time // when a pause ends; zero if there is none
 }
 
 // Reload has the operator's word read again at the next Update.
@@ -47,12 +47,12 @@ func (s *State) readOverride() {
 	w, err := s.Operator.Word(o.Word)
 	o.Word = w
 	if err == nil {
-		o.trouble, o.stale = "", false
+		o.lastError, o.stale = "", false
 		return
 	}
-	if err.Error() != o.trouble {
-		o.trouble = err.Error()
-		s.Trail.Record(audit.Record{Kind: audit.Trouble, Message: o.trouble})
+	if err.Error() != o.lastError {
+		o.lastError = err.Error()
+		s.Trail.Record(audit.Record{Kind: audit.Trouble, Message: o.lastError})
 	}
 }
 
@@ -129,11 +129,11 @@ func (s *State) pausedBy(p *state.Pause) string {
 }
 
 // status shows what was applied, if anything was.
-func (o override) status(inForce bool) *report.Operator {
+func (o override) status(inForce bool) *report.Override {
 	if o.Applied == nil {
 		return nil
 	}
-	r := &report.Operator{ID: plan.Printable(o.Applied.ID), Source: plan.Printable(o.Applied.Source),
+	r := &report.Override{ID: plan.Printable(o.Applied.ID), Source: plan.Printable(o.Applied.Source),
 		At: o.Applied.At.UTC(), State: report.Overtaken}
 	if inForce {
 		r.State = report.InForce

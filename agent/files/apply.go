@@ -56,7 +56,7 @@ func (f *Files) Applied(d plan.Desired) {
 // keep remembers what the files have now, or shall have where something is in the way.
 func (f *Files) keep(d plan.Desired, p plan.Plan) error {
 	if d.Verified {
-		if err := f.Memory.Keep(d.Object, f.mergeEntries(d.Entries, p.Entries)); err != nil {
+		if err := f.Memory.Keep(d.ControllerConfig, f.mergeEntries(d.Entries, p.Entries)); err != nil {
 			return err
 		}
 	}

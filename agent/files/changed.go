@@ -53,7 +53,7 @@ func (f *Files) Flush(d plan.Desired) error {
 	if !d.Verified {
 		return nil
 	}
-	return f.Memory.Keep(d.Object, f.mergeEntries(d.Entries, f.entries))
+	return f.Memory.Keep(d.ControllerConfig, f.mergeEntries(d.Entries, f.entries))
 }
 
 // changedSince is the part of what is desired that neither the last pass that succeeded nor Changed since then

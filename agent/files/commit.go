@@ -83,12 +83,12 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 			f.unswept = true
 		}
 		f.conflicts.failed(p)
-		f.Trail.Record(audit.About(p.Object, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
+		f.Trail.Record(audit.About(p.ControllerConfig, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
 		return nil, fmt.Errorf("committing: %v", err)
 	}
 	f.see(after)
 	for _, w := range p.Writes {
-		f.Trail.Record(audit.Wrote(p.Object, w))
+		f.Trail.Record(audit.Wrote(p.ControllerConfig, w))
 		f.cache.at[w.Key] = w.Digest
 		delete(f.unsynced, w.Key)
 		delete(f.conflicts.tried, w.Key)
@@ -103,7 +103,7 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 		if r.Digest == (plan.Digest{}) {
 			continue
 		}
-		f.Trail.Record(audit.Took(p.Object, r))
+		f.Trail.Record(audit.Took(p.ControllerConfig, r))
 	}
 	return written, nil
 }

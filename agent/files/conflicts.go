@@ -40,7 +40,7 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 			return false
 		}
 		if quarrel.Conflict() && !before.Open {
-			f.Trail.Record(audit.Contested(p.Object, w, len(quarrel.Repairs)))
+			f.Trail.Record(audit.Contested(p.ControllerConfig, w, len(quarrel.Repairs)))
 		}
 		if at := f.Clock.Now().Add(wait); q.next.IsZero() || at.Before(q.next) {
 			q.next = at

@@ -82,10 +82,10 @@ type disk struct {
 
 // notes are what the last plan does not do.
 type notes struct {
-	refused []plan.Refusal
-	kept    []plan.Refusal
-	held    []plan.Held
-	release time.Time // when the next hold ends; zero if nothing is held for a time
+	refused  []plan.Refusal
+	retained []plan.Refusal
+	held     []plan.Held
+	release  time.Time // when the next hold ends; zero if nothing is held for a time
 }
 
 // Written is a file that was published, and what it held before.

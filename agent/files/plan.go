@@ -41,12 +41,12 @@ func (f *Files) input(d plan.Desired, o plan.Observed, now plan.Moment, answers 
 // recordExceptions records what is refused or kept, once.
 func (f *Files) recordExceptions(p plan.Plan) {
 	for _, r := range news(f.refused, p.Refused) {
-		f.Trail.Record(audit.Exception(p.Object, audit.Refused, r))
+		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Refused, r))
 	}
-	for _, k := range news(f.kept, p.Kept) {
-		f.Trail.Record(audit.Exception(p.Object, audit.Kept, k))
+	for _, k := range news(f.retained, p.Retained) {
+		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Kept, k))
 	}
-	f.refused, f.kept = p.Refused, p.Kept
+	f.refused, f.retained = p.Refused, p.Retained
 }
 
 // news gives what is in now and was not in before, so that a refusal is recorded once and not at
@@ -61,7 +61,7 @@ func (f *Files) recordHolds(p plan.Plan) {
 	f.release = time.Time{}
 	for _, h := range p.Held {
 		if !slices.ContainsFunc(f.held, func(o plan.Held) bool { return sameHold(o, h) }) {
-			f.Trail.Record(audit.Holding(p.Object, h))
+			f.Trail.Record(audit.Holding(p.ControllerConfig, h))
 		}
 		if at := now.Add(h.Left); h.Left > 0 && (f.release.IsZero() || at.Before(f.release)) {
 			f.release = at

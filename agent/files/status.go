@@ -12,7 +12,7 @@ import (
 
 // Status fills in their part of what is shown. d is nil if nothing is desired yet.
 func (f *Files) Status(s *report.Status, d *plan.Desired) {
-	s.Synced, s.Refused, s.Kept, s.Writes = f.synced.UTC(), f.refused, f.kept, f.writes
+	s.Synced, s.Refused, s.Retained, s.Writes = f.synced.UTC(), f.refused, f.retained, f.writes
 	if d != nil {
 		for _, e := range f.contents(*d) {
 			s.Files = append(s.Files, f.fileStatus(e))

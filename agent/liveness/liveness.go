@@ -34,7 +34,7 @@ type Consumer struct {
 	// does with those of its front proxy.
 	Others bool
 	// Mismatch is what it means that the consumer does not show the file's bytes for good: Stale, or
-	// Unprovable where what it shows may be older than what it uses.
+	// Unknown where what it shows may be older than what it uses.
 	Mismatch State
 }
 
@@ -53,7 +53,7 @@ type State string
 // or could not be asked in a way that proves either.
 const (
 	Live    State = "live"
-	Waiting State = "not yet"
+	Waiting State = "waiting"
 	Stale   State = "stale"
 	Unknown State = "unknown"
 )

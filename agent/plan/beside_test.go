@@ -50,14 +50,14 @@ func TestBesideOtherWriters(t *testing.T) {
 			entry(ImageRegistryBundleData, "t", "a")),
 			disk(reg, entry(ImageRegistryBundleData, "s", "a"), entry(ImageRegistryBundleData, "t", "a")),
 			owned("/etc/docker/certs.d/r:5000/ca.crt", reg),
-			"[keep imageRegistryBundleData/r:5000: whoever else writes these files removes it: machine-config-daemon and " +
+			"[retain imageRegistryBundleData/r:5000: whoever else writes these files removes it: machine-config-daemon and " +
 				"node-ca]",
 			"[remove /etc/docker/certs.d/r:5000/ca.crt]"},
 		"and when they have removed it, it is forgotten": {desired(entry(ImageRegistryBundleData, "s", "a")),
 			disk(entry(ImageRegistryBundleData, "s", "a")), owned("/etc/docker/certs.d/r:5000/ca.crt", reg),
 			"[own 0]", "[remove /etc/docker/certs.d/r:5000/ca.crt]"},
 		"a directory that keeps the writer out is left to its owner, and alone that is a refusal": {desired(reg), closed, nil,
-			"[keep imageRegistryBundleData/r:5000: its directory belongs to somebody else, who keeps the writer out and is " +
+			"[retain imageRegistryBundleData/r:5000: its directory belongs to somebody else, who keeps the writer out and is " +
 				"left to it: machine-config-daemon and node-ca]",
 			"[refuse imageRegistryBundleData/r:5000: its directory belongs to somebody else, who keeps the writer out]"},
 	} {

@@ -41,7 +41,7 @@ func (d Desired) Carry(before Desired, p Policy) Desired {
 	d.Entries, d.Refused = entries, slices.Clone(d.Refused)
 	d.Sort()
 	if d.Partial {
-		d.Object = before.Object
+		d.ControllerConfig = before.ControllerConfig
 	}
 	return d
 }

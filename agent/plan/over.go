@@ -14,7 +14,7 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 		return ok && !d.Listed[k.Field] && !paths[path]
 	}
 	out := d
-	out.Object, out.Verified, out.Paused, out.Revoked = base.Object, true, base.Paused, base.Revoked
+	out.ControllerConfig, out.Verified, out.Paused, out.Revoked = base.ControllerConfig, true, base.Paused, base.Revoked
 	out.Entries, out.Refused = slices.Clone(d.Entries), slices.Clone(d.Refused)
 	out.Listed = make(map[Field]bool)
 	for id := range d.Listed {

@@ -11,13 +11,13 @@ import (
 
 // Plan is what must be done to the host's files. The zero value does nothing.
 type Plan struct {
-	Object  Object
-	Writes  []Write
-	Removes []Removal
+	ControllerConfig ControllerConfig
+	Writes           []Write
+	Removes          []Removal
 	// Refused is what was asked for and will not be done.
 	Refused []Refusal
 	// Kept is what the object no longer asks for and stays, with the reason.
-	Kept []Refusal
+	Retained []Refusal
 	// Held is what will go, once its time has come.
 	Held []Held
 	// Question has to be answered before the trust source shrinks, or is nil.
@@ -164,7 +164,7 @@ func (p Plan) ByField() []Plan {
 				return &parts[i]
 			}
 		}
-		parts = append(parts, Plan{Object: p.Object})
+		parts = append(parts, Plan{ControllerConfig: p.ControllerConfig})
 		return &parts[len(parts)-1]
 	}
 	for _, w := range p.Writes {
@@ -233,7 +233,7 @@ func Compute(in Input) Plan {
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)
 	}
-	c.plan.Object = in.Desired.Object
+	c.plan.ControllerConfig = in.Desired.ControllerConfig
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
 		c.entry(e)
@@ -445,7 +445,7 @@ func (c *computation) refuse(k Key, reason string) {
 }
 
 func (c *computation) keep(k Key, reason string) {
-	c.plan.Kept = append(c.plan.Kept, Refusal{Key: k, Reason: reason})
+	c.plan.Retained = append(c.plan.Retained, Refusal{Key: k, Reason: reason})
 }
 
 func equalOwned(a, b map[string]Claim) bool {

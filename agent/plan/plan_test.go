@@ -80,8 +80,8 @@ func brief(p Plan) string {
 	for _, r := range p.Refused {
 		out = append(out, "refuse "+r.Key.String()+": "+r.Reason)
 	}
-	for _, k := range p.Kept {
-		out = append(out, "keep "+k.Key.String()+": "+k.Reason)
+	for _, k := range p.Retained {
+		out = append(out, "retain "+k.Key.String()+": "+k.Reason)
 	}
 	if p.Owned != nil {
 		out = append(out, fmt.Sprintf("own %d", len(p.Owned)))
@@ -148,17 +148,17 @@ func TestCompute(t *testing.T) {
 		"a registry that somebody else changed stays": {
 			Input{Desired: desired(other), Observed: Observed{regKey: file(user), other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}},
-			"[keep imageRegistryBundleData/r:5000: somebody else changed it]"},
+			"[retain imageRegistryBundleData/r:5000: somebody else changed it]"},
 		"a registry whose new content is refused keeps its last good file": {
 			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[refuse imageRegistryBundleData/r:5000: holds a private key keep imageRegistryBundleData/r:5000: what the object " +
+			"[refuse imageRegistryBundleData/r:5000: holds a private key retain imageRegistryBundleData/r:5000: what the object " +
 				"asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[keep imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the object]"},
+			"[retain imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the object]"},
 		"what is only remembered removes nothing": {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[keep imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
+			"[retain imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
 		"a registry that moved to the other list is not removed": {
 			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}},
@@ -169,7 +169,7 @@ func TestCompute(t *testing.T) {
 		"a registry whose directory is gone altogether is left as it is": {
 			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"},
 				other.Key: file(other)},
-				Memory: Memory{Owned: owned(regPath, reg)}}, "[keep imageRegistryBundleData/r:5000: its directory does not exist]"},
+				Memory: Memory{Owned: owned(regPath, reg)}}, "[retain imageRegistryBundleData/r:5000: its directory does not exist]"},
 		"a field that the administrator moved leaves the old file alone": {
 			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}},
 			"[]"},
@@ -355,7 +355,7 @@ func TestWhatTheObjectNoLongerSaysIsCarriedOver(t *testing.T) {
 func TestWhatIsCarriedRepairsAndIsReported(t *testing.T) {
 	d := desired(entry(ImageRegistryBundleData, "r", "r")).Carry(desired(kubelet("a")), policy)
 	p := Compute(Input{Policy: policy, Desired: d, Observed: disk(entry(ImageRegistryBundleData, "r", "r"))})
-	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 keep kubeAPIServerServingCAData: it is empty or " +
+	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 retain kubeAPIServerServingCAData: it is empty or " +
 		"missing in the object; the last good content stays]"; brief(p) != want {
 		t.Errorf("planned %s\n   want %s", brief(p), want)
 	}

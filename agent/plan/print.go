@@ -43,8 +43,8 @@ func (p Plan) String() string {
 	for _, r := range p.Refused {
 		fmt.Fprintf(&b, "refuse  %s: %s\n", Printable(r.Key.String()), Printable(r.Reason))
 	}
-	for _, k := range p.Kept {
-		fmt.Fprintf(&b, "keep    %s: %s\n", Printable(k.Key.String()), k.Reason)
+	for _, k := range p.Retained {
+		fmt.Fprintf(&b, "retain  %s: %s\n", Printable(k.Key.String()), k.Reason)
 	}
 	for _, h := range p.Held {
 		fmt.Fprintf(&b, "hold    %s: %s\n", Printable(h.Key.String()), h.Reason)

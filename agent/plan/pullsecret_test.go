@@ -146,7 +146,7 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 	} {
 		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Files: []FileSpec{spec}},
 			Observed: Observed{e.Key: tt.file}})
-		if len(p.Refused) > 0 || len(p.Kept) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {
+		if len(p.Refused) > 0 || len(p.Retained) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {
 			t.Errorf("%s: have %v", sentence, p)
 		} else if len(p.Writes) > 0 && p.Writes[0].Cause != tt.writes {
 			t.Errorf("%s: written because %s, want %s", sentence, p.Writes[0].Cause, tt.writes)

@@ -51,14 +51,14 @@ func (d *Digest) UnmarshalText(b []byte) (err error) {
 
 // Object identifies the version of the controllerconfig that something was read from. It is for
 // records; no decision depends on it.
-type Object struct {
+type ControllerConfig struct {
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
 // Desired is what the object asks for, validated and projected onto the host's files.
 type Desired struct {
-	Object Object
+	ControllerConfig ControllerConfig
 	// Verified is set when the object was read over a verified connection since this host booted.
 	// What was merely remembered may repair files but not remove them.
 	Verified bool

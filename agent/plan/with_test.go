@@ -9,11 +9,11 @@ import (
 
 func TestTwoSourcesMakeOneDesire(t *testing.T) {
 	entry := func(id Field) Entry { return Entry{Key: Key{Field: id}} }
-	first := Desired{Object: Object{UID: "u"}, Verified: true, Paused: "why",
+	first := Desired{ControllerConfig: ControllerConfig{UID: "u"}, Verified: true, Paused: "why",
 		Listed:  map[Field]bool{ImageRegistryBundleData: true},
 		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)},
 		Refused: []Refusal{{Key: Key{Field: InternalRegistryPullSecret}}}}
-	second := Desired{Object: Object{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)},
+	second := Desired{ControllerConfig: ControllerConfig{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)},
 		Refused: []Refusal{{Key: Key{Field: KubeconfigCAData}}}}
 	got := first.With(second)
 	if want := "[rootCAData  kubeletKubeconfigCAData  additionalTrustBundle ]"; fmt.Sprint(got.Entries) != want {
@@ -22,7 +22,7 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 	if len(got.Refused) != 2 || got.Refused[0].Field != KubeconfigCAData {
 		t.Errorf("refused %v", got.Refused)
 	}
-	if got.Object.UID != "u" || !got.Verified || got.Paused != "why" || !got.Listed[ImageRegistryBundleData] {
+	if got.ControllerConfig.UID != "u" || !got.Verified || got.Paused != "why" || !got.Listed[ImageRegistryBundleData] {
 		t.Errorf("what the object says became %+v", got)
 	}
 	if len(first.Entries) != 2 || len(first.Refused) != 1 || len(second.Entries) != 1 {
@@ -35,12 +35,12 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 
 func TestWithoutTheObjectItsFieldsAndItsVersionAreCarried(t *testing.T) {
 	p := Policy{Files: []FileSpec{{Field: RootCAData, Path: "/a"}, {Field: KubeconfigCAData, Path: "/b"}}}
-	before := Desired{Object: Object{UID: "u"}, Entries: []Entry{{Key: Key{Field: RootCAData}},
+	before := Desired{ControllerConfig: ControllerConfig{UID: "u"}, Entries: []Entry{{Key: Key{Field: RootCAData}},
 		{Key: Key{Field: KubeconfigCAData}, Digest: DigestOf([]byte("old"))}}}
 	now := Desired{Verified: true, Partial: true, Entries: []Entry{{Key: Key{Field: KubeconfigCAData},
 		Digest: DigestOf([]byte("new"))}}}
 	got := now.Carry(before, p)
-	if got.Object.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried ||
+	if got.ControllerConfig.UID != "u" || len(got.Entries) != 2 || !got.Entries[0].Carried || got.Entries[1].Carried ||
 		got.Entries[1].Digest != now.Entries[0].Digest {
 		t.Errorf("have %+v", got)
 	}
@@ -51,7 +51,7 @@ func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
 	e := Entry{Key: Key{Field: KubeconfigCAData}, Data: []byte("a"), Digest: DigestOf([]byte("a"))}
 	d := Desired{Verified: true}.Carry(Desired{Entries: []Entry{e}}, p)
 	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest,
-		Data: e.Data}}}).Kept
+		Data: e.Data}}}).Retained
 	if len(got) != 1 || got[0].Reason != "the ConfigMap has not been read, or does not have it; the last good content stays" {
 		t.Errorf("kept %+v", got)
 	}

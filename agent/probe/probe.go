@@ -33,7 +33,7 @@ type Clock interface {
 type Prober struct{ Clock Clock }
 
 // Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
-// patience ran out, and gives the last word: Live, Stale or Unprovable. Without patience it asks once.
+// patience ran out, and gives the last word: Live, Stale or Unknown. Without patience it asks once.
 // When ctx ends it returns at once, and the answer means nothing.
 func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked,
 	patience time.Duration) liveness.Proof {

@@ -61,8 +61,8 @@ func (s Status) metrics() []byte {
 	e.add(seconds(s.Synced))
 	e.gauge("refused", "fields and entries that are asked for, and invalid or against policy")
 	e.add(uint64(len(s.Refused)))
-	e.gauge("kept", "files that are no longer asked for, and stay")
-	e.add(uint64(len(s.Kept)))
+	e.gauge("retained", "files that are no longer asked for, and stay")
+	e.add(uint64(len(s.Retained)))
 	e.gauge("conflicts", "files that somebody else keeps changing, and that are therefore repaired once a minute only")
 	e.add(uint64(len(s.Conflicts)))
 	e.gauge("held", "removals of trust that wait: certificates, and files of registries that are no longer listed")
@@ -72,8 +72,8 @@ func (s Status) metrics() []byte {
 	e.counter("file_writes_total", "files written since the agent started")
 	e.add(s.Writes)
 	e.counter("unit_actions_total", "actions on units since the agent started")
-	e.add(s.Actions.Paid, "result", "paid")
-	e.add(s.Actions.Failed, "result", "failed")
+	e.add(s.Actions.Succeeded, "result", "success")
+	e.add(s.Actions.Failed, "result", "failure")
 	s.fileMetrics(e)
 	s.unitMetrics(e)
 	return e.text.Bytes()
@@ -117,7 +117,7 @@ func (s Status) bundles() iter.Seq[File] {
 }
 
 func (s Status) unitMetrics(e *exposition) {
-	e.gauge("unit_owed", "1 if the unit has not loaded what is on disk, or nobody knows")
+	e.gauge("unit_action_pending", "1 if the unit has not loaded what is on disk, or nobody knows")
 	for _, u := range s.Units {
 		e.add(truth(!u.State.Settled()), "unit", u.Name)
 	}

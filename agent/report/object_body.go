@@ -35,14 +35,14 @@ type stateSpec struct {
 	} `json:"agent"`
 	Synced stateSynced `json:"synced,omitzero"`
 	Counts struct {
-		Files int `json:"files"`
-		Held  int `json:"held"`
-		Owed  int `json:"owed"`
+		Files   int `json:"files"`
+		Held    int `json:"held"`
+		Pending int `json:"pending"`
 	} `json:"counts"`
 	EarliestExpiry time.Time      `json:"earliestExpiry,omitzero"`
 	Files          []stateFile    `json:"files,omitempty"`
 	Held           []stateHeld    `json:"held,omitempty"`
-	Owed           []stateOwed    `json:"owed,omitempty"`
+	Pending        []statePending `json:"pending,omitempty"`
 	Breaker        *stateBreaker  `json:"breaker,omitempty"`
 	Identity       *stateIdentity `json:"identity,omitempty"`
 }
@@ -77,7 +77,7 @@ type stateHeld struct {
 	Reason      string    `json:"reason,omitempty"`
 }
 
-type stateOwed struct {
+type statePending struct {
 	Unit   string `json:"unit"`
 	Verb   string `json:"verb"`
 	Reason string `json:"reason,omitempty"`
@@ -97,13 +97,13 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	if i := s.Identity; i != nil && i.Serial != "" {
 		o.Spec.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
 	}
-	if s.Trouble != "" {
-		o.Spec.Reason = cut(s.Trouble)
+	if s.Error != "" {
+		o.Spec.Reason = cut(s.Error)
 	}
 	o.Spec.Agent.Version = s.Version
-	if s.Trouble == "" {
-		o.Spec.Synced = stateSynced{UID: plan.Printable(s.Object.UID),
-			ResourceVersion: plan.Printable(s.Object.ResourceVersion)}
+	if s.Error == "" {
+		o.Spec.Synced = stateSynced{UID: plan.Printable(s.ControllerConfig.UID),
+			ResourceVersion: plan.Printable(s.ControllerConfig.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
 		file := stateFile{Field: string(f.Field), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,
@@ -118,7 +118,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	}
 	for _, u := range s.Units {
 		if !u.State.Settled() {
-			o.Spec.Owed = append(o.Spec.Owed, stateOwed{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
+			o.Spec.Pending = append(o.Spec.Pending, statePending{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
 		}
 		if o.Spec.Breaker == nil && !u.BreakerOpened.IsZero() {
 			o.Spec.Breaker = &stateBreaker{Unit: u.Name, Since: u.BreakerOpened.Truncate(time.Second), Reason: cut(u.Reason)}
@@ -128,7 +128,7 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		o.Spec.Held = append(o.Spec.Held, stateHeld{Field: string(h.Field), Name: h.Name, Certificate: h.Fingerprint,
 			Until: h.Until, Reason: cut(h.Reason)})
 	}
-	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Owed = len(s.Files), len(s.Held), len(o.Spec.Owed)
+	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Pending = len(s.Files), len(s.Held), len(o.Spec.Pending)
 	b, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // strings, numbers and times always encode

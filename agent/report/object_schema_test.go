@@ -40,7 +40,7 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 	schemaFields("spec", spec.(map[string]any), want)
 
 	s := sample()
-	s.Reason, s.Object.UID = "why", "uid"
+	s.Reason, s.ControllerConfig.UID = "why", "uid"
 	s.Files[0].Name, s.Files[0].Fingerprints = "r", []string{"0a"}
 	s.Files[0].Consumers = []Consumer{{State: liveness.Live}}
 	s.Held = []Held{{Key: plan.Key{Field: plan.RootCAData, Name: "r"}, Fingerprint: "0a", Until: time.Unix(3e9, 0),

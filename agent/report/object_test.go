@@ -105,7 +105,7 @@ func (b *board) quiet() {
 
 func TestTheStateObjectIsWrittenOnChangeAndAtTheHeartbeat(t *testing.T) {
 	b := newBoard(t)
-	following := report.Status{State: "following", Object: plan.Object{ResourceVersion: "1"}}
+	following := report.Status{State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "1"}}
 	b.object.Publish(following)
 	b.wants("following", 200)
 	b.pass(10 * time.Second)
@@ -241,9 +241,9 @@ func TestWhenTheIdentityIsSwappedTheStateObjectIsWrittenAtOnce(t *testing.T) {
 	b := newBoard(t)
 	b.outage(8)
 	b.clock.Move(10 * time.Second)
-	b.object.Publish(report.Status{State: "unreachable", Trouble: "x"})
+	b.object.Publish(report.Status{State: "unreachable", Error: "x"})
 	b.quiet() // that alone says nothing of the server
-	b.object.Publish(report.Status{State: "unreachable", Trouble: "x",
+	b.object.Publish(report.Status{State: "unreachable", Error: "x",
 		Identity: &report.Identity{Serial: "0a", State: "active"}})
 	b.wants("unreachable", 200)
 	b.pass(10 * time.Second)

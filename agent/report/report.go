@@ -25,6 +25,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
+// APIVersion stands in status.json, so that a later format can be told from this one.
+const APIVersion = "status.node-cert-agent.io/v1alpha1"
+
 // Names of the files in the runtime directory.
 const (
 	StatusFile  = "status.json"
@@ -33,34 +36,36 @@ const (
 
 // Status is everything that is shown. It is the format of status.json; times are RFC 3339 in UTC.
 type Status struct {
-	Version string `json:"version"`
-	Node    string `json:"node,omitempty"`
+	// APIVersion is set by Publish.
+	APIVersion string `json:"apiVersion"`
+	Version    string `json:"version"`
+	Node       string `json:"node,omitempty"`
 	// State is the state of following the object, and Reason the fact behind it.
-	State  SourceState `json:"state"`
-	Reason string      `json:"reason,omitempty"`
-	Since  time.Time   `json:"since,omitzero"`
-	Object plan.Object `json:"object,omitzero"`
+	State            SourceState           `json:"state"`
+	Reason           string                `json:"reason,omitempty"`
+	Since            time.Time             `json:"since,omitzero"`
+	ControllerConfig plan.ControllerConfig `json:"controllerConfig,omitzero"`
 	// ConfigMap is the second source; nil if no field takes from it.
 	ConfigMap *Source `json:"configMap,omitempty"`
 	// Identity is the agent's own; nil if something else maintains it.
 	Identity *Identity `json:"identity,omitempty"`
 	// Synced is when the host last was as the object wants it, refusals aside.
 	Synced time.Time `json:"synced,omitzero"`
-	// Trouble is why the last pass could not be finished.
-	Trouble string `json:"trouble,omitempty"`
-	Files   []File `json:"files,omitempty"`
-	Units   []Unit `json:"units,omitempty"`
-	// Refused and Kept are asked for and not done, and no longer asked for and still there.
-	Refused []plan.Refusal `json:"refused,omitempty"`
-	Kept    []plan.Refusal `json:"kept,omitempty"`
+	// Error is why the last reconcile could not be finished.
+	Error string `json:"error,omitempty"`
+	Files []File `json:"files,omitempty"`
+	Units []Unit `json:"units,omitempty"`
+	// Refused and Retained are asked for and not done, and no longer asked for and still there.
+	Refused  []plan.Refusal `json:"refused,omitempty"`
+	Retained []plan.Refusal `json:"retained,omitempty"`
 	// Conflicts are the files that somebody else keeps changing.
 	Conflicts []Conflict `json:"conflicts,omitempty"`
 	// Held are removals of trust that wait.
 	Held []Held `json:"held,omitempty"`
 	// Paused is the reason for which nothing is taken away and no unit acted on for now.
 	Paused string `json:"paused,omitempty"`
-	// Operator is what an operator of this host applied by hand; nil if nothing.
-	Operator *Operator `json:"operator,omitempty"`
+	// Override is what an operator of this host applied by hand; nil if nothing.
+	Override *Override `json:"override,omitempty"`
 	// Writes counts files written since the agent started, Actions unit actions by outcome.
 	Writes  uint64        `json:"writes"`
 	Actions ActionCounter `json:"actions"`
@@ -89,8 +94,8 @@ type Identity struct {
 
 // ActionCounter counts unit actions since the agent started.
 type ActionCounter struct {
-	Paid   uint64 `json:"paid"`
-	Failed uint64 `json:"failed"`
+	Succeeded uint64 `json:"succeeded"`
+	Failed    uint64 `json:"failed"`
 }
 
 // File is one managed file.
@@ -123,14 +128,14 @@ func (f File) Use() liveness.State {
 type Consumer struct {
 	Kind    liveness.Kind `json:"kind"`
 	Address string        `json:"address"`
-	// State is live, "not yet", stale or unprovable.
+	// State is live, "waiting", stale or unprovable.
 	State  liveness.State `json:"state"`
 	Reason string         `json:"reason,omitempty"`
 	Since  time.Time      `json:"since,omitzero"`
 }
 
-// Operator is content that was applied by hand.
-type Operator struct {
+// Override is content that was applied by hand.
+type Override struct {
 	ID     string        `json:"id"`
 	Source string        `json:"source"`
 	At     time.Time     `json:"at"`
@@ -160,7 +165,7 @@ type Unit struct {
 	Verb   unitplan.Verb `json:"verb"`
 	State  UnitState     `json:"state"`
 	Reason string        `json:"reason,omitempty"`
-	Paid   time.Time     `json:"paid,omitzero"`
+	Done   time.Time     `json:"done,omitzero"`
 	// BreakerOpened is when the breaker opened; zero while it is closed.
 	BreakerOpened time.Time `json:"breakerOpened,omitzero"`
 }
@@ -198,6 +203,7 @@ func (r *Reporter) Publish(s Status) error {
 		}
 		r.line = line
 	}
+	s.APIVersion = APIVersion
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
@@ -233,11 +239,11 @@ func (s Status) Sentence() string {
 	if c := s.ConfigMap; c != nil && c.State != Following {
 		line += strings.TrimSuffix("; the ConfigMap: "+string(c.State)+": "+c.Reason, ": ")
 	}
-	if v := s.Object.ResourceVersion; v != "" {
+	if v := s.ControllerConfig.ResourceVersion; v != "" {
 		line += fmt.Sprintf("; %d files from version %s", len(s.Files), plan.Printable(v))
 	}
-	if s.Trouble != "" {
-		line += "; trouble: " + s.Trouble
+	if s.Error != "" {
+		line += "; error: " + s.Error
 	}
 	if n := len(s.Refused); n > 0 {
 		line += fmt.Sprintf("; %d refused", n)
@@ -257,8 +263,8 @@ func (s Status) Sentence() string {
 	if n := len(s.Held); n > 0 {
 		line += fmt.Sprintf("; %d removals held", n)
 	}
-	if o := s.Operator; o != nil && o.State == InForce {
-		line += "; applied by hand: " + o.Source
+	if o := s.Override; o != nil && o.State == InForce {
+		line += "; local override: " + o.Source
 	}
 	if s.Paused != "" {
 		line += "; paused: " + s.Paused
@@ -275,15 +281,15 @@ func (s Status) Sentence() string {
 		}
 	}
 	if owed > 0 {
-		line += fmt.Sprintf("; %d unit actions owed", owed)
+		line += fmt.Sprintf("; %d unit actions pending", owed)
 	}
 	return line
 }
 
-// Acting tells whether a unit action is owed or under way, rather than stuck.
+// Acting tells whether a unit action is pending or under way, rather than stuck.
 func (s Status) Acting() bool {
-	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == Owed || u.State == Running })
+	return slices.ContainsFunc(s.Units, func(u Unit) bool { return u.State == UnitPending || u.State == Running })
 }
 
 // HasApplied tells whether the agent has taken up what was applied by hand under this ID.
-func (s Status) HasApplied(id string) bool { return s.Operator != nil && s.Operator.ID == id }
+func (s Status) HasApplied(id string) bool { return s.Override != nil && s.Override.ID == id }

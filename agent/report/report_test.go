@@ -16,13 +16,13 @@ import (
 )
 
 func sample() Status {
-	return Status{Version: "1", State: "following", Object: plan.Object{ResourceVersion: "42"},
+	return Status{APIVersion: APIVersion, Version: "1", State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "42"},
 		Synced: time.Unix(1e9, 0).UTC(),
 		Files: []File{{Key: plan.Key{Field: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
 			State:        "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
-		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "loaded"},
-			{Name: "b.service", Verb: unitplan.Reload, State: "owed"},
+		Units: []Unit{{Name: "a.service", Verb: unitplan.Reload, State: "up to date"},
+			{Name: "b.service", Verb: unitplan.Reload, State: "pending"},
 			{Name: "c.service", Verb: unitplan.TryRestart, State: "breaker open", Reason: "job-failed",
 				BreakerOpened: time.Unix(1e9, 0).UTC()}},
 		Writes: 3}
@@ -50,10 +50,10 @@ func TestPublishShowsTheSameFactsThreeTimes(t *testing.T) {
 		"node_cert_agent_synced_timestamp_seconds 1000000000",
 		`node_cert_agent_file_expiry_timestamp_seconds{field="rootCAData",entry=""} 2000000000`,
 		"node_cert_agent_file_writes_total 3",
-		`node_cert_agent_unit_owed{unit="a.service"} 0`,
-		`node_cert_agent_unit_owed{unit="b.service"} 1`,
+		`node_cert_agent_unit_action_pending{unit="a.service"} 0`,
+		`node_cert_agent_unit_action_pending{unit="b.service"} 1`,
 		`node_cert_agent_unit_breaker_open{unit="b.service"} 0`,
-		`node_cert_agent_unit_owed{unit="c.service"} 1`,
+		`node_cert_agent_unit_action_pending{unit="c.service"} 1`,
 		`node_cert_agent_unit_breaker_open{unit="c.service"} 1`,
 	} {
 		if !strings.Contains(files[MetricsFile], line+"\n") {
@@ -61,7 +61,7 @@ func TestPublishShowsTheSameFactsThreeTimes(t *testing.T) {
 		}
 	}
 	if want := []string{"STATUS=following; 1 files from version 42; try-restart c.service fails again and again; 1 unit " +
-		"actions owed"}; !reflect.DeepEqual(*notes, want) {
+		"actions pending"}; !reflect.DeepEqual(*notes, want) {
 		t.Errorf("notified %q, want %q", *notes, want)
 	}
 }
@@ -93,16 +93,16 @@ func TestSentences(t *testing.T) {
 	for want, s := range map[string]Status{
 		"starting":                          {State: "starting"},
 		"unreachable: connection refused":   {State: "unreachable", Reason: "connection refused"},
-		"following; 0 files from version 7": {State: "following", Object: plan.Object{ResourceVersion: "7"}},
+		"following; 0 files from version 7": {State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "7"}},
 		"following":                         {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
 		"following; identity suspect: it said 401": {State: "following",
 			Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
 		"no identity: pending: patience": {State: "no identity", Reason: "pending: patience",
 			Identity: &Identity{State: "pending", Reason: "patience"}},
-		"following; try-restart a.service refused; 2 unit actions owed": {State: "following",
+		"following; try-restart a.service refused; 2 unit actions pending": {State: "following",
 			Units: []Unit{{Name: "a.service", Verb: unitplan.TryRestart, State: "refused"},
-				{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "loaded"}, {State: "not running"}}},
-		"following; trouble: disk full; 1 refused": {State: "following", Trouble: "disk full",
+				{State: "overdue"}, {State: "failed"}, {State: "running"}, {State: "up to date"}, {State: "not running"}}},
+		"following; error: disk full; 1 refused": {State: "following", Error: "disk full",
 			Refused: make([]plan.Refusal, 1)},
 	} {
 		if got := s.Sentence(); got != want {
@@ -116,14 +116,14 @@ func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
 	if err := json.Unmarshal(body(sample(), "n1", time.Time{}), &o); err != nil {
 		t.Fatal(err)
 	}
-	if o.Spec.Counts.Owed != 2 || len(o.Spec.Owed) != 2 || o.Spec.Owed[0].Unit != "b.service" {
-		t.Errorf("owed is %+v", o.Spec.Owed)
+	if o.Spec.Counts.Pending != 2 || len(o.Spec.Pending) != 2 || o.Spec.Pending[0].Unit != "b.service" {
+		t.Errorf("owed is %+v", o.Spec.Pending)
 	}
 	want := stateBreaker{Unit: "c.service", Since: time.Unix(1e9, 0).UTC(), Reason: "job-failed"}
 	if b := o.Spec.Breaker; b == nil || *b != want {
 		t.Errorf("the breaker is %+v, want %+v", b, want)
 	}
-	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "loaded"}}}, "n1", time.Time{})),
+	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "up to date"}}}, "n1", time.Time{})),
 		"breaker") {
 		t.Error("a breaker that is closed is reported")
 	}
@@ -180,7 +180,7 @@ func TestTheSecondSourceIsShownAndAPullSecretNeverExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "STATUS=following; the ConfigMap: forbidden: not you; 2 files from version 42; try-restart c.service " +
-		"fails again and again; 1 unit actions owed"; (*notes)[0] != want {
+		"fails again and again; 1 unit actions pending"; (*notes)[0] != want {
 		t.Errorf("notified %q, want %q", (*notes)[0], want)
 	}
 	if m := files[MetricsFile]; !strings.Contains(m, "node_cert_agent_configmap_following 0\n") ||

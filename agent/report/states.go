@@ -30,7 +30,7 @@ type OverrideState string
 // What was applied counts, or the object asked for something else since.
 const (
 	InForce   OverrideState = "in force"
-	Overtaken OverrideState = "overtaken by the object"
+	Overtaken OverrideState = "overtaken by the ControllerConfig"
 )
 
 // UnitState is how it stands with what a unit has loaded.
@@ -40,8 +40,8 @@ type UnitState string
 // tried again; failed too often, and is tried rarely; may not be acted on, because that would act on units that nobody
 // allowed; nobody can say; does not run.
 const (
-	Loaded      UnitState = "loaded"
-	Owed        UnitState = "owed"
+	UpToDate    UnitState = "up to date"
+	UnitPending UnitState = "pending"
 	Running     UnitState = "running"
 	Overdue     UnitState = "overdue"
 	Failed      UnitState = "failed"
@@ -52,4 +52,4 @@ const (
 )
 
 // Settled tells whether the unit has nothing to load.
-func (s UnitState) Settled() bool { return s == Loaded || s == NotRunning }
+func (s UnitState) Settled() bool { return s == UpToDate || s == NotRunning }

@@ -53,7 +53,7 @@ func (m *Memory) Loaded(unit string, l unitplan.Loaded) error {
 }
 
 // Keep makes entries durable as the last good version: see Store.Keep.
-func (m *Memory) Keep(object plan.Object, entries []plan.Entry) error {
+func (m *Memory) Keep(object plan.ControllerConfig, entries []plan.Entry) error {
 	return m.store.Keep(&m.state, object, entries)
 }
 

@@ -56,7 +56,7 @@ type State struct {
 	Units map[string]unitplan.Loaded
 	// LastGood is what the object last asked for, without content.
 	LastGood []Remembered
-	Object   plan.Object
+	Object   plan.ControllerConfig
 	// Projection is what the object itself last asked for (plan.Desired.Projection).
 	Projection plan.Digest
 	// Operator is how it stands with the operator's word.
@@ -95,7 +95,7 @@ type document struct {
 }
 
 type body struct {
-	Object   plan.Object                `json:"object,omitzero"`
+	Object   plan.ControllerConfig      `json:"object,omitzero"`
 	LastGood []Remembered               `json:"lastGood,omitempty"`
 	Owned    []owned                    `json:"owned,omitempty"`
 	Units    map[string]unitplan.Loaded `json:"units,omitempty"`
@@ -219,7 +219,7 @@ func encode(st State) ([]byte, error) {
 // version. Blobs that nothing names any more are removed afterwards. If the contents are those of the
 // last good version nothing is written, even for a new version of the object. An entry whose digest is not
 // that of its content is an error: it could not be read back.
-func (s *Store) Keep(st *State, object plan.Object, entries []plan.Entry) error {
+func (s *Store) Keep(st *State, object plan.ControllerConfig, entries []plan.Entry) error {
 	good := make([]Remembered, len(entries))
 	for i, e := range entries {
 		good[i] = Remembered{e.Key, e.Digest}

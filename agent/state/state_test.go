@@ -28,7 +28,7 @@ func full() state.State {
 		},
 		Units: map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"},
 			"b.service": {Unknown: true}},
-		Object: plan.Object{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
+		Object: plan.ControllerConfig{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
 	}
 }
 
@@ -110,11 +110,11 @@ func TestSavingTheSameStateTwiceWritesOnce(t *testing.T) {
 func TestTheLastGoodContentIsKeptAndOldContentDropped(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "1"}, []plan.Entry{entry("a", "one"), entry("b", "two"),
+	if err := s.Keep(&st, plan.ControllerConfig{ResourceVersion: "1"}, []plan.Entry{entry("a", "one"), entry("b", "two"),
 		entry("c", "one")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "2"}, []plan.Entry{entry("a", "one"),
+	if err := s.Keep(&st, plan.ControllerConfig{ResourceVersion: "2"}, []plan.Entry{entry("a", "one"),
 		entry("b", "three")}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +144,11 @@ func TestContentUnderAnotherDigestIsNotKept(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
 	good, bad := entry("a", "one"), entry("a", "two")
-	if err := s.Keep(&st, plan.Object{}, []plan.Entry{good}); err != nil {
+	if err := s.Keep(&st, plan.ControllerConfig{}, []plan.Entry{good}); err != nil {
 		t.Fatal(err)
 	}
 	bad.Digest = plan.Digest{7}
-	if err := s.Keep(&st, plan.Object{}, []plan.Entry{bad}); err == nil {
+	if err := s.Keep(&st, plan.ControllerConfig{}, []plan.Entry{bad}); err == nil {
 		t.Error("it was kept")
 	}
 	st, _, _ = s.Load()
@@ -161,11 +161,11 @@ func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	dir := agenttest.NewDir()
 	s, st := state.Open(dir), state.State{}
 	entries := []plan.Entry{entry("a", "one")}
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "1"}, entries); err != nil {
+	if err := s.Keep(&st, plan.ControllerConfig{ResourceVersion: "1"}, entries); err != nil {
 		t.Fatal(err)
 	}
 	dir.Fail = func(op, name string) error { return errors.New(op + " " + name) }
-	if err := s.Keep(&st, plan.Object{ResourceVersion: "2"}, entries); err != nil {
+	if err := s.Keep(&st, plan.ControllerConfig{ResourceVersion: "2"}, entries); err != nil {
 		t.Errorf("touched the disk: %v", err)
 	}
 }

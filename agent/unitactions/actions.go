@@ -79,11 +79,11 @@ type Actions struct {
 
 // unit is what is known of one.
 type unit struct {
-	state  report.UnitState
-	reason string
-	due    time.Time // when the owed action may be carried out; zero if nothing is owed
-	again  time.Time // when an owed action is looked at again although nothing happens; zero: never
-	paid   time.Time
+	state    report.UnitState
+	reason   string
+	due      time.Time // when the owed action may be carried out; zero if nothing is owed
+	again    time.Time // when an owed action is looked at again although nothing happens; zero: never
+	lastDone time.Time
 
 	running   bool
 	overdue   time.Time     // when a running job will have taken too long
@@ -168,7 +168,7 @@ func (a *Actions) Status() (all []report.Unit, n report.ActionCounter) {
 	for _, u := range a.Policy.Units {
 		if s := a.units[u.Name]; s != nil {
 			all = append(all, report.Unit{Name: u.Name, Verb: u.Verb, State: s.state, Reason: s.reason,
-				Paid: s.paid.UTC(), BreakerOpened: s.opened.UTC()})
+				Done: s.lastDone.UTC(), BreakerOpened: s.opened.UTC()})
 		}
 	}
 	return all, a.counter

@@ -56,8 +56,8 @@ func (a *Actions) Ended(j Job) {
 		a.unpaid(j, s)
 		return
 	}
-	a.counter.Paid++
-	*s = unit{state: report.Unknown, reason: "its job is done", paid: a.Clock.Now(), disturbed: s.disturbed, done: &j}
+	a.counter.Succeeded++
+	*s = unit{state: report.Unknown, reason: "its job is done", lastDone: a.Clock.Now(), disturbed: s.disturbed, done: &j}
 	a.Trail.Record(audit.Action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
@@ -65,7 +65,7 @@ func (a *Actions) Ended(j Job) {
 // postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not
 // fail either.
 func (a *Actions) postpone(j Job, s *unit, at time.Time) {
-	s.state, s.reason, s.due = report.Owed, plan.Printable(j.err.Error()), at
+	s.state, s.reason, s.due = report.UnitPending, plan.Printable(j.err.Error()), at
 	message := fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)
 	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }

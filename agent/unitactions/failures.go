@@ -26,7 +26,7 @@ func (a *Actions) Restore() {
 		}
 		s := a.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
-		s.state = report.Owed
+		s.state = report.UnitPending
 		s.reason = fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
 		pause := a.Backoff.Pause(m.Tries - 1)
 		if m.Tries >= maxFailures {

@@ -39,7 +39,7 @@ func (a *Actions) Reconcile(ctx context.Context, h Host) error {
 // Unobserved is Reconcile while nobody can say what is on disk.
 func (a *Actions) Unobserved() {
 	for _, s := range a.units {
-		if s.state == report.Loaded {
+		if s.state == report.UpToDate {
 			s.state, s.reason = report.Unknown, "what is on disk is not known"
 		}
 	}
@@ -69,7 +69,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 		return err
 	}
 	run := now.AsOf(a.Clock.Now(), a.Clock.Uptime())
-	owed := unitplan.Owed(u, run, in, loaded, known)
+	owed := unitplan.Decide(u, run, in, loaded, known)
 	if owed.Outdated {
 		err = cmp.Or(a.outdate(u, run, in), err)
 	}
@@ -94,7 +94,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 			return err
 		}
 	}
-	*s = unit{state: report.Loaded, reason: owed.Why, paid: s.paid}
+	*s = unit{state: report.UpToDate, reason: owed.Why, lastDone: s.lastDone}
 	if !now.Exists || !now.Active && u.Verb != unitplan.Restart {
 		s.state = report.NotRunning
 	}
@@ -145,5 +145,5 @@ func (a *Actions) refuseUnit(u unitplan.Unit, s *unit, why string) {
 	if s.reason != why {
 		a.Trail.Record(audit.Action(audit.UnitRefused, u, nil, why))
 	}
-	*s = unit{state: report.Refused, reason: why, paid: s.paid}
+	*s = unit{state: report.Refused, reason: why, lastDone: s.lastDone}
 }

@@ -18,13 +18,13 @@ import (
 func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.Inputs, why string) bool {
 	if s.failures > 0 && s.failed != in.Digest {
 		before := *s
-		*s = unit{paid: s.paid, aside: &before}
+		*s = unit{lastDone: s.lastDone, aside: &before}
 	}
 	if s.aside != nil && s.aside.failed == in.Digest {
 		*s = *s.aside
 	}
 	if s.due.IsZero() || s.state == report.Unknown {
-		s.state, s.reason = report.Owed, why
+		s.state, s.reason = report.UnitPending, why
 		if !s.opened.IsZero() {
 			s.state = report.BreakerOpen
 		}
@@ -95,5 +95,5 @@ func (a *Actions) makes(unit string) string {
 
 // pending tells whether waiting for the unit makes sense.
 func (s *unit) pending() bool {
-	return s.running || s.state == report.Owed || s.state == report.Unknown || s.state == report.Failed
+	return s.running || s.state == report.UnitPending || s.state == report.Unknown || s.state == report.Failed
 }

@@ -133,7 +133,7 @@ func TestTheConfigMapIsFollowedAsTheObjectIs(t *testing.T) {
 		t.Errorf("read %+v", r.Object)
 	}
 	q.send(line("DELETED", one))
-	if r := reads(NoObject, "kubeconfig-data was deleted"); string(r.Object.Fields[plan.KubeconfigCAData].Data) != "one" {
+	if r := reads(NotFound, "kubeconfig-data was deleted"); string(r.Object.Fields[plan.KubeconfigCAData].Data) != "one" {
 		t.Errorf("what was read is gone: %+v", r.Object)
 	}
 	q.close()

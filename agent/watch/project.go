@@ -47,7 +47,7 @@ type memo struct {
 // a list is unreadable, what seems to be missing from it may not be.
 func (p *Projector) Project(o Object, specs []plan.FileSpec, now time.Time) plan.Desired {
 	q := projection{
-		desired: plan.Desired{Object: plan.Object{UID: o.UID, ResourceVersion: o.ResourceVersion},
+		desired: plan.Desired{ControllerConfig: plan.ControllerConfig{UID: o.UID, ResourceVersion: o.ResourceVersion},
 			Listed: make(map[plan.Field]bool)},
 		old: p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
 	}

@@ -115,7 +115,7 @@ func (s *session) take(sig signal) {
 	}
 	s.grace, s.spoken = nil, true
 	if sig.object == nil {
-		s.publish(NoObject, s.opt.Name+" was deleted")
+		s.publish(NotFound, s.opt.Name+" was deleted")
 		return
 	}
 	s.found(sig.object)
@@ -158,7 +158,7 @@ func (s *session) takeList(sig signal) {
 		s.publish(Connecting, "the watch is open without the object, and a list failed: "+sig.end.reason)
 		s.grace = s.opt.Clock.After(s.opt.RetryMax)
 	case sig.object == nil:
-		s.publish(NoObject, fmt.Sprintf("there is no %s named %s", s.kind(), s.opt.Name))
+		s.publish(NotFound, fmt.Sprintf("there is no %s named %s", s.kind(), s.opt.Name))
 	default:
 		s.settled = true
 		s.found(sig.object)
@@ -296,7 +296,7 @@ func (s *session) refusal(res *http.Response) *end {
 	case http.StatusForbidden:
 		e.state = Forbidden
 	case http.StatusNotFound:
-		return &end{state: NoObject, reason: fmt.Sprintf("the server has no resource %s/%s: the CRD is missing", s.kind(),
+		return &end{state: NotFound, reason: fmt.Sprintf("the server has no resource %s/%s: the CRD is missing", s.kind(),
 			s.opt.Version)}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		e.state = Overloaded

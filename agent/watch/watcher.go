@@ -19,7 +19,7 @@ type State string
 const (
 	Connecting   State = "connecting"
 	Following    State = "following"
-	NoObject     State = "no object"
+	NotFound     State = "not found"
 	Unreachable  State = "unreachable"
 	Forbidden    State = "forbidden"
 	Unauthorized State = "unauthorized"

@@ -148,7 +148,7 @@ func TestAnswersAreStatesWithANextTry(t *testing.T) {
 		"401 is not accepted": {401, nil, Unauthorized, "the server answered 401 Unauthorized: why",
 			afterFirst},
 		"403 is retried": {403, nil, Forbidden, "the server answered 403 Forbidden: why", afterFirst},
-		"404 is a missing CRD": {404, nil, NoObject,
+		"404 is a missing CRD": {404, nil, NotFound,
 			"the server has no resource controllerconfigs.machineconfiguration.openshift.io/v1: the CRD is missing", afterFirst},
 		"429 waits as told": {429, []string{"Retry-After", "60"}, Overloaded,
 			"the server answered 429 Too Many Requests: why", time.Minute + afterFirst},
@@ -203,7 +203,7 @@ func TestASilentWatchIsSettledByOneList(t *testing.T) {
 	}
 	list.send([]byte(empty))
 	list.close()
-	b.reads(NoObject, "there is no controllerconfigs.machineconfiguration.openshift.io named machine-config-controller")
+	b.reads(NotFound, "there is no controllerconfigs.machineconfiguration.openshift.io named machine-config-controller")
 	q.send(line("ADDED", object(t, nil)))
 	b.reads(Following, "")
 }
@@ -254,7 +254,7 @@ func TestADeletedObjectStaysTheLastGoodOne(t *testing.T) {
 	b := start(t)
 	q := b.follow(object(t, fields{"rootCAData": []byte("one")}))
 	q.send(line("DELETED", object(t, nil)))
-	if r := b.reads(NoObject, objectName+" was deleted"); string(r.Object.Fields[plan.RootCAData].Data) != "one" {
+	if r := b.reads(NotFound, objectName+" was deleted"); string(r.Object.Fields[plan.RootCAData].Data) != "one" {
 		t.Errorf("last good is %+v", r.Object)
 	}
 	q.send(line("ADDED", object(t, nil)))
@@ -431,7 +431,7 @@ func TestAnObjectThatWasMadeAnewIsTakenUnlessItIsOlder(t *testing.T) {
 	q.send(line("DELETED", version(t, "200", nil)), line("ADDED", other("201")))
 	for r := receive(t, b.w.Readings(), "reading"); r.Object.ResourceVersion != "201"; r = receive(t, b.w.Readings(),
 		"reading") {
-		if r.State != NoObject {
+		if r.State != NotFound {
 			t.Fatalf("%s, version %s", r.State, r.Object.ResourceVersion)
 		}
 	}

@@ -203,8 +203,8 @@ func applied(w io.Writer, st report.Status, d plan.Desired) error {
 			fmt.Fprintln(w, strings.TrimSuffix(fmt.Sprintf("unit    %s %s: %s", u.Verb, u.Name, join(u.State, u.Reason)), ": "))
 		}
 	}
-	if st.Trouble != "" {
-		return fmt.Errorf("not all could be done: %s", st.Trouble)
+	if st.Error != "" {
+		return fmt.Errorf("not all could be done: %s", st.Error)
 	}
 	if len(d.Refused) > 0 {
 		return fmt.Errorf("applied, but for what was refused: %d of %d", len(d.Refused), len(d.Refused)+len(d.Entries))
@@ -242,7 +242,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	a := state.Applied{Source: "the object, at once"}
-	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Operator.State == report.InForce {
+	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
 		a = *before
 	}
 	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true

@@ -207,7 +207,7 @@ func TestAConfirmationKeepsWhatWasAppliedByHand(t *testing.T) {
 	if o := r.command("apply", "--now"); o.code != 0 || r.file(kubeletCA) != string(b) {
 		t.Errorf("apply --now: %d %s%s", o.code, o.stdout, o.stderr)
 	}
-	if s := r.status().Operator; s == nil || s.Source != r.path("/controllerconfig.yaml") {
+	if s := r.status().Override; s == nil || s.Source != r.path("/controllerconfig.yaml") {
 		t.Errorf("by hand is %+v", s)
 	}
 }

@@ -28,11 +28,11 @@ func printed(s string) string {
 	return s
 }
 
-const statusTable = `State:   following (AGO)
-Node:    NODE
-Object:  101
-Synced:  TIME (AGO)
-Agent:   0.0.0-dev
+const statusTable = `State:             following (AGO)
+Node:              NODE
+ControllerConfig:  101
+Synced:            TIME (AGO)
+Agent:             0.0.0-dev
 
 FILE                                              FIELD                       STATE     CERTIFICATES  FIRST EXPIRY  WARNINGS
 /etc/kubernetes/kubelet-ca.crt                    kubeAPIServerServingCAData  in place  1             2099-01-02
@@ -43,11 +43,12 @@ rootCAData  holds no certificate
 `
 
 const statusJSON = `{
+  "apiVersion": "status.node-cert-agent.io/v1alpha1",
   "version": "0.0.0-dev",
   "node": "node-1",
   "state": "following",
   "since": "TIME",
-  "object": {
+  "controllerConfig": {
     "uid": "0b0e",
     "resourceVersion": "101"
   },
@@ -88,7 +89,7 @@ const statusJSON = `{
   ],
   "writes": 2,
   "actions": {
-    "paid": 0,
+    "succeeded": 0,
     "failed": 0
   }
 }
@@ -242,7 +243,7 @@ func TestAnAllowlistWithoutSystemdIsNoTrouble(t *testing.T) {
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a")})
 	r.start()
 	r.awaitVersion(v)
-	if s := r.status(); len(s.Units) > 0 || s.Trouble != "" {
+	if s := r.status(); len(s.Units) > 0 || s.Error != "" {
 		t.Errorf("status is %+v", s)
 	}
 }

@@ -168,7 +168,7 @@ func TestWithoutTheConfigMapItsFilesStayAndTheOthersGoOn(t *testing.T) {
 	})
 
 	r.api.publishConfigMap(nil)
-	r.awaitStatus("its end", func(s report.Status) bool { return s.ConfigMap.State == "no object" })
+	r.awaitStatus("its end", func(s report.Status) bool { return s.ConfigMap.State == "not found" })
 	r.api.publish(map[string]any{"kubeAPIServerServingCAData": kubelet})
 	r.awaitFile(kubeletCA, kubelet)
 	if r.file(bootstrapKubeconfig) != hostKubeconfig(first) || r.file(kubeletKubeconfig) != hostKubeconfig(first) {

@@ -106,14 +106,14 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 				i.Serial, i.Expires.Format(time.RFC3339), i.Renew.Format(time.RFC3339)))
 		}
 	}
-	line("Object", plan.Printable(s.Object.ResourceVersion))
+	line("ControllerConfig", plan.Printable(s.ControllerConfig.ResourceVersion))
 	if !s.Synced.IsZero() {
 		line("Synced", s.Synced.Format(time.RFC3339)+since(s.Synced, now))
 	}
-	line("Trouble", s.Trouble)
+	line("Error", s.Error)
 	line("Paused", s.Paused)
-	if o := s.Operator; o != nil {
-		line("Applied", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
+	if o := s.Override; o != nil {
+		line("Override", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
 	}
 	line("Agent", s.Version)
 	showFiles(t, s.Files)
@@ -124,7 +124,7 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 		}
 	}
 	exceptions(t, "REFUSED", s.Refused)
-	exceptions(t, "KEPT", s.Kept)
+	exceptions(t, "RETAINED", s.Retained)
 	waits(t, s)
 	if err := t.Flush(); err != nil {
 		return err

@@ -179,7 +179,7 @@ func (r *tree) awaitStatus(what string, done func(report.Status) bool) {
 func (r *tree) awaitVersion(v string) {
 	r.Helper()
 	r.awaitStatus("version "+v, func(s report.Status) bool {
-		return s.State == "following" && s.Object.ResourceVersion == v && !s.Synced.IsZero()
+		return s.State == "following" && s.ControllerConfig.ResourceVersion == v && !s.Synced.IsZero()
 	})
 }
 

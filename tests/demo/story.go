@@ -235,7 +235,7 @@ func (s *story) brokenBundles(ctx context.Context) error {
 	}
 	s.say("The cluster corrects its bundle.")
 	err = s.awaitStatus(ctx, "the refusal to be over", func(st report.Status) bool {
-		return st.Object.ResourceVersion == version && len(st.Refused) == 0
+		return st.ControllerConfig.ResourceVersion == version && len(st.Refused) == 0
 	})
 	if err == nil {
 		s.say("Nothing is refused any more; no file had to change for that.")
@@ -250,7 +250,7 @@ func (s *story) refused(ctx context.Context, spec controllerconfig.Spec) error {
 		return err
 	}
 	err = s.awaitStatus(ctx, "the refusal", func(st report.Status) bool {
-		return st.Object.ResourceVersion == version && len(st.Refused) == 1
+		return st.ControllerConfig.ResourceVersion == version && len(st.Refused) == 1
 	})
 	if err != nil {
 		return err
@@ -323,7 +323,7 @@ func (s *story) awaitFile(ctx context.Context, file string, want []byte) error {
 
 func (s *story) awaitVersion(ctx context.Context, version string) error {
 	return s.awaitStatus(ctx, "the agent to be done with version "+version, func(st report.Status) bool {
-		return st.Object.ResourceVersion == version && st.Trouble == ""
+		return st.ControllerConfig.ResourceVersion == version && st.Error == ""
 	})
 }
 
@@ -341,7 +341,7 @@ func (s *story) published() (st report.Status) {
 // loaded tells whether every allowlisted unit has what is on disk.
 func (s *story) loaded(st report.Status) bool {
 	for _, u := range st.Units {
-		if u.State != "loaded" {
+		if u.State != "up to date" {
 			return false
 		}
 	}

@@ -81,12 +81,12 @@ func TestAFileSystemThatIsReadOnlyIsAStateAndHeals(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b,
 		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
-	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "read-only") })
+	n.await("a reason", func() bool { return strings.Contains(n.status().Error, "read-only") })
 	n.awaitFile(certsD("r"), b) // the others go on
 	n.wantFile(cluster.KubeletCA, a)
 	n.run("umount", "/etc/kubernetes")
 	n.awaitFile(cluster.KubeletCA, b)
-	n.await("no trouble", func() bool { return n.status().Trouble == "" })
+	n.await("no trouble", func() bool { return n.status().Error == "" })
 }
 
 func TestAWriterThatDoesNotRunIsAStateAndHeals(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAWriterThatDoesNotRunIsAStateAndHeals(t *testing.T) {
 	n.run("systemctl", "stop", "node-cert-agent-writer.socket", "node-cert-agent-writer.service")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "node-cert-agent-writer.sock") })
+	n.await("a reason", func() bool { return strings.Contains(n.status().Error, "node-cert-agent-writer.sock") })
 	n.wantFile(cluster.KubeletCA, a)
 	n.run("systemctl", "start", "node-cert-agent-writer.socket")
 	n.awaitFile(cluster.KubeletCA, b)
@@ -117,12 +117,12 @@ func TestAFullDiskIsAStateAndHeals(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: b,
 		ImageRegistryBundleData: []controllerconfig.Registry{{File: "r", Data: b}}})
-	n.await("a reason", func() bool { return strings.Contains(n.status().Trouble, "no space left on device") })
+	n.await("a reason", func() bool { return strings.Contains(n.status().Error, "no space left on device") })
 	n.awaitFile(certsD("r"), b)
 	n.wantFile(cluster.KubeletCA, a)
 	n.run("rm", "/etc/kubernetes/ballast")
 	n.awaitFile(cluster.KubeletCA, b)
-	n.await("no trouble", func() bool { return n.status().Trouble == "" })
+	n.await("no trouble", func() bool { return n.status().Error == "" })
 	if left := n.run("ls", "-A", "/etc/kubernetes"); strings.Contains(left, ".kubelet-ca.crt") {
 		t.Errorf("something half written was left: %s", left)
 	}

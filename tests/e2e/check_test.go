@@ -39,7 +39,7 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	const cloud = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config"
 	n := identified(t)
 	n.run("mkdir", "-p", cloud)
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	before, run := n.run("sh", "-c", "find /etc /usr/local -type f | sort | xargs sha256sum"),
 		n.show("InvocationID", "node-cert-agent.service")
 	n.wantFindings("exit 0")
@@ -135,7 +135,7 @@ func TestCheckFindsNothingWithTheNextSystemdAndAKubeconfig(t *testing.T) {
 	n.create(kubeletCA(ca))
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(cluster.KubeletCA, ca)
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	out, code := n.check("--kubeconfig", cluster.Kubeconfig)
 	if code != "exit 0" || strings.Contains(out, "warn ") || !strings.Contains(out, "ok    reloader: answers") ||
 		!strings.Contains(out, "ok    systemd: 257") {

@@ -64,7 +64,7 @@ func started(t *testing.T, o cluster.Options) (n *node, first []byte) {
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: first, RootCAData: first})
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(cluster.KubeletCA, first)
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	return n, first
 }
 
@@ -151,7 +151,7 @@ func (n *node) awaitMetric(text string) {
 // awaitVersion waits until the agent has dealt with this version of the object.
 func (n *node) awaitVersion(v string) (s report.Status) {
 	n.t.Helper()
-	n.await("version "+v, func() bool { s = n.status(); return s.Object.ResourceVersion == v && s.Trouble == "" })
+	n.await("version "+v, func() bool { s = n.status(); return s.ControllerConfig.ResourceVersion == v && s.Error == "" })
 	return s
 }
 

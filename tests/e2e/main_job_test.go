@@ -44,7 +44,7 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 	n.awaitFile(cluster.KubeletCA, a)
 	n.await("the first sync", func() bool {
 		s := n.status()
-		return s.State == "following" && len(s.Files) == 7 && s.Trouble == ""
+		return s.State == "following" && len(s.Files) == 7 && s.Error == ""
 	})
 	n.wantFile("/etc/kubernetes/ca.crt", b)
 	n.wantFile("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", a)
@@ -56,7 +56,7 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 	if out := n.run("sh", "-c", "ls /usr/local/share/ca-certificates/*.crt | wc -l"); out != "2" {
 		t.Errorf("the trust bundle became %s files, want one a certificate", out)
 	}
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 
 	reloads := n.Loads(n.ctx, "reload")
 	grown := append(slices.Clone(a), b...)
@@ -68,7 +68,7 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 	n.awaitVersion(n.patch(kubeletCA(b)))
 	n.wantFile(cluster.KubeletCA, b)
 	n.await("the second reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+2 })
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 
 	before, writes := n.stamp(cluster.KubeletCA), n.status().Writes
 	v, err := n.Store.Annotate(n.ctx, "example.org/touched", "yes")
@@ -185,8 +185,8 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 	for sentence, empty := range map[string]any{"empty": []any{}, "null": nil} {
 		s := n.awaitVersion(n.patch(map[string]any{"imageRegistryBundleData": empty}))
 		n.wantFile(certsD("r"), first)
-		if !slices.ContainsFunc(s.Kept, func(k plan.Refusal) bool { return k.Name == "r" }) {
-			t.Errorf("a list that is %s: kept is %v", sentence, s.Kept)
+		if !slices.ContainsFunc(s.Retained, func(k plan.Refusal) bool { return k.Name == "r" }) {
+			t.Errorf("a list that is %s: kept is %v", sentence, s.Retained)
 		}
 	}
 	e := n.awaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")

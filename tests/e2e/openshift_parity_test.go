@@ -38,7 +38,7 @@ func TestOnOpenShiftTheKubeletsCAIsTheClustersToTheByte(t *testing.T) {
 	n.publishCA(old)
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(cluster.KubeletCA, old)
-	n.awaitUnit(kubeletUnit, "loaded")
+	n.awaitUnit(kubeletUnit, "up to date")
 	starts := n.starts()
 
 	grown := slices.Concat(testpki.NewCA("next"), old)
@@ -191,7 +191,7 @@ func TestOnOpenShiftTheKubeconfigsFollowAndTheRotationAnnotationAddsNothing(t *t
 	n.await("the kubelet with the last CA", func() bool {
 		return bytes.Equal(n.file("/run/kubelet.loaded"), machineConfigServers(api))
 	})
-	n.awaitUnit(kubeletUnit, "loaded")
+	n.awaitUnit(kubeletUnit, "up to date")
 
 	all := func() string {
 		return n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig) + n.stamp(cluster.KubeletCA)

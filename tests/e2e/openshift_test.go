@@ -146,7 +146,7 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 	n.must(n.StartAgent(n.ctx))
 	n.awaitFile(cluster.KubeletCA, old)
 	n.awaitConfigMap("following")
-	n.awaitUnit(kubeletUnit, "loaded")
+	n.awaitUnit(kubeletUnit, "up to date")
 	stamps := n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig)
 
 	both := append(append([]byte(nil), next...), old...)
@@ -163,7 +163,7 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 	n.await("the kubelet with the new CA", func() bool {
 		return string(n.file("/run/kubelet.loaded")) == string(machineConfigServers(both))
 	})
-	n.awaitUnit(kubeletUnit, "loaded")
+	n.awaitUnit(kubeletUnit, "up to date")
 	wantStarts := func() {
 		t.Helper()
 		if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
@@ -175,16 +175,16 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 
 	_, err := n.Plane.Kubectl(n.ctx, "delete", "configmap", "-n", controlplane.MachineConfigNamespace, "kubeconfig-data")
 	n.must(err)
-	n.awaitConfigMap("no object")
+	n.awaitConfigMap("not found")
 	n.run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitVersion(n.patch(kubeletCA(next)))
 	n.wantFile(cluster.KubeletCA, next) // the others go on
-	n.awaitConfigMap("no object")
+	n.awaitConfigMap("not found")
 	if now := n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig); now != stamps {
 		t.Error("a kubeconfig was touched although nothing asks for anything else")
 	}
-	n.await("what is kept", func() bool { return len(n.status().Kept) >= 2 })
-	n.awaitUnit(kubeletUnit, "loaded")
+	n.await("what is kept", func() bool { return len(n.status().Retained) >= 2 })
+	n.awaitUnit(kubeletUnit, "up to date")
 	wantStarts()
 
 	// Drift is still repaired, without the API.

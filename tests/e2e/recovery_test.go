@@ -60,11 +60,11 @@ func TestAnAgentKilledBetweenRenameAndReloadStillReloadsOnce(t *testing.T) {
 	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
 	n.wantLoads("reload", reloads) // else the kill came too late to prove anything
 	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") > reloads })
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantFile("/run/reader.loaded", b)
 	n.run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitState("following")
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantLoads("reload", reloads+1)
 }
 
@@ -76,7 +76,7 @@ func TestFromAToBAndBackReloadsNobody(t *testing.T) {
 	n.awaitFile(cluster.KubeletCA, b)
 	n.awaitVersion(n.patch(kubeletCA(a))) // else the unit may be shown as before either change
 	n.wantFile(cluster.KubeletCA, a)
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantLoads("reload", reloads)
 }
 
@@ -91,7 +91,7 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 		return s
 	}
 	n.awaitVersion(n.patch(registry("old", "new")))
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.run("systemctl", "stop", "node-cert-agent.service")
 	starts := n.Loads(n.ctx, "start") + 1
 	n.run("systemctl", "restart", cluster.Reader)
@@ -101,7 +101,7 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 
 	n.run("systemctl", "start", "node-cert-agent.service")
 	n.awaitVersion(v)
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantFile(certsD("old"), a)
 	n.wantLoads("start", starts)
 	if n.records(audit.NoMemory) == 0 {
@@ -164,13 +164,13 @@ func TestAPowerCutIsSurvived(t *testing.T) {
 func TestAMissingObjectOrKindIsAStateAndTheFilesStay(t *testing.T) {
 	n, a := started(t, cluster.Options{})
 	n.must(n.Store.Delete(n.ctx))
-	n.awaitState("no object")
+	n.awaitState("not found")
 	n.wantFile(cluster.KubeletCA, a)
 	_, err := n.Plane.Kubectl(n.ctx, "delete", "crd", "controllerconfigs.node-cert-agent.io")
 	n.must(err)
 	n.await("a reason that names the kind", func() bool {
 		s := n.status()
-		return s.State == "no object" && strings.Contains(s.Reason, "controllerconfigs")
+		return s.State == "not found" && strings.Contains(s.Reason, "controllerconfigs")
 	})
 	n.wantFile(cluster.KubeletCA, a)
 	n.must(n.Plane.InstallCRD(n.ctx))

@@ -99,7 +99,7 @@ func (n *beside) settled() {
 				return false
 			}
 		}
-		return s.Trouble == "" && len(s.Files) == 4
+		return s.Error == "" && len(s.Files) == 4
 	})
 	if got := n.records(audit.Removed) + n.records(audit.Conflict); got != 0 {
 		n.t.Errorf("%d records of removals and conflicts", got)

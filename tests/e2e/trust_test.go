@@ -87,7 +87,7 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.awaitState("following")
 	n.await("the object under the word", func() bool {
 		s := n.status()
-		return s.Operator != nil && s.Operator.State == "in force" && s.Trouble == ""
+		return s.Override != nil && s.Override.State == "in force" && s.Error == ""
 	})
 	n.wantFile(cluster.KubeletCA, byHand)
 	next := testpki.NewCA("next")
@@ -104,7 +104,7 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.must(n.StartAgent(n.ctx))
 	n.await("the service with the word", func() bool {
 		s := n.status()
-		return s.State == "following" && s.Operator != nil && s.Operator.State == "in force"
+		return s.State == "following" && s.Override != nil && s.Override.State == "in force"
 	})
 	n.wantFile(cluster.KubeletCA, byHand)
 	n.run("node-cert-agent", "apply", "--release")

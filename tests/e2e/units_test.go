@@ -73,8 +73,8 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "batchWindow: 0s, randomizedDelay: 0s")})
 	last := n.rotate(10, 5*time.Second)
 	n.wantFile(cluster.KubeletCA, last)
-	n.awaitUnit(cluster.Reader, "loaded")
-	n.awaitUnit(updateCATrust, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
+	n.awaitUnit(updateCATrust, "up to date")
 	n.await("the restart with the last bundle",
 		func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
 	for _, unit := range []string{cluster.Reader, updateCATrust} {
@@ -96,13 +96,13 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
-	n.awaitUnit(updateCATrust, "loaded")
+	n.awaitUnit(updateCATrust, "up to date")
 	rebuilt := func() int { return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust) }
 	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
 	last := n.rotate(10, 2*time.Second)
 	n.await("the reload with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
-	n.awaitUnit(cluster.Reader, "loaded")
-	n.awaitUnit(updateCATrust, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
+	n.awaitUnit(updateCATrust, "up to date")
 	n.wantLoads("reload", reloads+1)
 	if got := rebuilt() - runs; got != 1 {
 		t.Errorf("the trust store was rebuilt %d times", got)
@@ -118,7 +118,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 			b := testpki.NewCA("b")
 			n.patch(kubeletCA(b))
 			n.awaitFile(cluster.KubeletCA, b)
-			n.awaitUnit(cluster.Reader, "owed")
+			n.awaitUnit(cluster.Reader, "pending")
 			n.await("more than a second after the change", func() bool {
 				info, err := os.Stat(n.Host.Path(cluster.KubeletCA))
 				return err == nil && time.Since(info.ModTime()) > 1200*time.Millisecond
@@ -126,7 +126,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 			n.run("systemctl", "restart", cluster.Reader) // as somebody else does
 			run := n.show("InvocationID", cluster.Reader)
 			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
-			n.awaitUnit(cluster.Reader, "loaded")
+			n.awaitUnit(cluster.Reader, "up to date")
 			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
 			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid,
 				"NODECERT_UNIT="+cluster.Reader) != paid {
@@ -172,7 +172,7 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 	if e["NODECERT_ALSO_AFFECTS"] != "kubelet.service" {
 		t.Errorf("the record is %v", e)
 	}
-	n.awaitUnit("crio.service", "loaded")
+	n.awaitUnit("crio.service", "up to date")
 	n.await("both restarts", func() bool {
 		return n.show("InvocationID", "crio.service") != before[:32] &&
 			n.show("InvocationID", "kubelet.service") != before[32:] &&
@@ -186,7 +186,7 @@ func TestABusThatRestartsIsFoundAgain(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.await("the reload over the new bus", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 }
 
 // slowReader reloads for as long as nobody writes to a pipe.
@@ -211,7 +211,7 @@ func startedSlow(t *testing.T, timeout string) *node {
 	n.must(n.StartAgent(n.ctx))
 	n.await("the first slow reload", func() bool { return n.begun() == 1 })
 	n.letGo()
-	n.awaitUnit("slow.service", "loaded")
+	n.awaitUnit("slow.service", "up to date")
 	return n
 }
 
@@ -225,9 +225,9 @@ func TestASlowReloadIsReportedDelaysNobodyAndIsNotRepeated(t *testing.T) {
 	n.awaitUnit("slow.service", "overdue")
 	n.awaitRecord(audit.UnitOverdue, "NODECERT_UNIT=slow.service")
 	n.await("the other unit's reload", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.letGo()
-	n.awaitUnit("slow.service", "loaded")
+	n.awaitUnit("slow.service", "up to date")
 	if n.begun() != 2 || string(n.file("/run/slow.loaded")) != string(b) {
 		t.Errorf("%d slow reloads", n.begun())
 	}
@@ -248,7 +248,7 @@ func TestAnAgentThatDiesInTheMiddleOfAJobWaitsForItAndActsOnceMore(t *testing.T)
 	n.letGo()
 	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
 	n.letGo()
-	n.awaitUnit("slow.service", "loaded")
+	n.awaitUnit("slow.service", "up to date")
 	if n.begun() != 3 {
 		t.Errorf("%d slow reloads", n.begun())
 	}
@@ -265,7 +265,7 @@ func TestABusThatRestartsInTheMiddleOfAJobCostsAtMostOneMoreReload(t *testing.T)
 	n.letGo()
 	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
 	n.letGo()
-	n.awaitUnit("slow.service", "loaded")
+	n.awaitUnit("slow.service", "up to date")
 	if breaker := n.unit("slow.service").BreakerOpened; !breaker.IsZero() {
 		t.Errorf("the breaker opened at %v", breaker)
 	}
@@ -286,7 +286,7 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 	n.must(n.StartAgent(n.ctx))
 	n.awaitApproved()
 	n.awaitUnit("broken.service", "breaker open")
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	n.awaitRecord(audit.UnitBreaker, "NODECERT_UNIT=broken.service")
 	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
 		t.Errorf("%d failures", got)
@@ -311,6 +311,6 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 	}
 	n.run("touch", "/run/repaired")
 	n.patch(kubeletCA(testpki.NewCA("b"))) // what changes gives it another chance
-	n.awaitUnit("broken.service", "loaded")
+	n.awaitUnit("broken.service", "up to date")
 	n.awaitMetric(`node_cert_agent_unit_breaker_open{unit="broken.service"} 0`)
 }

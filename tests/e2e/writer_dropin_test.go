@@ -23,26 +23,26 @@ func TestAFieldAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, CloudProviderCAData: b})
 	n.must(n.StartAgent(n.ctx))
 	n.await("trouble that says what is the matter", func() bool {
-		return strings.Contains(n.status().Trouble, "read-only file system")
+		return strings.Contains(n.status().Error, "read-only file system")
 	})
 	n.wantFile(elsewhere, nil)
 	n.awaitFile(cluster.KubeletCA, a) // the other files go on, and their units
-	n.awaitUnit(cluster.Reader, "loaded")
+	n.awaitUnit(cluster.Reader, "up to date")
 	c := testpki.NewCA("c")
 	n.patch(kubeletCA(c))
 	n.await("the reload beside a field that fails", func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
-	if n.status().Trouble == "" {
+	if n.status().Error == "" {
 		t.Error("the trouble is over although the field fails")
 	}
 	// In between it may be that the writer has ended, which it does to see the next mounts.
-	n.await("the trouble", func() bool { return strings.Contains(n.status().Trouble, "read-only file system") })
+	n.await("the trouble", func() bool { return strings.Contains(n.status().Error, "read-only file system") })
 
 	n.run("node-cert-agent", "writer-dropin", "--write", dropin)
 	n.run("systemctl", "daemon-reload")
 	n.run("systemctl", "try-restart", "node-cert-agent-writer.service")
 	n.awaitFile(elsewhere, b)
 	n.wantFile(cluster.KubeletCA, c)
-	n.await("the end of the trouble", func() bool { return n.status().Trouble == "" })
+	n.await("the end of the trouble", func() bool { return n.status().Error == "" })
 	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
 	mounts := n.run("cat", "/proc/"+writer+"/mountinfo")
 	if !strings.Contains(mounts, ` /srv/own\040certs rw,`) || !strings.Contains(mounts, " / / ro,") ||

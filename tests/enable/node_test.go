@@ -155,7 +155,7 @@ func (n *node) awaitSynced() {
 		return i != nil && i.State == "active"
 	})
 	n.awaitFile(kubeletCA, n.bed.ca)
-	n.await("following without trouble", func() bool { s := n.status(); return s.State == "following" && s.Trouble == "" })
+	n.await("following without trouble", func() bool { s := n.status(); return s.State == "following" && s.Error == "" })
 	n.want("systemctl is-enabled "+service, "enabled")
 }
 

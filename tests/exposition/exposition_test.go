@@ -68,7 +68,7 @@ func TestALabelIsReadAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for family, want := range map[string]string{
-		"node_cert_agent_file_certificates": odd, "node_cert_agent_unit_owed": `b\x2dc.service`,
+		"node_cert_agent_file_certificates": odd, "node_cert_agent_unit_action_pending": `b\x2dc.service`,
 	} {
 		found := false
 		for _, m := range families[family].GetMetric() {

@@ -220,7 +220,7 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	files := n.stamp(rootCA, cluster.KubeletCA)
 	n.must(dpkg(n.ctx, n.Host, debOf(t, first, oldVersion)))
 	n.run("systemctl", "start", service)
-	n.await("following", func() bool { s := n.status(); return s.State == "following" && s.Trouble == "" })
+	n.await("following", func() bool { s := n.status(); return s.State == "following" && s.Error == "" })
 	n.want("grep -o '^{\"version\":[0-9]*' "+stateDir+"/state.json.bad", `{"version":99`)
 	n.want("systemctl show -P NRestarts "+service, "0")
 	if got := n.stamp(rootCA, cluster.KubeletCA); got != files || n.stamp(rootCA) != still {

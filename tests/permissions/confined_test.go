@@ -111,11 +111,11 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 // everything is a report with every field.
 const everything = `{"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
 "agent":{"version":"1.0.0"},"synced":{"uid":"u","resourceVersion":"7"},
-"counts":{"files":2,"held":1,"owed":1},"earliestExpiry":"2027-01-01T00:00:00Z",
+"counts":{"files":2,"held":1,"pending":1},"earliestExpiry":"2027-01-01T00:00:00Z",
 "files":[{"field":"rootCAData","sha256":"DIGEST","certificates":["DIGEST"],"earliestExpiry":"2027-01-01T00:00:00Z"},
 {"field":"imageRegistryBundleData","name":"registry.example.com..5000","sha256":"DIGEST","certificates":[]}],
 "held":[{"field":"rootCAData","certificate":"DIGEST","until":"2026-11-21T09:00:00Z","reason":"r"}],
-"owed":[{"unit":"a.service","verb":"reload","reason":"r"}],
+"pending":[{"unit":"a.service","verb":"reload","reason":"r"}],
 "breaker":{"unit":"a.service","since":"2026-11-21T08:00:00Z","reason":"r"},
 "identity":{"serial":"0a","publicKey":"DIGEST","issued":"2026-11-21T08:00:00Z","expires":"2026-12-24T00:00:00Z"}}`
 

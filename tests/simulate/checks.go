@@ -130,7 +130,7 @@ func (m *model) tired(w *world, u *unit) {
 // overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
 func (m *model) overdue(w *world) {
 	s := w.agent.status
-	if w.setting.Clocks || w.clock.slept || s.Trouble != "" || s.Paused != "" {
+	if w.setting.Clocks || w.clock.slept || s.Error != "" || s.Paused != "" {
 		return
 	}
 	for _, h := range s.Held {
@@ -148,7 +148,7 @@ func (w *world) atRest() {
 	}
 	for _, s := range w.agent.status.Units {
 		u := w.systemd.units[s.Name]
-		if s.State != "loaded" || w.systemd.busy(u.name) != nil {
+		if s.State != "up to date" || w.systemd.busy(u.name) != nil {
 			continue
 		}
 		now := verdict{w.disk.changes, m.others, u.loaded}
@@ -170,7 +170,7 @@ func (m *model) settle(w *world, u *unit) {
 	if len(w.policy.Makers(u.name)) > 0 && m.unsettled(w, maker) {
 		return
 	}
-	if m.read && u.excuse != "" && w.agent.status.Trouble == "" {
+	if m.read && u.excuse != "" && w.agent.status.Error == "" {
 		w.say("  %s is as it shall be", u.name)
 		u.excuse = ""
 	}
@@ -199,7 +199,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		}
 		if idOf(f) != idOf(has) {
 			kind := "I2"
-			if w.agent.status.Trouble != "" {
+			if w.agent.status.Error != "" {
 				kind = "stale status"
 			}
 			w.violate(kind, "%s is called loaded (%s): it has %s of %s, and on disk is %s", u.name, reason, has, p, f)
@@ -210,7 +210,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 
 // inForce is what is asked for by the word that is in force.
 func (m *model) inForce(w *world) map[string]want {
-	if o := w.agent.status.Operator; o != nil && o.State == "in force" {
+	if o := w.agent.status.Override; o != nil && o.State == "in force" {
 		return m.word.asked.files
 	}
 	return m.object.asked.files
@@ -237,7 +237,7 @@ func (m *model) known(w *world) (all []string) {
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
 func (m *model) prompt(w *world, before asked) {
-	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Trouble != "" ||
+	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Error != "" ||
 		m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
 		return
 	}

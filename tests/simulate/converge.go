@@ -94,7 +94,7 @@ func (w *world) settled(when string) {
 	if w.violation != nil {
 		return
 	}
-	if t := w.agent.status.Trouble; t != "" && w.cluster.parts[0].desired != nil {
+	if t := w.agent.status.Error; t != "" && w.cluster.parts[0].desired != nil {
 		w.violate("stuck", "%s there is still trouble: %s", when, t)
 	}
 	for _, s := range w.agent.status.Units {
@@ -102,15 +102,15 @@ func (w *world) settled(when string) {
 		if !u.active && u.verb != unitplan.Restart {
 			continue
 		}
-		if s.State != "loaded" && w.cluster.parts[0].desired != nil && w.agent.status.Paused == "" {
+		if s.State != "up to date" && w.cluster.parts[0].desired != nil && w.agent.status.Paused == "" {
 			w.violate("stuck", "%s %s is %s: %s", when, u.name, s.State, s.Reason)
 		}
-		if s.State == "loaded" {
+		if s.State == "up to date" {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
 		made := w.systemd.units[maker].product
 		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
-			w.looked(u.loaded.product) != w.looked(made) && s.State == "loaded" {
+			w.looked(u.loaded.product) != w.looked(made) && s.State == "up to date" {
 			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason,
 				maker, u.loaded.product, made)
 		}
@@ -139,7 +139,7 @@ func (w *world) holdsWhatIsAsked() {
 		f := w.disk.files[p]
 		for _, i := range x.holds {
 			if !f.holdsIt(i) {
-				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f, s.Kept,
+				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f, s.Retained,
 					s.Refused)
 			}
 		}
@@ -155,7 +155,7 @@ func (w *world) holdsWhatIsAsked() {
 		}
 		if !asked && f.ours && m.object.asked.dropped(p) && !m.lost && !m.unsaved && !m.reconfigured {
 			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v",
-				p, s.Kept, s.Refused, s.Held)
+				p, s.Retained, s.Refused, s.Held)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (w *world) explained(p string) bool {
 		spec, q, err := w.path(k)
 		return q == p || err != nil && spec.Many() && matches(spec, p) // a list with a name that cannot be used
 	}
-	return slices.ContainsFunc(slices.Concat(s.Kept, s.Refused), func(r plan.Refusal) bool { return is(r.Key) }) ||
+	return slices.ContainsFunc(slices.Concat(s.Retained, s.Refused), func(r plan.Refusal) bool { return is(r.Key) }) ||
 		slices.ContainsFunc(s.Held, func(h report.Held) bool { return is(h.Key) })
 }
 

@@ -138,7 +138,7 @@ func (d *disk) Observe(_ context.Context, queries []plan.Query) ([]plan.File, er
 	if before != nil {
 		return nil, before
 	}
-	d.plans = d.looked != d.agent.turns || d.agent.status.Trouble == ""
+	d.plans = d.looked != d.agent.turns || d.agent.status.Error == ""
 	d.looked = d.agent.turns
 	out := make([]plan.File, len(queries))
 	for i, q := range queries {

@@ -113,7 +113,7 @@ func nothingAsked() asked { return asked{dropped: func(string) bool { return fal
 
 // end is the end of a life: what was under way then may have to be done again.
 func (m *model) end(w *world) {
-	if (w.faults.dead || w.agent.status.Trouble != "") && (w.setting.Hold == 0 || w.setting.Beside) {
+	if (w.faults.dead || w.agent.status.Error != "") && (w.setting.Hold == 0 || w.setting.Beside) {
 		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
 	}
 	if w.memory.behind {
@@ -132,7 +132,7 @@ func (m *model) end(w *world) {
 func (m *model) unsettled(w *world, name string) bool {
 	for _, s := range w.agent.status.Units {
 		if s.Name == name {
-			return s.State != "loaded"
+			return s.State != "up to date"
 		}
 	}
 	return true
@@ -336,18 +336,18 @@ func (v *view) each(w *world, do func(p string, x want, asked bool)) {
 
 // published is called with each status.
 func (m *model) published(w *world) {
-	if t := w.agent.status.Trouble; strings.Contains(t, "defect of this program") {
+	if t := w.agent.status.Error; strings.Contains(t, "defect of this program") {
 		w.violate("defect", "the agent says: %s", t)
 	}
 	m.seen, m.changes, m.looked = m.begun, w.disk.changes, w.clock.lived
-	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Trouble == "" {
+	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Error == "" {
 		m.object.come(w)
 		m.word.come(w)
 		m.returns = false
 	}
 	m.object.drop(w) // whose a file is may be another matter now
 	m.word.drop(w)
-	if m.now != nil && w.agent.status.Trouble == "" {
+	if m.now != nil && w.agent.status.Error == "" {
 		m.now.open = false
 	}
 }

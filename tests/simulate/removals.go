@@ -86,7 +86,7 @@ func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 	r := repaired{spec.Field, p}
 	recent := slices.DeleteFunc(m.repairs[r],
 		func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
-	if n := len(recent); w.agent.status.Trouble == "" && n > plan.QuarrelAfter &&
+	if n := len(recent); w.agent.status.Error == "" && n > plan.QuarrelAfter &&
 		w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
 		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}

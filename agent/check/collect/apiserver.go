@@ -30,7 +30,7 @@ func (c *collector) status() {
 		return
 	}
 	f := &c.facts.Service
-	f.Published, f.State, f.Reason, f.Trouble, f.Refused = true, string(s.State), s.Reason, s.Trouble, s.Refused
+	f.Published, f.State, f.Reason, f.Error, f.Refused = true, string(s.State), s.Reason, s.Error, s.Refused
 	if s.Identity != nil {
 		f.Renew = s.Identity.Renew
 	}

@@ -137,17 +137,17 @@ func TestOwed(t *testing.T) {
 			State{Exists: true, Active: true, Invocation: "i1"}, Loaded{}, false, Adopt},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			got := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known)
+			got := Decide(Unit{Verb: c.verb}, c.unit, in, c.loaded, c.known)
 			if got.Action != c.want {
 				t.Errorf("decided %q (%s), want %q", got.Action, got.Why, c.want)
 			}
 			doubtful := in
 			doubtful.Doubt = "a file"
-			if d := Owed(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated ||
+			if d := Decide(Unit{Verb: c.verb}, c.unit, doubtful, c.loaded, c.known); d.Outdated != got.Outdated ||
 				d.Action != Wait && d.Action != Nothing {
 				t.Errorf("decided %q in doubt, and to remember that %v", d.Action, d.Outdated)
 			}
-			if again := Owed(Unit{Verb: c.verb}, c.unit, in, c.loaded.Outdated(c.unit), true); got.Outdated &&
+			if again := Decide(Unit{Verb: c.verb}, c.unit, in, c.loaded.Outdated(c.unit), true); got.Outdated &&
 				(c.want != Act || again.Outdated || again.Action != Act) {
 				t.Errorf("what is remembered leads to %q", again.Action)
 			}
@@ -239,11 +239,11 @@ func TestAFileThatIsNotInOrderIsInDoubt(t *testing.T) {
 		in := InputsOf("a.service", policy, o, nil, doubts)
 		running := State{Exists: true, Active: true, Invocation: "i", Since: time.Now()}
 		for _, l := range []Loaded{{}, {Inputs: in.Digest, Invocation: "i"}, {Unknown: true}} {
-			if d := Owed(Unit{Verb: Reload}, running, in, l, true); (d.Action == Wait) != (c.want != "") {
+			if d := Decide(Unit{Verb: Reload}, running, in, l, true); (d.Action == Wait) != (c.want != "") {
 				t.Errorf("%s: who reads it has to %s (%s)", sentence, d.Action, d.Why)
 			}
 		}
-		if d := Owed(Unit{Verb: Reload}, State{Exists: true}, in, Loaded{}, true); d.Action != Nothing {
+		if d := Decide(Unit{Verb: Reload}, State{Exists: true}, in, Loaded{}, true); d.Action != Nothing {
 			t.Errorf("%s: who does not run has to %s", sentence, d.Action)
 		}
 		if in := InputsOf("b.service", policy, o, nil, doubts); in.Doubt != "" {

@@ -236,14 +236,14 @@ func frame(h hash.Hash, b []byte) {
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
 // says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
 // older state of what it makes. A run that has not ended, or ended badly, is none.
-func Owed(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
+func Decide(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 	switch {
 	case !s.Exists:
 		return Decision{Action: Nothing, Why: "not installed, or masked"}
 	case !s.Active && u.Verb != Restart:
 		return Decision{Action: Nothing, Why: "not running: it reads its files when it starts"}
 	}
-	action, why := owed(u, s, in, l, known)
+	action, why := decide(u, s, in, l, known)
 	_, newFields := in.beyond(l.Fields)
 	// What was decided by times alone is not to be decided again by another clock.
 	d := Decision{action, why, action == Act && (!l.In(s) || !l.Unknown && newFields)}
@@ -254,7 +254,7 @@ func Owed(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 }
 
 // owed is Owed for a unit that may have loaded something, and files that are in order.
-func owed(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
+func decide(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
 	same := whole && known && !l.Unknown && l.In(s)
 	switch {
