@@ -68,7 +68,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 		h.drift <- struct{}{}
 		h.pass()
 	}
-	if n := h.recorded("unit-dispatched"); n != 1 || h.recorded("unit-overdue") != 1 || h.recorded("unit-failed") != 0 {
+	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 || h.recorded("unit-action-failed") != 0 {
 		t.Errorf("dispatched %d times: %q", n, h.trail.Names())
 	}
 	h.systemd.Hold = func(string) {}
@@ -101,7 +101,7 @@ func TestAJobOfADeadAgentIsWaitedForAndNotRepeatedBesideIt(t *testing.T) {
 	h.elapse(3 * time.Second)
 	h.elapse(3 * time.Second)
 	if u := h.unit("reader.service"); u.State != "pending" || !strings.Contains(u.Reason, "has a job") ||
-		h.recorded("unit-dispatched") != 0 {
+		h.recorded("unit-action-dispatched") != 0 {
 		t.Errorf("while the job of the dead agent runs: %+v, %q", u, h.trail.Names())
 	}
 	h.systemd.Hold = func(string) {}
@@ -127,7 +127,7 @@ func TestAnActionThatFailsAgainAndAgainIsLeftAloneUntilSomethingChanges(t *testi
 	h.publish(kubelet(caA))
 	h.until("reader.service", "breaker open", time.Second, 2*time.Minute)
 	u := h.unit("reader.service")
-	if tries != 5 || h.recorded("unit-failed") != 5 || h.recorded("unit-breaker") != 1 || u.BreakerOpened.IsZero() {
+	if tries != 5 || h.recorded("unit-action-failed") != 5 || h.recorded("unit-breaker") != 1 || u.BreakerOpened.IsZero() {
 		t.Errorf("%d tries, %+v, %q", tries, u, h.trail.Names())
 	}
 	if line := h.last.Sentence(); !strings.Contains(line, "reload reader.service fails again and again") {
@@ -404,7 +404,7 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 			put = put || strings.Contains(h.unit("reader.service").Reason, "start limit")
 		}
 		h.until("reader.service", "up to date", time.Second, time.Minute)
-		if newest := contents[len(contents)-1]; loaded != newest || h.recorded("unit-failed") != 0 {
+		if newest := contents[len(contents)-1]; loaded != newest || h.recorded("unit-action-failed") != 0 {
 			t.Errorf("%s: loaded the newest: %v; %q", verb, loaded == newest, h.trail.Names())
 		}
 		if !put {
@@ -448,11 +448,11 @@ func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h.wantJobs()
 	want := "try-restart reader.service would also act on kubelet.service; to allow that, add `units: {reader.service: " +
 		"{alsoAffects: [kubelet.service]}}`"
-	if u := h.unit("reader.service"); u.State != "refused" || u.Reason != want || h.recorded("unit-refused") != 1 {
+	if u := h.unit("reader.service"); u.State != "refused" || u.Reason != want || h.recorded("unit-action-refused") != 1 {
 		t.Errorf("have %+v, %q", u, h.trail.Names())
 	}
 	h.kill()
-	if s := h.start(); s.Units[0].State != "refused" || h.recorded("unit-refused") != 1 {
+	if s := h.start(); s.Units[0].State != "refused" || h.recorded("unit-action-refused") != 1 {
 		t.Errorf("at the start: %+v", s.Units)
 	}
 	h.kill()

@@ -292,8 +292,8 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	h.wantJobs("reload reader.service")
 	h.wait(time.Hour + 6*time.Minute)
 	h.wantJobs("reload reader.service")
-	want := []string{"started", "no-memory", "unit-adopted", "source-state", "intent", "written", "unit-dispatched",
-		"unit-paid"}
+	want := []string{"started", "no-memory", "unit-adopted", "source-state", "intent", "written", "unit-action-dispatched",
+		"unit-action-done"}
 	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n == "unit-adopted" }); !slices.Equal(got,
 		slices.Delete(want, 2, 3)) {
 		t.Errorf("the trail reads %q", got)

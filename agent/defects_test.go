@@ -144,7 +144,7 @@ func TestTroubleEndsWithTheFirstPassThatSucceeds(t *testing.T) {
 		t.Errorf("the status still says %q, %q", s.State, s.Error)
 	}
 	h.wantFile(kubeletCA, caA)
-	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "trouble" })); n != 1 {
+	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "error" })); n != 1 {
 		t.Errorf("%d records of one trouble", n)
 	}
 }

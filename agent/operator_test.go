@@ -93,9 +93,9 @@ func TestWhatIsTakenBackIsTheObjectsAgain(t *testing.T) {
 	h.word.Say(state.Word{}, nil)
 	h.turn()
 	h.wantFile(kubeletCA, caA)
-	want := []string{"operator-applied", "operator-released"}
+	want := []string{"override-set", "override-reverted"}
 	if got := slices.DeleteFunc(h.trail.Names(), func(n string) bool {
-		return !strings.HasPrefix(n, "operator")
+		return !strings.HasPrefix(n, "override")
 	}); !slices.Equal(got, want) {
 		t.Errorf("the trail holds %q", got)
 	}

@@ -112,7 +112,7 @@ func (l *loop) announce() {
 // account notes what came of a turn.
 func (l *loop) account(err error) {
 	if news := l.schedule.end(err, l.timers()); news != "" {
-		l.Trail.Record(audit.Record{Kind: audit.Trouble, Message: news})
+		l.Trail.Record(audit.Record{Kind: audit.Error, Message: news})
 	}
 	if d := l.desired.Current(); d != nil && l.schedule.failures == 0 {
 		l.files.Applied(*d)

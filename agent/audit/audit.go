@@ -39,37 +39,37 @@ type FieldName string
 
 // The fields that records carry.
 const (
-	UID             FieldName = "NODECERT_OBJECT_UID"
-	ResourceVersion FieldName = "NODECERT_RESOURCE_VERSION"
-	SourceField     FieldName = "NODECERT_FIELD"
-	Entry           FieldName = "NODECERT_ENTRY"
-	Path            FieldName = "NODECERT_PATH"
-	Cause           FieldName = "NODECERT_CAUSE"
-	Before          FieldName = "NODECERT_BEFORE"
-	After           FieldName = "NODECERT_AFTER"
-	CertsAdded      FieldName = "NODECERT_CERTS_ADDED"
-	CertsRemoved    FieldName = "NODECERT_CERTS_REMOVED"
-	Files           FieldName = "NODECERT_FILES"
-	Unit            FieldName = "NODECERT_UNIT"
-	Verb            FieldName = "NODECERT_VERB"
-	AlsoAffects     FieldName = "NODECERT_ALSO_AFFECTS"
-	Inputs          FieldName = "NODECERT_INPUTS"
-	State           FieldName = "NODECERT_STATE"
-	Reason          FieldName = "NODECERT_REASON"
-	Version         FieldName = "NODECERT_VERSION"
-	Consumer        FieldName = "NODECERT_CONSUMER"
-	Request         FieldName = "NODECERT_REQUEST"
-	Serial          FieldName = "NODECERT_SERIAL"
-	Expires         FieldName = "NODECERT_EXPIRES"
-	Credential      FieldName = "NODECERT_CREDENTIAL"
-	Operator        FieldName = "NODECERT_OPERATOR"
+	ControllerConfigUID FieldName = "NODECERT_CONTROLLERCONFIG_UID"
+	ResourceVersion     FieldName = "NODECERT_RESOURCE_VERSION"
+	SourceField         FieldName = "NODECERT_FIELD"
+	Entry               FieldName = "NODECERT_ENTRY"
+	Path                FieldName = "NODECERT_PATH"
+	Cause               FieldName = "NODECERT_CAUSE"
+	Before              FieldName = "NODECERT_BEFORE"
+	After               FieldName = "NODECERT_AFTER"
+	CertsAdded          FieldName = "NODECERT_CERTS_ADDED"
+	CertsRemoved        FieldName = "NODECERT_CERTS_REMOVED"
+	Files               FieldName = "NODECERT_FILES"
+	Unit                FieldName = "NODECERT_UNIT"
+	Verb                FieldName = "NODECERT_VERB"
+	AlsoAffects         FieldName = "NODECERT_ALSO_AFFECTS"
+	Inputs              FieldName = "NODECERT_INPUTS"
+	State               FieldName = "NODECERT_STATE"
+	Reason              FieldName = "NODECERT_REASON"
+	Version             FieldName = "NODECERT_VERSION"
+	Consumer            FieldName = "NODECERT_CONSUMER"
+	Request             FieldName = "NODECERT_REQUEST"
+	Serial              FieldName = "NODECERT_SERIAL"
+	Expires             FieldName = "NODECERT_EXPIRES"
+	Credential          FieldName = "NODECERT_CREDENTIAL"
+	Override            FieldName = "NODECERT_OVERRIDE"
 )
 
 // FieldNames lists every field.
 func FieldNames() []FieldName {
-	return []FieldName{UID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
+	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
 		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,
-		Operator}
+		Override}
 }
 
 // Record is one line of the trail.

@@ -24,32 +24,32 @@ var (
 		"files are about to change; sent before the first rename"}
 	Written = Kind{"64e4a02100844e01b05b93a733804c23", "written", 5, "one file was replaced or made, durably"}
 	Removed = Kind{"1fc59c6b450845feb9f78fca6b3ca792", "removed", 5,
-		"one file of ours was removed, because the object no longer lists it"}
+		"one file of ours was removed, because the ControllerConfig no longer lists it"}
 	CommitFailed = Kind{"03c24cb6a0b441ba88f8197064c3f6ab", "commit-failed", 3,
-		"a commit stopped; the next pass plans again from what is on disk"}
+		"a commit stopped; the next reconcile plans again from what is on disk"}
 	Refused = Kind{"c820ffb51c7d41cab2820a8da7205541", "refused", 4,
 		"something was asked for that is invalid or against policy; the last good file stays"}
-	Kept = Kind{"8f104ce0c9af4f76952bebadb086c37d", "kept", 4,
-		"the object no longer asks for something, and it stays"}
+	Retained = Kind{"8f104ce0c9af4f76952bebadb086c37d", "retained", 4,
+		"the ControllerConfig no longer asks for something, and it stays"}
 	Held = Kind{"07825b8a40d847289ff261ff8e79805b", "held", 4,
-		"the object dropped a certificate or a file, and its removal waits"}
+		"the ControllerConfig dropped a certificate or a file, and its removal waits"}
 	Conflict = Kind{"635fe3086f6f4bc7aef2a192a5546396", "conflict", 4,
 		"somebody else keeps changing a file; from now on it is repaired once a minute"}
-	OperatorApplied = Kind{"06b9ddca85f5460c8b432df180e63263", "operator-applied", 5,
-		"an operator of this host applied content by hand, which wins over the object's"}
-	OperatorReleased = Kind{"f4bbd47b4b194a0aa8566f49e5bd6877", "operator-released", 5,
-		"what was applied by hand is out of force: taken back, or overtaken by a change of the object"}
-	UnitDispatched = Kind{"cd5bf589a3704d0186ec6be5ce1ce46b", "unit-dispatched", 5,
+	OverrideSet = Kind{"06b9ddca85f5460c8b432df180e63263", "override-set", 5,
+		"an operator of this host applied content by hand, which wins over the ControllerConfig's"}
+	OverrideReverted = Kind{"f4bbd47b4b194a0aa8566f49e5bd6877", "override-reverted", 5,
+		"what was applied by hand is out of force: taken back, or overtaken by a change of the ControllerConfig"}
+	UnitActionDispatched = Kind{"cd5bf589a3704d0186ec6be5ce1ce46b", "unit-action-dispatched", 5,
 		"an allowlisted action was sent to systemd"}
-	UnitPaid = Kind{"fe8ff22396b34e88af9c8398b6d10bf9", "unit-paid", 5,
+	UnitActionDone = Kind{"fe8ff22396b34e88af9c8398b6d10bf9", "unit-action-done", 5,
 		"the action succeeded; another follows if the files changed meanwhile"}
-	UnitFailed = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-failed", 3,
-		"the action did not succeed; it stays owed and is retried"}
+	UnitActionFailed = Kind{"952efd6ea2fb44aab459fcece36895a9", "unit-action-failed", 3,
+		"the action did not succeed; it stays pending and is retried"}
 	UnitAdopted = Kind{"5c5e6225a5bb45799460bf2bcfcd62bc", "unit-adopted", 6,
 		"no action: the unit started after its files last changed"}
-	UnitRefused = Kind{"6246ab2325b94a46b9b4b0c0fd482b8e", "unit-refused", 3,
+	UnitActionRefused = Kind{"6246ab2325b94a46b9b4b0c0fd482b8e", "unit-action-refused", 3,
 		"the action would act on units that alsoAffects does not name; it is not asked for"}
-	UnitOverdue = Kind{"2c6e803d262a4145a4626ac0d0d0b74f", "unit-overdue", 4,
+	UnitActionOverdue = Kind{"2c6e803d262a4145a4626ac0d0d0b74f", "unit-action-overdue", 4,
 		"the action's job has not ended in its time; systemd goes on with it, and it is not asked for again meanwhile"}
 	UnitBreaker = Kind{"f6e4bd5d36df438698a879d686122283", "unit-breaker", 3,
 		"the action failed again and again; it is tried rarely from now on, until the unit's files change"}
@@ -58,7 +58,7 @@ var (
 	ConsumerStale = Kind{"9a5575fcf5024d2884390196e248680a", "consumer-stale", 4,
 		"a consumer of a file still does not use the bytes on disk; it has to be restarted, which the agent does not do"}
 	SourceState = Kind{"09b4f47462de47039c8133b9aca239e4", "source-state", 5,
-		"the state of following the object changed"}
+		"the state of watching the ControllerConfig changed"}
 	NoMemory = Kind{"b3e31498a0dc43eb98357e48a221c5ab", "no-memory", 6,
 		"there is no remembered state: this is the first start, or the state directory was emptied"}
 	MemoryLost = Kind{"1ce28c3ec9ad40c78b859fd4ca2638d9", "memory-lost", 4,
@@ -84,19 +84,19 @@ var (
 	CAPinned = Kind{"b495e69f3c604ff2a37249ea3205ca43", "ca-pinned", 5,
 		"a CA was found by its pinned key and verifies the API server from now on"}
 	ClusterAnnounced = Kind{"915b170910374815b5b0fa4701617493", "cluster-announced", 5,
-		"the object announces where its cluster will be; the agent goes there once it is known there"}
+		"the ControllerConfig announces where its cluster will be; the agent goes there once it is known there"}
 	CredentialRefused = Kind{"0558ce952cbb364de5d143ebc920025d", "credential-refused", 4,
 		"a bootstrap credential cannot be used, or the API server does not know it; the next one is tried"}
 	CredentialConsumed = Kind{"934451861430bc3f7d1e84f7f50fe57d", "credential-consumed", 5,
 		"a bootstrap credential was taken out of use after the identity was proven"}
-	Trouble = Kind{"aa95d309081c4331969198aa70807e86", "trouble", 3, "a pass could not be finished; it is retried"}
+	Error = Kind{"aa95d309081c4331969198aa70807e86", "error", 3, "a reconcile could not be finished; it is retried"}
 )
 
 // Kinds lists every kind of record, in the order of a change's life.
 func Kinds() []Kind {
-	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Kept, Held, Conflict, OperatorApplied,
-		OperatorReleased, UnitDispatched, UnitPaid, UnitFailed, UnitAdopted, ConsumerLive, ConsumerStale, UnitRefused,
-		UnitOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
+	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Retained, Held, Conflict, OverrideSet,
+		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive, ConsumerStale, UnitActionRefused,
+		UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
 		ConfigRejected, RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect,
-		IdentityLost, RenewalForbidden, CAPinned, ClusterAnnounced, CredentialRefused, CredentialConsumed, Trouble}
+		IdentityLost, RenewalForbidden, CAPinned, ClusterAnnounced, CredentialRefused, CredentialConsumed, Error}
 }

@@ -18,7 +18,7 @@ type Recorder interface{ Record(Record) }
 // About is a record that names the version of the object.
 func About(o plan.ControllerConfig, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.
-		With(UID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))
+		With(ControllerConfigUID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))
 }
 
 // Exception is the record of what is Refused or Kept.

@@ -52,7 +52,7 @@ func (s *State) readOverride() {
 	}
 	if err.Error() != o.lastError {
 		o.lastError = err.Error()
-		s.Trail.Record(audit.Record{Kind: audit.Trouble, Message: o.lastError})
+		s.Trail.Record(audit.Record{Kind: audit.Error, Message: o.lastError})
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *State) follow(a *state.Applied) state.Operator {
 	o, projection := s.Memory.State().Operator, s.Memory.State().Projection
 	if a == nil {
 		if o.ID != "" {
-			s.Trail.Record(audit.Record{Kind: audit.OperatorReleased,
+			s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
 				Message: "the operator took back what was applied; the object wins again"})
 		}
 		return state.Operator{}
@@ -79,8 +79,8 @@ func (s *State) follow(a *state.Applied) state.Operator {
 		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
 		message := "the operator applied " + plan.Printable(a.Source) +
 			"; it wins until the object asks for something else than now"
-		s.Trail.Record(audit.Record{Kind: audit.OperatorApplied, Message: message}.
-			With(audit.Operator, plan.Printable(a.ID)))
+		s.Trail.Record(audit.Record{Kind: audit.OverrideSet, Message: message}.
+			With(audit.Override, plan.Printable(a.ID)))
 	}
 	switch {
 	case o.Overtaken || s.object == nil || !s.object.Verified:
@@ -88,9 +88,9 @@ func (s *State) follow(a *state.Applied) state.Operator {
 		o.Base = projection
 	case o.Base != projection:
 		o.Overtaken = true
-		s.Trail.Record(audit.Record{Kind: audit.OperatorReleased,
+		s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
 			Message: "the object asks for something new, which wins over what the operator applied"}.
-			With(audit.Operator, plan.Printable(a.ID)))
+			With(audit.Override, plan.Printable(a.ID)))
 	}
 	return o
 }

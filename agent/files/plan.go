@@ -44,7 +44,7 @@ func (f *Files) recordExceptions(p plan.Plan) {
 		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Refused, r))
 	}
 	for _, k := range news(f.retained, p.Retained) {
-		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Kept, k))
+		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Retained, k))
 	}
 	f.refused, f.retained = p.Refused, p.Retained
 }

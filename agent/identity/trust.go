@@ -49,7 +49,7 @@ func (k *Keeper) trusting(server string) []byte {
 func (k *Keeper) setTrust(ctx context.Context, bundle []byte) {
 	k.trust.wanted = bundle
 	if err := k.adoptTrust(ctx); err != nil {
-		k.tell(audit.Trouble, "the published trust does not verify the API server; the former stays in use until it does",
+		k.tell(audit.Error, "the published trust does not verify the API server; the former stays in use until it does",
 			audit.Field{Name: audit.Reason, Value: err.Error()})
 	}
 }

@@ -70,7 +70,7 @@ func TestTrustThatDoesNotVerifyTheServerIsNotGoneOverTo(t *testing.T) {
 	if k.transport.Conn() != before || w.whoGoesThrough(k) != us {
 		t.Error("the way to the server was given up")
 	}
-	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+	wantOne(t, "records of it", w.records(audit.Error), 1)
 }
 
 func TestWhatOneClusterPublishesSaysNothingOfAnother(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 	k.setTrust(t.Context(), both)
 	w.reissued(next)
 	k.setTrust(t.Context(), last.PEM())
-	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+	wantOne(t, "records of it", w.records(audit.Error), 1)
 	w.pass(k, 30*time.Minute)
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("before its rotation the server knows us as %q", got)
@@ -126,7 +126,7 @@ func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("after its rotation the server knows us as %q", got)
 	}
-	wantOne(t, "records of it", w.records(audit.Trouble), 1)
+	wantOne(t, "records of it", w.records(audit.Error), 1)
 	k.setTrust(t.Context(), last.PEM())
 	k.setTrust(t.Context(), testpki.NewCA("a stranger"))
 	w.reissued(w.ca)
@@ -136,5 +136,5 @@ func TestTrustThatDoesNotVerifyTheServerYetIsTriedAgain(t *testing.T) {
 	if got := w.whoGoesThrough(k); got != us {
 		t.Errorf("with its first CA again the server knows us as %q", got)
 	}
-	wantOne(t, "records of it", w.records(audit.Trouble), 2)
+	wantOne(t, "records of it", w.records(audit.Error), 2)
 }

@@ -23,7 +23,7 @@ func (a *Actions) dispatch(ctx context.Context, u unitplan.Unit, s *unit, in uni
 	affected []string, why string) error {
 	err := a.Memory.Loaded(u.Name, unitplan.Loaded{Inputs: in.Digest, Made: a.Memory.State().Units[u.Name].Made,
 		Tries: s.failures + 1, Tried: a.Clock.Now().UTC()}.Outdated(now))
-	a.Trail.Record(audit.Action(audit.UnitDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
+	a.Trail.Record(audit.Action(audit.UnitActionDispatched, u, affected, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, why)).
 		With(audit.Inputs, in.Digest.String()))
 	s.state, s.reason, s.running, s.overdue, s.disturbed = report.Running, why, true, a.Clock.Now().Add(a.Times.Job), 0
 	s.aside = nil
@@ -41,7 +41,7 @@ func (a *Actions) watchJob(u unitplan.Unit, s *unit) {
 	}
 	s.overdue, s.state = time.Time{}, report.Overdue
 	s.reason = fmt.Sprintf("the job has not ended after %v; systemd goes on with it", a.Times.Job)
-	a.Trail.Record(audit.Action(audit.UnitOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
+	a.Trail.Record(audit.Action(audit.UnitActionOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
 
 // Ended pays the action, or keeps it owed. What the unit has loaded by it is seen at the next look: see confirm.
@@ -58,7 +58,7 @@ func (a *Actions) Ended(j Job) {
 	}
 	a.counter.Succeeded++
 	*s = unit{state: report.Unknown, reason: "its job is done", lastDone: a.Clock.Now(), disturbed: s.disturbed, done: &j}
-	a.Trail.Record(audit.Action(audit.UnitPaid, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
+	a.Trail.Record(audit.Action(audit.UnitActionDone, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
 
@@ -67,7 +67,7 @@ func (a *Actions) Ended(j Job) {
 func (a *Actions) postpone(j Job, s *unit, at time.Time) {
 	s.state, s.reason, s.due = report.UnitPending, plan.Printable(j.err.Error()), at
 	message := fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)
-	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
+	a.Trail.Record(audit.Action(audit.UnitActionFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }
 
 // unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
@@ -83,7 +83,7 @@ func (a *Actions) unpaid(j Job, s *unit) {
 		s.failures, s.lost = s.failures+1, 0
 	}
 	message := fmt.Sprintf("%s %s did not succeed", j.unit.Verb, j.unit.Name)
-	a.Trail.Record(audit.Action(audit.UnitFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
+	a.Trail.Record(audit.Action(audit.UnitActionFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 	if s.failures < maxFailures {
 		return
 	}

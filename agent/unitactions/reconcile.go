@@ -143,7 +143,7 @@ func (a *Actions) Review(ctx context.Context) {
 // refuseUnit keeps an action from being asked for that would act on units nobody allowed.
 func (a *Actions) refuseUnit(u unitplan.Unit, s *unit, why string) {
 	if s.reason != why {
-		a.Trail.Record(audit.Action(audit.UnitRefused, u, nil, why))
+		a.Trail.Record(audit.Action(audit.UnitActionRefused, u, nil, why))
 	}
 	*s = unit{state: report.Refused, reason: why, lastDone: s.lastDone}
 }

@@ -196,5 +196,5 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, cluster.KubeletCA) {
 		t.Errorf("status prints\n%s", out)
 	}
-	n.wantLoads("reload", n.records(audit.UnitPaid))
+	n.wantLoads("reload", n.records(audit.UnitActionDone))
 }

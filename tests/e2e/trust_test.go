@@ -77,7 +77,7 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.wantFile(cluster.KubeletCA, byHand)
 	n.wantFile("/etc/kubernetes/ca.crt", first)
 	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+1 })
-	n.awaitRecord(audit.OperatorApplied)
+	n.awaitRecord(audit.OverrideSet)
 	if got := n.run("stat", "-c", "%U %a",
 		"/var/lib/node-cert-agent/operator/applied.json"); got != "node-cert-agent 600" {
 		t.Errorf("the operator's word is %s", got)
@@ -93,7 +93,7 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	next := testpki.NewCA("next")
 	n.awaitVersion(n.patch(kubeletCA(next)))
 	n.wantFile(cluster.KubeletCA, next)
-	n.awaitRecord(audit.OperatorReleased)
+	n.awaitRecord(audit.OverrideReverted)
 
 	// Without the service the command does it, and the service finds it in force.
 	n.run("systemctl", "stop", "node-cert-agent.service")

@@ -84,7 +84,7 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	}
 	// Without a hold the file of the rotation before goes while update-ca-certificates reads the directory, and this
 	// program ends with an error then. It is run again, so that the host is none the worse for it. Reader has one file.
-	if n.records(audit.UnitFailed, "NODECERT_UNIT="+cluster.Reader) != 0 {
+	if n.records(audit.UnitActionFailed, "NODECERT_UNIT="+cluster.Reader) != 0 {
 		t.Error("an action failed")
 	}
 	if store := string(n.file("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store,
@@ -97,7 +97,7 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
 	n.awaitUnit(updateCATrust, "up to date")
-	rebuilt := func() int { return n.records(audit.UnitPaid, "NODECERT_UNIT="+updateCATrust) }
+	rebuilt := func() int { return n.records(audit.UnitActionDone, "NODECERT_UNIT="+updateCATrust) }
 	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
 	last := n.rotate(10, 2*time.Second)
 	n.await("the reload with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
@@ -114,7 +114,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 		t.Run(verb, func(t *testing.T) {
 			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}",
 				"reader.service: {verb: "+verb+"}", "batchWindow: 20s, randomizedDelay: 0s")})
-			paid, adopted := n.records(audit.UnitPaid, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
+			paid, adopted := n.records(audit.UnitActionDone, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
 			b := testpki.NewCA("b")
 			n.patch(kubeletCA(b))
 			n.awaitFile(cluster.KubeletCA, b)
@@ -128,7 +128,7 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
 			n.awaitUnit(cluster.Reader, "up to date")
 			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
-			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitPaid,
+			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitActionDone,
 				"NODECERT_UNIT="+cluster.Reader) != paid {
 				t.Error("it was acted on although it had read the file")
 			}
@@ -161,14 +161,14 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 	if why := n.unit("crio.service").Reason; !strings.Contains(why, line) {
 		t.Errorf("refused because %q, want the line %q", why, line)
 	}
-	n.awaitRecord(audit.UnitRefused, "NODECERT_UNIT=crio.service")
-	if runs() != before || n.records(audit.UnitDispatched) != 0 {
+	n.awaitRecord(audit.UnitActionRefused, "NODECERT_UNIT=crio.service")
+	if runs() != before || n.records(audit.UnitActionDispatched) != 0 {
 		t.Error("something was restarted")
 	}
 
 	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config(", alsoAffects: [kubelet.service]"))}))
 	n.patch(kubeletCA(testpki.NewCA("b")))
-	e := n.awaitRecord(audit.UnitPaid, "NODECERT_UNIT=crio.service")
+	e := n.awaitRecord(audit.UnitActionDone, "NODECERT_UNIT=crio.service")
 	if e["NODECERT_ALSO_AFFECTS"] != "kubelet.service" {
 		t.Errorf("the record is %v", e)
 	}
@@ -223,7 +223,7 @@ func TestASlowReloadIsReportedDelaysNobodyAndIsNotRepeated(t *testing.T) {
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.awaitUnit("slow.service", "overdue")
-	n.awaitRecord(audit.UnitOverdue, "NODECERT_UNIT=slow.service")
+	n.awaitRecord(audit.UnitActionOverdue, "NODECERT_UNIT=slow.service")
 	n.await("the other unit's reload", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.letGo()
@@ -288,7 +288,7 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 	n.awaitUnit("broken.service", "breaker open")
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.awaitRecord(audit.UnitBreaker, "NODECERT_UNIT=broken.service")
-	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+	if got := n.records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
 		t.Errorf("%d failures", got)
 	}
 	n.awaitMetric(`node_cert_agent_unit_breaker_open{unit="broken.service"} 1`)
@@ -306,7 +306,7 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		u := n.unit("broken.service")
 		return u.State == "breaker open" && !u.BreakerOpened.IsZero() && strings.HasPrefix(u.Reason, "before this start")
 	})
-	if got := n.records(audit.UnitFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+	if got := n.records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
 		t.Errorf("%d failures after the agent was killed", got)
 	}
 	n.run("touch", "/run/repaired")
