@@ -35,8 +35,8 @@ type Finding struct {
 	// What was looked at, in a word or two, and Fact what was found.
 	What string `json:"what"`
 	Fact string `json:"fact"`
-	// Do is what to type or change next; empty if there is nothing to do.
-	Do string `json:"do,omitempty"`
+	// Fix is what to type or change next; empty if there is nothing to do.
+	Fix string `json:"fix,omitempty"`
 }
 
 // Facts are what was seen of a host and its cluster.

@@ -106,7 +106,7 @@ func Say(dir Dir, w Word) error {
 }
 
 // Release takes back what was applied, and Resume the pause. done is false if there was nothing.
-func Release(dir Dir) (done bool, err error) { return forget(dir, appliedFile) }
+func Revert(dir Dir) (done bool, err error) { return forget(dir, appliedFile) }
 
 // Resume ends a pause.
 func Resume(dir Dir) (done bool, err error) { return forget(dir, pauseFile) }

@@ -26,9 +26,9 @@ import (
 
 // applyOptions are the flags of apply.
 type applyOptions struct {
-	input                inputOptions
-	now, dryRun, release bool
-	timeout              time.Duration
+	input               inputOptions
+	now, dryRun, revert bool
+	timeout             time.Duration
 }
 
 var (
@@ -39,12 +39,12 @@ var (
 func applyCommand(f *flags) *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
-		Use:   "apply {-f FILE | --now | --release}",
+		Use:   "apply {-f FILE | --now | --revert}",
 		Short: "Put contents on this host by hand, without an API server",
 		Long: `apply takes a ControllerConfig in YAML or JSON, or with --field the bare content of one file, and does with it
 what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
 What is applied wins over the object until the object asks for something else than it does now, or until
-apply --release. A service that runs carries it out; if none runs, this command does.
+apply --revert. A service that runs carries it out; if none runs, this command does.
 --now alone confirms what the object asks for, or what was applied before: what is held goes at once, and what
 is dropped later waits as ever.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
@@ -52,12 +52,12 @@ With --root it fills a tree, as an image build does, and leaves nothing there th
 		RunE: func(c *cobra.Command, _ []string) error {
 			given := o.input != (inputOptions{})
 			switch {
-			case o.release && !given:
-				return f.release(c.OutOrStdout())
+			case o.revert && !given:
+				return f.revert(c.OutOrStdout())
 			case o.now && !given && !o.dryRun:
 				return f.confirm(c.Context(), o.timeout, c.OutOrStdout(), c.ErrOrStderr())
-			case o.release || o.input.file == "":
-				return usage(errors.New("want one of -f FILE, --now and --release"))
+			case o.revert || o.input.file == "":
+				return usage(errors.New("want one of -f FILE, --now and --revert"))
 			}
 			return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -66,7 +66,7 @@ With --root it fills a tree, as an image build does, and leaves nothing there th
 	cmd.Flags().BoolVar(&o.now, "now", false, "remove at once what is no longer asked for, and act on units at once")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
 		"print what would be done, and do nothing: exits with 3 if there is something")
-	cmd.Flags().BoolVar(&o.release, "release", false, "take back what was applied")
+	cmd.Flags().BoolVar(&o.revert, "revert", false, "take back what was applied")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long to wait for the outcome")
 	return cmd
 }
@@ -264,17 +264,17 @@ func printHeld(w io.Writer, held []report.Held) {
 	}
 }
 
-// release takes back what was applied. A service that runs notices.
-func (f *flags) release(stdout io.Writer) error {
+// revert takes back what was applied. A service that runs notices.
+func (f *flags) revert(stdout io.Writer) error {
 	own, err := f.ownState()
 	if err != nil {
 		return err
 	}
-	done, err := state.Release(own)
+	done, err := state.Revert(own)
 	if err == nil && !done {
 		fmt.Fprintln(stdout, "nothing was applied")
 	} else if err == nil {
-		fmt.Fprintln(stdout, "released: the object wins again")
+		fmt.Fprintln(stdout, "reverted: the ControllerConfig wins again")
 	}
 	return err
 }

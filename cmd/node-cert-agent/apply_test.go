@@ -65,8 +65,8 @@ func TestAServiceThatRunsCarriesOutWhatIsApplied(t *testing.T) {
 	if s := r.command("status"); !strings.Contains(s.stdout, "in force") {
 		t.Errorf("status says %s", s.stdout)
 	}
-	if o := r.command("apply", "--release"); o.code != 0 || !strings.HasPrefix(o.stdout, "released") {
-		t.Errorf("release: %d %s%s", o.code, o.stdout, o.stderr)
+	if o := r.command("apply", "--revert"); o.code != 0 || !strings.HasPrefix(o.stdout, "reverted") {
+		t.Errorf("revert: %d %s%s", o.code, o.stdout, o.stderr)
 	}
 	r.awaitFile(kubeletCA, a)
 }
@@ -236,7 +236,7 @@ func TestAManifestMayBeJSONAndComeFromStandardInput(t *testing.T) {
 	if out, err := apply(manifest); err != nil || r.file(kubeletCA) != string(a) {
 		t.Errorf("JSON from standard input: %v\n%s", err, out)
 	}
-	for _, twice := range [][]string{{"--release"}, {"--now", "--release"}} {
+	for _, twice := range [][]string{{"--revert"}, {"--now", "--revert"}} {
 		if _, err := apply(manifest, twice...); err == nil {
 			t.Errorf("%q beside -f is accepted", twice)
 		}

@@ -64,8 +64,8 @@ func printFindings(w io.Writer, output format, findings []check.Finding) (err er
 	} else {
 		for _, f := range findings {
 			line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.What, f.Fact)
-			if f.Do != "" {
-				line += "; do: " + f.Do
+			if f.Fix != "" {
+				line += "\n      fix: " + f.Fix
 			}
 			if _, err = fmt.Fprintln(w, line); err != nil {
 				break

@@ -37,7 +37,7 @@ var rightsOf = map[string]struct {
 	"run":       {nil, false},
 	"bootstrap": {nil, false},
 	"diff":      {nil, false},
-	"apply":     {[]string{"--release"}, false},
+	"apply":     {[]string{"--revert"}, false},
 	"pause":     {[]string{"--for", "1h", "a reason"}, false},
 	"resume":    {nil, false},
 	"check":     {nil, false}, // after what only root may see

@@ -28,7 +28,7 @@ func (n *node) check(args ...string) (out, code string) {
 // takes a moment to notice what check sees at once.
 func (n *node) wantFindings(code string, want ...string) {
 	n.t.Helper()
-	notOK := regexp.MustCompile("(?m)^(?:warn|fail) .*$")
+	notOK := regexp.MustCompile("(?m)^(?:warn|fail) .*$(?:\\n      fix: .*$)?")
 	n.await(strings.Join(append(want, code), "\n"), func() bool {
 		out, got := n.check()
 		return got == code && slices.EqualFunc(notOK.FindAllString(out, -1), want, strings.HasPrefix)
@@ -83,40 +83,40 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
 		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: " +
 			"try-restart}}\nfiles: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
-	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused; do: add "+
+	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused\n      fix: add "+
 		"`units: {one.service: {alsoAffects: [two.service]}}`")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 
 	n.run("rmdir", cloud)
-	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData; do: make it, or turn "+
+	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData\n      fix: make it, or turn "+
 		"off what goes there: `files: {cloudProviderCAData: {enabled: false}}`")
 	n.run("mkdir", cloud)
 
 	n.run("mkdir", "/srv/pki")
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
 		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {rootCAData: {path: /srv/pki/ca.crt}}\n")}))
-	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer; do: systemctl restart "+
+	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer\n      fix: systemctl restart "+
 		"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+
 		"ReadWritePaths=-/srv/pki")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 	n.wantFindings("exit 0")
 
 	n.run("sh", "-c", "rmdir /etc/docker/certs.d && mkdir /etc/docker/certs.d")
-	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer; do: systemctl restart "+
+	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer\n      fix: systemctl restart "+
 		"node-cert-agent-writer.service")
 	n.run("systemctl", "restart", "node-cert-agent-writer.service")
 	n.wantFindings("exit 0")
 
 	n.run("touch", "/etc/kubernetes/kubelet-ca.key")
-	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key; "+
-		"do: give it another path",
+	n.wantFindings("exit 0", "warn  file: "+cluster.KubeletCA+" is not written: beside a private key, kubelet-ca.key"+
+		"\n      fix: give it another path",
 		"warn  service: it refuses kubeAPIServerServingCAData: ")
 	n.run("rm", "/etc/kubernetes/kubelet-ca.key")
 	n.wantFindings("exit 0")
 
 	n.must(n.Host.PutFile("/etc/resolv.conf", host.File{Data: []byte("nameserver 169.254.169.254\n")}))
 	n.wantFindings("exit 0", "warn  resolver: the service cannot reach the host's name server 169.254.169.254: "+
-		"IPAddressDeny= of its unit denies it; do: systemctl edit")
+		"IPAddressDeny= of its unit denies it\n      fix: systemctl edit")
 	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/override.conf",
 		host.File{Data: []byte("[Service]\nIPAddressDeny=\n")}))
 	n.wantFindings("exit 0")
@@ -142,7 +142,7 @@ func TestCheckFindsNothingWithTheNextSystemdAndAKubeconfig(t *testing.T) {
 		t.Errorf("%s\n%s", code, out)
 	}
 	if out, code := n.check(); code != "exit 0" || !strings.Contains(out,
-		"warn  identity: not the service's own, which follows: this host has no identity yet; do: node-cert-agent check "+
+		"warn  identity: not the service's own, which follows: this host has no identity yet\n      fix: node-cert-agent check "+
 			"--kubeconfig FILE") {
 		t.Errorf("without the kubeconfig: %s\n%s", code, out)
 	}

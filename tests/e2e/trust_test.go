@@ -107,7 +107,7 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 		return s.State == "following" && s.Override != nil && s.Override.State == "in force"
 	})
 	n.wantFile(cluster.KubeletCA, byHand)
-	n.run("node-cert-agent", "apply", "--release")
+	n.run("node-cert-agent", "apply", "--revert")
 	n.awaitFile(cluster.KubeletCA, next)
 
 	n.run("node-cert-agent", "pause", "--for", "1h", "storage")

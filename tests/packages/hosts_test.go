@@ -34,13 +34,13 @@ units:
 var (
 	// noCluster is what check finds on every host here, since none has a cluster.
 	noCluster = []string{
-		"fail  identity: this host has no identity yet; do: put a kubeconfig",
+		"fail  identity: this host has no identity yet\n      fix: put a kubeconfig",
 		"warn  service: no identity: no credential",
 	}
 	// noPaths is what a host lacks that has the RPM, and neither Red Hat's paths nor programs.
 	noPaths = []string{
-		"warn  directory: /etc/pki/ca-trust/source/anchors: does not exist; for additionalTrustBundle; do: make it, or turn off",
-		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust; do: name " +
+		"warn  directory: /etc/pki/ca-trust/source/anchors: does not exist; for additionalTrustBundle\n      fix: make it, or turn off",
+		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust\n      fix: name " +
 			"this distribution's: systemctl edit",
 	}
 )
@@ -49,7 +49,7 @@ const (
 	byDeb = "dpkg --install node-cert-agent_*.deb"
 	byRPM = "rpm --install node-cert-agent-*.rpm"
 
-	noTable = "; do: mount it writable, or turn off what goes there: "
+	noTable = "\n      fix: mount it writable, or turn off what goes there: "
 )
 
 // bare is a host with both packages in root's home, on which nothing is installed.
@@ -108,7 +108,7 @@ func (n *node) wantFindings(want ...string) {
 	var out string
 	have := func() []string {
 		out = n.says("node-cert-agent check 2>&1")
-		return slices.Sorted(slices.Values(regexp.MustCompile("(?m)^(?:warn|fail) .*$").FindAllString(out, -1)))
+		return slices.Sorted(slices.Values(regexp.MustCompile("(?m)^(?:warn|fail) .*$(?:\\n      fix: .*$)?").FindAllString(out, -1)))
 	}
 	for deadline := time.Now().Add(patience); !slices.EqualFunc(have(), want, strings.HasPrefix); {
 		if time.Now().After(deadline) {
@@ -197,9 +197,9 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 		}
 		out := n.says("node-cert-agent check 2>&1")
 		for _, line := range []string{
-			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start; do: systemd-sysusers " +
+			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start\n      fix: systemd-sysusers " +
 				"node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf",
-			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles " +
+			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: systemd-tmpfiles " +
 				"--create node-cert-agent.conf",
 			"ok    SELinux: off: files have no labels",
 		} {
@@ -234,7 +234,7 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 					"cloudProviderCAData",
 				"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData, " +
 					"imageRegistryBundleUserData" + noTable,
-				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files; do: systemd-tmpfiles",
+				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: systemd-tmpfiles",
 			}
 			if command == byRPM {
 				findings = append(findings, noPaths...)

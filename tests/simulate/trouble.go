@@ -159,7 +159,7 @@ func (w *world) operate(r *rand.Rand) {
 		err = state.Say(dir, state.Word{Applied: a})
 	case 3:
 		w.say("the operator releases what was applied")
-		_, err = state.Release(dir)
+		_, err = state.Revert(dir)
 	case 4:
 		d := span(r)
 		w.say("the operator pauses the agent for %v", d)
