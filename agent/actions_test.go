@@ -62,7 +62,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	if u := h.unit("reader.service"); u.State != "overdue" || !strings.Contains(u.Reason, "1m0s") {
 		t.Errorf("past its time: %+v", u)
 	}
-	h.publish(kubelet(caB)) // owed on top, and not asked for while the job runs
+	h.publish(kubelet(caB)) // pending on top, and not asked for while the job runs
 	for range 3 {
 		h.clock.Move(10 * time.Minute)
 		h.drift <- struct{}{}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is the loop: it waits until something happened (the object changed, a managed file
+// Package agent is the loop: it waits until something happened (the ControllerConfig changed, a managed file
 // drifted, a unit's job ended, a retry or the resync is due), plans, applies the plan and reports.
 //
 // It owns the order of things, and nothing else. What is known has one owner each: package desired what the host shall
@@ -32,7 +32,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// Source follows the object. The channel carries the newest reading; older ones may be dropped.
+// Source follows the ControllerConfig. The channel carries the newest reading; older ones may be dropped.
 type Source interface {
 	Readings() <-chan desired.Reading
 }
@@ -94,11 +94,11 @@ type Agent struct {
 	Version string
 	// Built is a time that has certainly passed; zero if nothing is known.
 	Built time.Time
-	// Follow names directories beside those of managed files in which a change calls for a pass.
+	// Follow names directories beside those of managed files in which a change calls for a reconcile.
 	Follow []string
 	// Remember turns bytes that were kept back into entries, validating them again.
 	Remember func(plan.Key, []byte) (plan.Entry, error)
-	// Idle is called after each pass; it may give memory back to the system. It may be nil.
+	// Idle is called after each reconcile; it may give memory back to the system. It may be nil.
 	Idle func()
 }
 

@@ -139,7 +139,7 @@ func (f following) Set(directories []string) error {
 // kill ends the agent where it stands. The twins hold nothing back, so this is as good as SIGKILL.
 func (h *host) kill() { h.stop() }
 
-// saw takes the status at the end of a pass, after which the loop asks for a timer and waits.
+// saw takes the status at the end of a reconcile, after which the loop asks for a timer and waits.
 func (h *host) saw(s report.Status) {
 	h.last = s
 	h.asked++
@@ -151,19 +151,19 @@ func (h *host) move(d time.Duration) {
 	h.clock.Move(d)
 }
 
-// pass waits for the end of a pass.
+// pass waits for the end of a reconcile.
 func (h *host) pass() report.Status {
 	h.t.Helper()
 	select {
 	case s := <-h.report.Statuses:
 		h.saw(s)
 	case <-time.After(10 * time.Second):
-		h.t.Fatal("no pass ended")
+		h.t.Fatal("no reconcile ended")
 	}
 	return h.last
 }
 
-// publish lets the object ask for these files and waits for the pass.
+// publish lets the ControllerConfig ask for these files and waits for the reconcile.
 func (h *host) publish(entries ...plan.Entry) report.Status {
 	h.t.Helper()
 	return h.ask(plan.Desired{Entries: entries})
@@ -181,13 +181,13 @@ func (h *host) ask(d plan.Desired) report.Status {
 		select {
 		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.Evidence{Date: now, Seen: now}}:
 			return h.pass()
-		case s := <-h.report.Statuses: // a pass that a timer brought
+		case s := <-h.report.Statuses: // a reconcile that a timer brought
 			h.saw(s)
 		}
 	}
 }
 
-// elapse lets time pass and makes sure that a pass comes after it, whatever else turns the loop, and that
+// elapse lets time pass and makes sure that a reconcile comes after it, whatever else turns the loop, and that
 // the jobs it brought have ended.
 func (h *host) elapse(d time.Duration) {
 	h.t.Helper()
@@ -226,7 +226,7 @@ func (h *host) settled() report.Status {
 	return h.last
 }
 
-// spin is a turn of the loop without a pass.
+// spin is a turn of the loop without a reconcile.
 func (h *host) spin(change func()) {
 	h.clock.AwaitAsked(h.asked)
 	change()
@@ -234,7 +234,7 @@ func (h *host) spin(change func()) {
 	h.clock.AwaitAsked(h.asked)
 }
 
-// tell lets the object ask for these files and waits for nothing.
+// tell lets the ControllerConfig ask for these files and waits for nothing.
 func (h *host) tell(entries ...plan.Entry) {
 	h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
 }
@@ -281,7 +281,7 @@ func TestAChangeIsWrittenAndTheUnitReloadedOnce(t *testing.T) {
 	h.start()
 	defer h.kill()
 	if s := h.publish(kubelet(caA)); s.Units[0].State != "pending" {
-		t.Errorf("after the write the unit is %q, want owed until changes have come together", s.Units[0].State)
+		t.Errorf("after the write the unit is %q, want pending until changes have come together", s.Units[0].State)
 	}
 	h.wantFile(kubeletCA, caA)
 	h.wantJobs()
@@ -429,7 +429,7 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h.spin(func() { h.tell(kubelet(caA), registry("r", caB)) })
 	h.kill() // in the rest
 	h.disk.Delete(kubeletCA)
-	h.start() // and nobody to read the object from
+	h.start() // and nobody to read the ControllerConfig from
 	if got, _ := h.disk.Read(kubeletCA); !strings.Contains(got, caA) {
 		t.Errorf("the file was not repaired: %q", got)
 	}

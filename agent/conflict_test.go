@@ -10,7 +10,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// drifted says that somebody touched the files, and waits for the pass.
+// drifted says that somebody touched the files, and waits for the reconcile.
 func (h *host) drifted() {
 	h.t.Helper()
 	h.drift <- struct{}{}
@@ -155,7 +155,7 @@ func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
 		case h.drift <- struct{}{}:
 			h.pass()
 		case <-h.report.Statuses:
-			t.Fatal("a pass that nothing asked for and no time has come for")
+			t.Fatal("a reconcile that nothing asked for and no time has come for")
 		}
 	}
 }

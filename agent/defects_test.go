@@ -22,7 +22,7 @@ func TestANodeThatWasOffDuringAChangeIsBroughtUpToDate(t *testing.T) {
 	h.start()
 	h.publish(kubelet(caA), registry("r:5000", caA))
 	h.kill()
-	// The object becomes B here, and nobody will say so again: the next reading is as old as its last.
+	// The ControllerConfig becomes B here, and nobody will say so again: the next reading is as old as its last.
 	h.clock.Move(time.Hour)
 	h.start()
 	defer h.kill()
@@ -190,7 +190,7 @@ func TestACommitThatChangedNothingLeavesNoDoubt(t *testing.T) {
 		t.Error("no trouble")
 	}
 	if s := h.publish(kubelet(caA), registry("s", caA)); s.Error != "" || s.Files[0].State != "in place" {
-		t.Errorf("the object asks for what is there, and the status says %+v", s)
+		t.Errorf("the ControllerConfig asks for what is there, and the status says %+v", s)
 	}
 	h.failing("none")
 	if h.turn(); h.disk.Commits != commits {
@@ -199,8 +199,8 @@ func TestACommitThatChangedNothingLeavesNoDoubt(t *testing.T) {
 }
 
 func TestWhatOthersWroteWhileOursFailedIsTheirs(t *testing.T) {
-	for _, until := range []string{"the object drops it",
-		"the directory can be written again, and then the object drops it"} {
+	for _, until := range []string{"the ControllerConfig drops it",
+		"the directory can be written again, and then the ControllerConfig drops it"} {
 		h := newHost(t)
 		h.start()
 		h.publish(registry("s", caA))
@@ -209,7 +209,7 @@ func TestWhatOthersWroteWhileOursFailedIsTheirs(t *testing.T) {
 		h.disk.Put(certsD+"r/ca.crt", caA)
 		h.publish(registry("r", caA), registry("s", caA))
 		h.failing("none")
-		if until != "the object drops it" {
+		if until != "the ControllerConfig drops it" {
 			h.publish(registry("r", caA), registry("s", caA))
 		}
 		h.publish(registry("s", caA))
@@ -292,7 +292,7 @@ func TestAFileThatNobodyRemembersIsStillLookedAt(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.dir.Fail = noFailure
-	h.start() // and nobody to read the object from
+	h.start() // and nobody to read the ControllerConfig from
 	defer h.kill()
 	h.elapse(time.Minute)
 	h.wantJobs("reload reader.service")
@@ -394,7 +394,7 @@ func TestWhatWasPublishedBesideAFieldThatFailsIsRemembered(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 	h.kill()
 	h.disk.Fail = noFailure
-	h.start() // and nobody to read the object from
+	h.start() // and nobody to read the ControllerConfig from
 	h.wantFile(kubeletCA, caB)
 }
 
@@ -408,7 +408,7 @@ func TestTheLastGoodContentOfAFileThatIsInTheWayIsNotForgotten(t *testing.T) {
 	h.kill()
 	h.disk.Obstruct(kubeletCA, plan.Absent)
 	h.disk.Delete(kubeletCA)
-	h.start() // and nobody to read the object from
+	h.start() // and nobody to read the ControllerConfig from
 	h.wantFile(kubeletCA, caB)
 }
 

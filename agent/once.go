@@ -9,7 +9,7 @@ import (
 )
 
 // Once does what one turn of Run does and sees the unit actions through, for a command: it returns
-// when nothing is owed any more, or with the status as it is when ctx ends.
+// when nothing is pending any more, or with the status as it is when ctx ends.
 func (a *Agent) Once(ctx context.Context) (report.Status, error) {
 	l := a.loop()
 	l.once = true

@@ -20,7 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// apply has the operator apply files and waits for the pass.
+// apply has the operator apply files and waits for the reconcile.
 func (h *host) apply(id string, entries ...plan.Entry) report.Status {
 	h.t.Helper()
 	a := &state.Applied{ID: id, Source: "a file", At: h.clock.Now()}
@@ -31,7 +31,7 @@ func (h *host) apply(id string, entries ...plan.Entry) report.Status {
 	return h.turn()
 }
 
-// turn makes a pass happen.
+// turn makes a reconcile happen.
 func (h *host) turn() report.Status {
 	h.t.Helper()
 	for {
@@ -106,7 +106,7 @@ func TestAHostWithoutAnAPIServerIsHelpedByHand(t *testing.T) {
 	h.start()
 	h.publish(kubelet(caA), registry("r", caA))
 	h.kill()
-	h.start() // and nobody to read the object from
+	h.start() // and nobody to read the ControllerConfig from
 	defer func() { h.kill() }()
 	h.apply("1", kubelet(caB))
 	h.wantFile(kubeletCA, caB)

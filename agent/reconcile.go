@@ -48,8 +48,8 @@ func (l *loop) reconcile(ctx context.Context) {
 	l.publish()
 }
 
-// publishChanged publishes what is new in a version of the object. After a failure it does not, because then file by
-// file matters more than time.
+// publishChanged publishes what is new in a version of the ControllerConfig. After a failure it does not, because then
+// file by file matters more than time.
 func (l *loop) publishChanged(ctx context.Context) error {
 	d := l.desired.Current()
 	if d == nil || l.schedule.failures > 0 {

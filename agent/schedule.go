@@ -9,23 +9,23 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
-// schedule is when the next pass is due that no event announces.
+// schedule is when the next reconcile is due that no event announces.
 type schedule struct {
 	clock   clock.Clock
 	backoff clock.Backoff
 	times   Times
 
-	lastError string    // of the last pass
-	failures  int       // passes that failed in a row
+	lastError string    // of the last reconcile
+	failures  int       // reconciles that failed in a row
 	retries   int       // those of them that set the pause before the next
 	retry     time.Time // zero: nothing failed
-	turned    time.Time // when the last pass began
+	turned    time.Time // when the last reconcile began
 	rest      time.Time // until when only what is new is published; zero: see express
 	resync    time.Time
 	alive     time.Time // when systemd is to hear from the loop again
 }
 
-// begin notes that a pass begins, and tells whether the resync is due: what was true before may not be now.
+// begin notes that a reconcile begins, and tells whether the resync is due: what was true before may not be now.
 func (s *schedule) begin() (resync bool) {
 	s.turned = s.clock.Now()
 	return !s.turned.Before(s.resync)
@@ -41,8 +41,8 @@ func (s *schedule) pause() {
 // resting tells whether that time is not over.
 func (s *schedule) resting() bool { return s.clock.Now().Before(s.rest) }
 
-// end turns the outcome of a pass, and what is set after it, into the next retry and into trouble, which it gives if
-// it is news.
+// end turns the outcome of a reconcile, and what is set after it, into the next retry and into trouble, which it gives
+// if it is news.
 func (s *schedule) end(err error, set []clock.Timer) (news string) {
 	now := s.clock.Now()
 	if !now.Before(s.resync) {
@@ -59,7 +59,7 @@ func (s *schedule) end(err error, set []clock.Timer) (news string) {
 		s.lastError, news = text, text
 	}
 	s.failures++
-	// A pass that an event brought in the pause failed, too, and says nothing of how long to wait.
+	// A reconcile that an event brought in the pause failed, too, and says nothing of how long to wait.
 	if s.retry.IsZero() || !now.Before(s.retry) {
 		s.retry = now.Add(s.backoff.Jitter(s.backoff.Pause(s.retries)))
 		s.retries++
@@ -67,7 +67,7 @@ func (s *schedule) end(err error, set []clock.Timer) (news string) {
 	return news
 }
 
-// overlooked is an error if something was due when a pass began and still is after it. The next pass would
+// overlooked is an error if something was due when a reconcile began and still is after it. The next reconcile would
 // follow at once and for ever, so that such a defect costs a host all of a processor. As an error it is
 // recorded and waits for the retry.
 func (s *schedule) overlooked(set []clock.Timer) error {
@@ -88,7 +88,7 @@ func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
 	return s.clock.After(max(0, next.Sub(s.clock.Now())))
 }
 
-// due tells whether a pass is, and not only the watchdog.
+// due tells whether a reconcile is, and not only the watchdog.
 func (s *schedule) due(set []clock.Timer) bool { return !s.clock.Now().Before(s.next(set)) }
 
 // next is when the resync, a retry, a unit's action or something that was put off comes up. What a

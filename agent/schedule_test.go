@@ -25,13 +25,13 @@ func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
 		times: Times{Resync: time.Hour}, turned: now, resync: now.Add(time.Hour)}
 	due := []clock.Timer{{What: "the end of a pause", At: now}}
 	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.lastError {
-		t.Errorf("what is due after a pass is the news %q, and the trouble %q", news, s.lastError)
+		t.Errorf("what is due after a reconcile is the news %q, and the trouble %q", news, s.lastError)
 	}
 	if news := s.end(nil, due); news != "" {
 		t.Errorf("the same again is the news %q", news)
 	}
 	if wait := s.next(due).Sub(now); wait < 900*time.Millisecond {
-		t.Errorf("the next pass comes %v later", wait)
+		t.Errorf("the next reconcile comes %v later", wait)
 	}
 	if news := s.end(nil, []clock.Timer{{At: now.Add(time.Millisecond)}}); news != "" || s.lastError != "" {
 		t.Errorf("what comes up later gives the trouble %q", s.lastError)

@@ -30,11 +30,11 @@ func (h *host) wantRest(d time.Duration) {
 		h.t.Errorf("the loop does not rest; units %+v, trouble %q", h.last.Units, h.last.Error)
 	}
 	if strings.Contains(h.last.Error, "defect") {
-		h.t.Errorf("it rests only since a pass that leaves undone what is due counts as failed: %q", h.last.Error)
+		h.t.Errorf("it rests only since a reconcile that leaves undone what is due counts as failed: %q", h.last.Error)
 	}
 }
 
-// forget takes the operator's word back, on a host that has never heard of an object.
+// forget takes the local override back, on a host that has never heard of an object.
 func (h *host) forget() {
 	h.t.Helper()
 	h.word.Say(state.Word{}, nil)
@@ -553,13 +553,13 @@ func (h *host) reading(verb unitplan.Verb, early bool, others ...plan.Entry) (ha
 func TestAUnitWhoseFilesChangedWhileItsJobRanHasWhatIsOnDiskInTheEnd(t *testing.T) {
 	c := string(testpki.NewCA("c"))
 	for sentence, during := range map[string]func(h *host, end func()){
-		"the object goes there and back": func(h *host, end func()) {
+		"the ControllerConfig goes there and back": func(h *host, end func()) {
 			h.publish(kubelet(c))
 			h.clock.Move(time.Second)
 			h.publish(kubelet(caB))
 			end()
 		},
-		"the object goes there, and back as the job ends": func(h *host, end func()) {
+		"the ControllerConfig goes there, and back as the job ends": func(h *host, end func()) {
 			h.publish(kubelet(c))
 			end()
 			h.publish(kubelet(caB))

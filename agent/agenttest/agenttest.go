@@ -206,7 +206,7 @@ func (t *Trail) Names() []string {
 	return names
 }
 
-// Reporter passes each status on: a test waits for the end of a pass by receiving from it.
+// Reporter passes each status on: a test waits for the end of a reconcile by receiving from it.
 type Reporter struct {
 	Statuses chan report.Status
 	ready    chan struct{}

@@ -67,7 +67,8 @@ const (
 
 // FieldNames lists every field.
 func FieldNames() []FieldName {
-	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded, CertsRemoved,
+	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded,
+		CertsRemoved,
 		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,
 		Override}
 }

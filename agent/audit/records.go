@@ -15,7 +15,7 @@ import (
 // Recorder takes audit records.
 type Recorder interface{ Record(Record) }
 
-// About is a record that names the version of the object.
+// About is a record that names the version of the ControllerConfig.
 func About(o plan.ControllerConfig, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.
 		With(ControllerConfigUID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))

@@ -248,7 +248,7 @@ var cases = map[string]struct {
 	},
 		[]string{"warn  service: node-cert-agent.service does not run; fix: systemctl enable --now node-cert-agent.service"}},
 	"a service in trouble": {func(f *Facts) { f.Service.Error = "disk\tfull" },
-		[]string{`fail  service: its last pass could not be finished: disk\tfull; fix: journalctl -u node-cert-agent`}},
+		[]string{`fail  service: its last reconcile could not be finished: disk\tfull; fix: journalctl -u node-cert-agent`}},
 	"a service that does not follow and refuses something": {func(f *Facts) {
 		f.Service.State, f.Service.Reason = "connecting", "refused"
 		f.Service.Refused = []plan.Refusal{{Key: plan.Key{Field: plan.RootCAData}, Reason: "empty"}}

@@ -79,13 +79,14 @@ func service(f Facts, r *report) {
 		r.add(l, what, do, format, args...)
 	}
 	if s.Error != "" {
-		bad(Fail, "journalctl -u node-cert-agent", "its last pass could not be finished: %s", plan.Printable(s.Error))
+		bad(Fail, "journalctl -u node-cert-agent", "its last reconcile could not be finished: %s", plan.Printable(s.Error))
 	}
 	if s.State != "following" {
 		bad(Warn, "node-cert-agent status", "%s", plan.Printable(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))
 	}
 	for _, refused := range s.Refused {
-		bad(Warn, "correct the ControllerConfig or the configuration", "it refuses %s: %s", plan.Printable(refused.Key.String()),
+		bad(Warn, "correct the ControllerConfig or the configuration", "it refuses %s: %s",
+			plan.Printable(refused.Key.String()),
 			plan.Printable(refused.Reason))
 	}
 	if good {

@@ -145,7 +145,10 @@ func closure(f Facts, r *report) {
 				"ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
 		case fact != "":
 			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
-		case !slices.ContainsFunc(f.Policy.Files, func(spec plan.FileSpec) bool { return slices.Contains(spec.OnChange, u.Name) }):
+		case !slices.ContainsFunc(f.Policy.Files, func(spec plan.FileSpec) bool {
+			return slices.Contains(spec.OnChange,
+				u.Name)
+		}):
 			r.add(Warn, what, fmt.Sprintf("name it where it is needed: `files: {FIELD: {onChange: [%s]}}`", u.Name),
 				"%s is on the allowlist, and no file names it: it is never acted on", u.Name)
 		default:

@@ -22,7 +22,7 @@ type Clock interface {
 	Boot() string
 }
 
-// Timer is what time alone brings up, and a pass then deals with; a zero time never comes.
+// Timer is what time alone brings up, and a reconcile then deals with; a zero time never comes.
 type Timer struct {
 	What string
 	At   time.Time

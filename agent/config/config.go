@@ -35,7 +35,7 @@ type Settings struct {
 	KubeletIdentity bool
 	// Pins are the public keys of the cluster's CAs, as sha256:<hex>.
 	Pins []string
-	// FollowHint lets the object announce that its cluster moves: always, or where pins say which CAs will do.
+	// FollowHint lets the ControllerConfig announce that its cluster moves: always, or where pins say which CAs will do.
 	FollowHint bool
 	Identity   Identity
 	// Files are the files that it was read from, the weakest first.

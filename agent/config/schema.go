@@ -58,7 +58,8 @@ var profileRules = branch{
 		"pollInterval":     span(100*time.Millisecond, time.Hour),
 		"idlePollInterval": span(time.Second, 24*time.Hour),
 		"followHint":       oneOf("pinned", "always", "never"),
-		"pins":             list(matches(`sha256:[0-9a-f]{64}`, "the pin of a public key, sha256: and 64 hexadecimal digits")),
+		"pins": list(matches(`sha256:[0-9a-f]{64}`,
+			"the pin of a public key, sha256: and 64 hexadecimal digits")),
 	},
 	"identity": branch{
 		"lifetime":        span(10*time.Minute, 90*24*time.Hour),

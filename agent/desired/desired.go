@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package desired puts together what the host shall have now: what the object asks for, or what is remembered of it
-// at the start, and over it what an operator of this host applied or paused.
+// Package desired puts together what the host shall have now: what the ControllerConfig asks for, or what is remembered
+// of it at the start, and over it what an operator of this host applied or paused.
 //
 // It validates what was applied and what is remembered as everything else is, and takes nothing else on trust. What
 // is remembered repairs and never removes. It decides nothing about files: that is package plan.
@@ -20,13 +20,13 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-// Reading is what the source says: its state and, when the object was read, what it asks for.
+// Reading is what the source says: its state and, when the ControllerConfig was read, what it asks for.
 type Reading struct {
 	// State is one word or two for status and records, and Reason the fact behind it. Both are safe
 	// to print.
 	State  report.SourceState
 	Reason string
-	// Desired is nil unless the object was read just now.
+	// Desired is nil unless the ControllerConfig was read just now.
 	Desired *plan.Desired
 	// Time is what the API server last said the time was.
 	Time Evidence
@@ -51,11 +51,11 @@ type Options struct {
 	Built time.Time
 }
 
-// State owns what the object and the operator asked for. One goroutine uses it.
+// State owns what the ControllerConfig and the operator asked for. One goroutine uses it.
 type State struct {
 	Options
-	object   *plan.Desired // what the object asks for
-	current  *plan.Desired // with the operator's word over it
+	object   *plan.Desired // what the ControllerConfig asks for
+	current  *plan.Desired // with the local override over it
 	made     made
 	reading  Reading
 	since    time.Time // of reading.State
@@ -82,7 +82,7 @@ func (s *State) Start(forgot bool) {
 	s.override.stale, s.override.forgot = true, forgot
 }
 
-// lastGood is what the object last asked for, as remembered. It is not verified: it repairs and
+// lastGood is what the ControllerConfig last asked for, as remembered. It is not verified: it repairs and
 // never removes.
 func (s *State) lastGood() *plan.Desired {
 	remembered := s.Memory.State()
@@ -139,10 +139,10 @@ func (s *State) recordSource(what string, state report.SourceState, reason strin
 // caller changes nothing in it.
 func (s *State) Current() *plan.Desired { return s.current }
 
-// Update puts together what the host shall have now: what the object asks for, and over it the
-// operator's word. There is nothing to want before either has spoken.
+// Update puts together what the host shall have now: what the ControllerConfig asks for, and over it the
+// local override. There is nothing to want before either has spoken.
 func (s *State) Update() {
-	// A new version of the object is no reason to look, and every look is on its way to the disk.
+	// A new version of the ControllerConfig is no reason to look, and every look is on its way to the disk.
 	if s.override.stale {
 		s.readOverride()
 	}
@@ -171,7 +171,7 @@ func (s *State) Update() {
 		d.Paused = now.paused
 		s.current = &d
 	}
-	if s.current != nil { // at once: the pass that follows may not come to a plan
+	if s.current != nil { // at once: the reconcile that follows may not come to a plan
 		s.Memory.Note(func(m *state.State) { m.Holds = m.Missing(*s.current, s.Policy) })
 	}
 }

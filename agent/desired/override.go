@@ -20,7 +20,7 @@ type Operator interface {
 	Word(last state.Word) (state.Word, error)
 }
 
-// override is the operator's word as it was read last.
+// override is the local override as it was read last.
 type override struct {
 	state.Word
 	lastError string    // why it could not be read
@@ -29,7 +29,7 @@ type override struct {
 	resume    time.Time // when a pause ends; zero if there is none
 }
 
-// Reload has the operator's word read again at the next Update.
+// Reload has the local override read again at the next Update.
 func (s *State) Reload() { s.override.stale = true }
 
 // Timer is the end of a pause.
@@ -37,7 +37,7 @@ func (s *State) Timer() clock.Timer {
 	return clock.Timer{What: "the end of a pause", At: s.override.resume}
 }
 
-// readOverride reads the operator's word. While part of it cannot be read, what was heard last of that holds.
+// readOverride reads the local override. While part of it cannot be read, what was heard last of that holds.
 func (s *State) readOverride() {
 	if s.Operator == nil {
 		s.override.stale = false
@@ -56,7 +56,7 @@ func (s *State) readOverride() {
 	}
 }
 
-// inForce decides whether what the operator applied wins: until the object asks for something else
+// inForce decides whether what the operator applied wins: until the ControllerConfig asks for something else
 // than it did when that was first seen.
 func (s *State) inForce(a *state.Applied) bool {
 	o := s.follow(a)
@@ -64,21 +64,21 @@ func (s *State) inForce(a *state.Applied) bool {
 	return a != nil && !o.Overtaken
 }
 
-// follow is how it stands with what the operator applied, now that the object asks for what it asks for. An object
-// that had never been read when that was first seen is given the chance to be what it is compared with.
+// follow is how it stands with what the operator applied, now that the ControllerConfig asks for what it asks for. An
+// object that had never been read when that was first seen is given the chance to be what it is compared with.
 func (s *State) follow(a *state.Applied) state.Operator {
 	o, projection := s.Memory.State().Operator, s.Memory.State().Projection
 	if a == nil {
 		if o.ID != "" {
 			s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
-				Message: "the operator took back what was applied; the object wins again"})
+				Message: "the operator took back what was applied; the ControllerConfig wins again"})
 		}
 		return state.Operator{}
 	}
 	if o.ID != a.ID {
 		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
 		message := "the operator applied " + plan.Printable(a.Source) +
-			"; it wins until the object asks for something else than now"
+			"; it wins until the ControllerConfig asks for something else than now"
 		s.Trail.Record(audit.Record{Kind: audit.OverrideSet, Message: message}.
 			With(audit.Override, plan.Printable(a.ID)))
 	}
@@ -89,7 +89,7 @@ func (s *State) follow(a *state.Applied) state.Operator {
 	case o.Base != projection:
 		o.Overtaken = true
 		s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
-			Message: "the object asks for something new, which wins over what the operator applied"}.
+			Message: "the ControllerConfig asks for something new, which wins over what the operator applied"}.
 			With(audit.Override, plan.Printable(a.ID)))
 	}
 	return o

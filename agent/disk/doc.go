@@ -11,7 +11,7 @@
 // made.
 //
 // It does not promise atomicity over several files: a failed rename stops the commit, and the next
-// pass plans again from disk. Nor does it defend against root, who may change a directory between
+// reconcile plans again from disk. Nor does it defend against root, who may change a directory between
 // our look at it and our act.
 //
 // Sources: rename(2), fsync(2), open(2), flock(2); google/renameio v2 for the staging itself; Theodore

@@ -11,7 +11,7 @@ import (
 )
 
 // Apply carries the plan for d out: claim, intent, commit, outcome, memory (steps 4 to 7 of ARCHITECTURE.md). An empty
-// plan touches nothing. failures is how many passes failed before this one.
+// plan touches nothing. failures is how many reconciles failed before this one.
 // What was written is given with an error, too.
 func (f *Files) Apply(ctx context.Context, d plan.Desired, p plan.Plan, failures int) (written []Written, err error) {
 	if p.Holds != nil {
@@ -30,7 +30,7 @@ func (f *Files) Apply(ctx context.Context, d plan.Desired, p plan.Plan, failures
 	if !p.Empty() {
 		if written, err = f.commit(ctx, d, p, failures); err != nil {
 			// A field may fail for as long as it likes. What the others got, and lost, is remembered all the same;
-			// that it cannot be remembered is met again by a pass that succeeds.
+			// that it cannot be remembered is met again by a reconcile that succeeds.
 			_ = f.keep(d, p)
 			return written, err
 		}
@@ -45,7 +45,7 @@ func (f *Files) Apply(ctx context.Context, d plan.Desired, p plan.Plan, failures
 	return written, f.keep(d, p)
 }
 
-// Applied notes that a pass that asked for d succeeded, so that the next can tell what is new.
+// Applied notes that a reconcile that asked for d succeeded, so that the next can tell what is new.
 func (f *Files) Applied(d plan.Desired) {
 	f.applied = make(map[plan.Key]plan.Digest, len(d.Entries))
 	for _, e := range d.Entries {

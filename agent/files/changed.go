@@ -10,9 +10,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-// Changed publishes what a new version of the object changed before anything else is looked at: to
+// Changed publishes what a new version of the ControllerConfig changed before anything else is looked at: to
 // look at one file takes a fraction of looking at all, which otherwise is a third of the way to the
-// disk. It adds and changes and never removes. The pass goes on as if it had not been: it looks at
+// disk. It adds and changes and never removes. The reconcile goes on as if it had not been: it looks at
 // every file, these included, and does what is left; but a moment later, because consumers read the new
 // file now. After a failure this is not for use, because then file by file matters more than time.
 func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Moment,
@@ -35,7 +35,7 @@ func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Mom
 		f.Memory.Note(func(s *state.State) { s.Holds = p.Holds })
 	}
 	if err := f.claim(p); err != nil {
-		return nil, nil // the pass meets it again, and knows what can be done without
+		return nil, nil // the reconcile meets it again, and knows what can be done without
 	}
 	written, err := f.commitPart(ctx, p)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Mom
 	return written, nil
 }
 
-// Flush remembers what Changed published, when the agent is stopped before the pass goes on.
+// Flush remembers what Changed published, when the agent is stopped before the reconcile goes on.
 func (f *Files) Flush(d plan.Desired) error {
 	if !d.Verified {
 		return nil
@@ -56,7 +56,7 @@ func (f *Files) Flush(d plan.Desired) error {
 	return f.Memory.Keep(d.ControllerConfig, f.mergeEntries(d.Entries, f.entries))
 }
 
-// changedSince is the part of what is desired that neither the last pass that succeeded nor Changed since then
+// changedSince is the part of what is desired that neither the last reconcile that succeeded nor Changed since then
 // asked for; there is none if that is nothing or all. No field counts as listed, so nothing seems to be missing.
 func (f *Files) changedSince(whole plan.Desired) (d plan.Desired, ok bool) {
 	if f.applied == nil {

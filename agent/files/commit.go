@@ -83,7 +83,8 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 			f.unswept = true
 		}
 		f.conflicts.failed(p)
-		f.Trail.Record(audit.About(p.ControllerConfig, audit.CommitFailed, "a commit stopped").With(audit.Reason, err.Error()))
+		f.Trail.Record(audit.About(p.ControllerConfig, audit.CommitFailed, "a commit stopped").With(audit.Reason,
+			err.Error()))
 		return nil, fmt.Errorf("committing: %v", err)
 	}
 	f.see(after)
@@ -154,7 +155,7 @@ func (f *Files) ours(w plan.Write) bool {
 }
 
 // markUnsynced marks what a failed commit may have left undurable: after a failed fsync the bytes can be
-// read and still be lost, so the next pass stages them anew.
+// read and still be lost, so the next reconcile stages them anew.
 func (f *Files) markUnsynced(p plan.Plan) {
 	if f.unsynced == nil {
 		f.unsynced = make(map[plan.Key]bool)

@@ -13,14 +13,14 @@ import (
 
 // conflicts are the files that somebody else changed after we had left them as they shall be.
 type conflicts struct {
-	left map[plan.Key]plan.Digest // how the last pass left each file
-	// tried is what was to be written over, and what with, where a commit failed since a pass succeeded.
+	left map[plan.Key]plan.Digest // how the last reconcile left each file
+	// tried is what was to be written over, and what with, where a commit failed since a reconcile succeeded.
 	tried map[plan.Key][]plan.Digest
 	files map[plan.Key]plan.Quarrel
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
 
-// deferRepairs takes the repairs out of p that come too soon: see plan.Quarrel. What the object asks for anew
+// deferRepairs takes the repairs out of p that come too soon: see plan.Quarrel. What the ControllerConfig asks for anew
 // is never put off.
 func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 	q, now := &f.conflicts, f.Clock.Uptime()
@@ -55,7 +55,7 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 	return p
 }
 
-// changedByOthers tells whether w repairs what somebody else did: the object asks for what it asked for when
+// changedByOthers tells whether w repairs what somebody else did: the ControllerConfig asks for what it asked for when
 // we left the file in order, and the file is another now.
 func (f *Files) changedByOthers(d plan.Desired, w plan.Write) bool {
 	left, ok := f.conflicts.left[w.Key]

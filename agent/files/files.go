@@ -65,7 +65,7 @@ type Files struct {
 	conflicts conflicts
 	former    map[string]plan.Claim    // claims before those of the present plan
 	entries   []plan.Entry             // what the files have, by the last plan
-	applied   map[plan.Key]plan.Digest // what the last pass that succeeded asked for; without its bytes
+	applied   map[plan.Key]plan.Digest // what the last reconcile that succeeded asked for; without its bytes
 	synced    time.Time
 	writes    uint64
 }

@@ -50,7 +50,7 @@ func (f *Files) recordExceptions(p plan.Plan) {
 }
 
 // news gives what is in now and was not in before, so that a refusal is recorded once and not at
-// every pass.
+// every reconcile.
 func news(before, now []plan.Refusal) []plan.Refusal {
 	return slices.DeleteFunc(slices.Clone(now), func(r plan.Refusal) bool { return slices.Contains(before, r) })
 }

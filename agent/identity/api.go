@@ -81,7 +81,7 @@ type object struct {
 	Message    string          `json:"message,omitempty"`
 }
 
-// create makes the object, under the name in r.
+// create makes the request, under the name in r.
 func (p api) create(ctx context.Context, c *apiserver.Conn, r request) answer {
 	spec, err := json.Marshal(r)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p api) create(ctx context.Context, c *apiserver.Conn, r request) answer {
 	})
 }
 
-// get reads the object.
+// get reads the request.
 func (p api) get(ctx context.Context, c *apiserver.Conn, name string) answer {
 	return p.ask(ctx, c, http.MethodGet, requestsPath+"/"+name, nil)
 }
@@ -189,7 +189,7 @@ func (p *pending) request(pem []byte) (request, error) {
 		name: csr.Name(asked, csr.Signer, csr.Usages(), p.ExpirationSeconds)}, nil
 }
 
-// same reports whether the object found under our name is what we asked for. The name of a foreign
+// same reports whether the request found under our name is what we asked for. The name of a foreign
 // one would be its own digest, so this can only fail if somebody took the name on purpose.
 func (r request) same(found request) bool {
 	theirs, err := csr.Check(found.Request)

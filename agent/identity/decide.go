@@ -53,7 +53,7 @@ const (
 	denied
 )
 
-// stage reads the conditions of the object. A denial counts more than a certificate: both together
+// stage reads the conditions of the request. A denial counts more than a certificate: both together
 // do not happen, and a person who denied something meant it.
 func (r request) stage() (s stage, why string) {
 	for _, c := range r.conditions {

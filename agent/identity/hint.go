@@ -14,7 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
-// HintAnnotation on the object announces where its cluster is going to be, in JSON:
+// HintAnnotation on the ControllerConfig announces where its cluster is going to be, in JSON:
 //
 //	{"server": "https://HOST:PORT", "certificateAuthorityData": "BASE64 OF PEM"}
 //
@@ -43,7 +43,7 @@ func parseHint(text []byte) (h hint, err error) {
 	return h, nil
 }
 
-// cluster is what the hint says of a cluster that was at from. Where the host pins CAs, the object's word
+// cluster is what the hint says of a cluster that was at from. Where the host pins CAs, the ControllerConfig's word
 // counts for pinned ones only.
 func (h hint) cluster(from apiserver.Cluster, p apiserver.Pins) (apiserver.Cluster, error) {
 	to := from
@@ -61,8 +61,8 @@ func (h hint) cluster(from apiserver.Cluster, p apiserver.Pins) (apiserver.Clust
 	return to, nil
 }
 
-// Hint says what the object's HintAnnotation holds now, or that there is none. It may be called at any
-// time; the newest counts. A hint is kept as long as the object was last seen with it, and leads
+// Hint says what the ControllerConfig's HintAnnotation holds now, or that there is none. It may be called at any
+// time; the newest counts. A hint is kept as long as the ControllerConfig was last seen with it, and leads
 // nowhere before the identity in use, and no other credential, is known at the announced cluster.
 func (k *Keeper) Hint(text string) {
 	select {
@@ -93,15 +93,15 @@ func (k *Keeper) setHint(text string) {
 		err = k.store.keepHint([]byte(text))
 	}
 	if err != nil {
-		k.tell(audit.Refused, "the object's announcement of another cluster is not followed",
+		k.tell(audit.Refused, "the ControllerConfig's announcement of another cluster is not followed",
 			audit.Field{Name: audit.Reason, Value: HintAnnotation + " " + err.Error()})
 		return
 	}
 	k.migration.hint = &h
-	k.tell(audit.ClusterAnnounced, "the object announces that its cluster will be at "+h.Server)
+	k.tell(audit.ClusterAnnounced, "the ControllerConfig announces that its cluster will be at "+h.Server)
 }
 
-// loadHint takes up the hint of an earlier run. What cannot be read is forgotten: the object says it again.
+// loadHint takes up the hint of an earlier run. What cannot be read is forgotten: the ControllerConfig says it again.
 func (k *Keeper) loadHint() error {
 	data, err := k.store.read(hintFile)
 	if err != nil || data == nil {

@@ -8,7 +8,7 @@
 // that one key waits in one request however long nobody approves it, and that no bootstrap credential
 // is consumed before the identity got with it is durable and proven. What is missing is a state with a
 // reason. It decides nothing about files: credentials come from, and are consumed through, Bootstrap. Where
-// the object announces another cluster, only our own certificate asks there. No secret is in an error.
+// the ControllerConfig announces another cluster, only our own certificate asks there. No secret is in an error.
 //
 // How a server is reached and verified is agent/apiserver's matter.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
-// migration is where the object says that its cluster will be.
+// migration is where the ControllerConfig says that its cluster will be.
 type migration struct {
 	text string // the hint as it was last heard
 	hint *hint  // what the last one said that could be read

@@ -45,7 +45,7 @@ type Options struct {
 	// Pins are the keys of the cluster's CAs, sha256:<hex> over SubjectPublicKeyInfo. With them a
 	// bootstrap file need not state a CA, and one that no longer verifies the server is no end.
 	Pins []string
-	// FollowHint lets the object announce another cluster: see Keeper.Hint.
+	// FollowHint lets the ControllerConfig announce another cluster: see Keeper.Hint.
 	FollowHint bool
 	// Credential is a kubeconfig that systemd handed over; it is tried after the files.
 	Credential secret.Bytes

@@ -47,7 +47,7 @@ func makeToken(ctx context.Context, t *testing.T, p *controlplane.Plane) {
 	must(t, err)
 }
 
-// plane is a control plane with the object and a token.
+// plane is a control plane with the ControllerConfig and a token.
 func plane(ctx context.Context, t *testing.T) (*controlplane.Plane, controllerconfig.Store) {
 	t.Helper()
 	p, err := controlplane.Start(ctx, controlplane.Options{})
@@ -181,7 +181,7 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 	}
 }
 
-// awaitVersion reads until the object has this version. Any state but following is a loss.
+// awaitVersion reads until the ControllerConfig has this version. Any state but following is a loss.
 func awaitVersion(ctx context.Context, t *testing.T, w *watch.Watcher, version string) {
 	t.Helper()
 	for {

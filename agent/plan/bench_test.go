@@ -13,7 +13,7 @@ import (
 )
 
 // unchanged is a host with 12 CAs in the kubelet's bundle and 20 registries, on which everything is as
-// the object wants it, and whose memory holds as many old holds as history says.
+// the ControllerConfig wants it, and whose memory holds as many old holds as history says.
 func unchanged(history int) Input {
 	var ca []byte
 	for range 12 {
@@ -46,7 +46,7 @@ func unchanged(history int) Input {
 	return in
 }
 
-// BenchmarkUnchanged is what a pass costs in decisions when nothing has happened; the budget is 1 ms.
+// BenchmarkUnchanged is what a reconcile costs in decisions when nothing has happened; the budget is 1 ms.
 func BenchmarkUnchanged(b *testing.B) {
 	in := unchanged(0)
 	b.ReportAllocs()

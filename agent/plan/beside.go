@@ -12,7 +12,7 @@ import (
 // what it does is not taken for damage and it never meets what would trouble it.
 type Writer string
 
-// The writers of OpenShift. The machine config daemon writes every managed file whenever the object
+// The writers of OpenShift. The machine config daemon writes every managed file whenever the ControllerConfig
 // has a new version; it takes registries' directories away and makes them again, and keeps the mode
 // of a file that is there. The node-ca daemon writes the registries' files from a ConfigMap of its
 // own, as user 1001 of group 0, and each minute removes the directories that it does not know.

@@ -16,7 +16,7 @@ import (
 // files whose field is empty, missing or refused, lists that are, and refused entries of lists. The
 // last good content stays in force for them (docs/rationale.md), which means that drift of it is
 // repaired and that it survives a restart. An entry that left a list that is otherwise fine is not
-// carried: that is how a registry is removed. The object of a partial d is before's, for the records.
+// carried: that is how a registry is removed. The ControllerConfig of a partial d is before's, for the records.
 func (d Desired) Carry(before Desired, p Policy) Desired {
 	paths, fields := d.paths(p), make(map[Field]bool)
 	for _, e := range d.Entries {
@@ -73,7 +73,7 @@ func (d Desired) paths(p Policy) map[string]bool {
 	return paths
 }
 
-// With is d and what the second source asks for. The two feed different fields. What else the object
+// With is d and what the second source asks for. The two feed different fields. What else the ControllerConfig
 // says, d says.
 func (d Desired) With(second Desired) Desired {
 	d.Verified = d.Verified && second.Verified
@@ -100,7 +100,7 @@ func (d *Desired) Sort() {
 	slices.SortStableFunc(d.Refused, func(a, b Refusal) int { return compare(a.Key, b.Key) })
 }
 
-// Projection identifies what the object asks for: keys and contents, and nothing of where they were
+// Projection identifies what the ControllerConfig asks for: keys and contents, and nothing of where they were
 // read. The second source is no part of it: it comes and goes on its own.
 func (d Desired) Projection() Digest {
 	h := sha256.New()

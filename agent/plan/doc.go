@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan decides what must change on the host. It is pure: it sees what the object asks for
+// Package plan decides what must change on the host. It is pure: it sees what the ControllerConfig asks for
 // (Desired), what the host has (Observed), what the agent remembers (Memory) and what the
 // administrator allows (Policy), and returns a Plan, which is data: it can be printed and compared
 // and has no way to express a command or a path that is not in the administrator's table.

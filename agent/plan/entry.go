@@ -63,7 +63,7 @@ func (r FileSpec) Check(data []byte) ([]pki.Cert, error) {
 }
 
 // with is e with more certificates at its end, as many as a bundle may hold. What does not fit is
-// left out from the end, which is what has been missing from the object for longest.
+// left out from the end, which is what has been missing from the ControllerConfig for longest.
 func (e Entry) with(certs []pki.Cert) Entry {
 	if len(certs) == 0 {
 		return e

@@ -108,7 +108,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzRegistryName: whatever the object calls a registry, its directory is one plain element of a
+// FuzzRegistryName: whatever the ControllerConfig calls a registry, its directory is one plain element of a
 // path that no other program reads as something else, or there is none.
 func FuzzRegistryName(f *testing.F) {
 	for _, s := range append(objects.Names(), "a..b", "....", "[::]..1", "a..0x10", "a..+1", "-a", "a-", "a.",

@@ -11,8 +11,8 @@ import (
 
 // Trust says how removals of trust are treated; additions are never delayed.
 type Trust struct {
-	// Hold is how long a certificate or a file that the object dropped stays, in boot time. Zero
-	// mirrors the object at once.
+	// Hold is how long a certificate or a file that the ControllerConfig dropped stays, in boot time. Zero
+	// mirrors the ControllerConfig at once.
 	Hold time.Duration
 	// Source is the field with the CAs by which the agent itself verifies the API server, or empty. It
 	// shrinks only after a connection was verified with what would be left.
@@ -22,7 +22,7 @@ type Trust struct {
 	Mirror bool
 }
 
-// Slow reports whether trust that the object drops is taken away later than the object is followed.
+// Slow reports whether trust that the ControllerConfig drops is taken away later than the ControllerConfig is followed.
 func (t Trust) Slow() bool { return t.Hold > 0 && !t.Mirror }
 
 // HoldKey names what is held: one certificate of a file, or with a zero fingerprint the whole file.
@@ -31,7 +31,7 @@ type HoldKey struct {
 	Cert pki.Fingerprint
 }
 
-// Hold counts for how long something has been missing from the object. Time counts while the host is
+// Hold counts for how long something has been missing from the ControllerConfig. Time counts while the host is
 // up; what passed between the last look and the end of a boot does not.
 type Hold struct {
 	Boot string `json:"boot"`
@@ -99,7 +99,7 @@ type Question struct {
 
 // Why something is held. An answer to a Question is appended to notVerified.
 const (
-	waits       = "the object dropped it; it waits in case that was a mistake"
+	waits       = "the ControllerConfig dropped it; it waits in case that was a mistake"
 	massRemoval = "more than half of what we own would go at once; 'node-cert-agent apply --now' confirms it"
 	asking      = "the API server has not been verified with what would be left yet"
 	notVerified = "the API server cannot be verified with what would be left: "

@@ -4,7 +4,7 @@ package plan
 
 import "slices"
 
-// Over lays what an operator of the host asks for over what the object asks for: files that d names
+// Over lays what an operator of the host asks for over what the ControllerConfig asks for: files that d names
 // are d's, lists that d names are d's as a whole, and everything else stays as base wants it. What
 // base merely remembers adds and takes nothing away, while the operator's own word counts as read.
 func (d Desired) Over(base Desired, p Policy) Desired {

@@ -16,7 +16,7 @@ type Plan struct {
 	Removes          []Removal
 	// Refused is what was asked for and will not be done.
 	Refused []Refusal
-	// Kept is what the object no longer asks for and stays, with the reason.
+	// Kept is what the ControllerConfig no longer asks for and stays, with the reason.
 	Retained []Refusal
 	// Held is what will go, once its time has come.
 	Held []Held
@@ -46,7 +46,7 @@ type Write struct {
 // Cause says why a file is written.
 type Cause string
 
-// A file is missing, has other bytes than the object asks for, has the right bytes and another mode
+// A file is missing, has other bytes than the ControllerConfig asks for, has the right bytes and another mode
 // or owner, or may not be durable.
 const (
 	missing   Cause = "missing"
@@ -333,7 +333,7 @@ func silence(id Field) string {
 	if id.FromConfigMap() {
 		return "the ConfigMap has not been read, or does not have it"
 	}
-	return "it is empty or missing in the object"
+	return "it is empty or missing in the ControllerConfig"
 }
 
 const closedDirectory = "its directory belongs to somebody else, who keeps the writer out"
@@ -398,11 +398,11 @@ func (c *computation) owner(path string, cl Claim) {
 	case f.Kind == Absent:
 		c.plan.Removes = append(c.plan.Removes, Removal{Key: k, Path: path})
 	case !c.in.Desired.Listed[k.Field]:
-		c.keep(k, "the list is empty, missing or invalid in the object")
+		c.keep(k, "the list is empty, missing or invalid in the ControllerConfig")
 	case c.refusedAt(path):
-		c.keep(k, "what the object asks for in its place is refused")
+		c.keep(k, "what the ControllerConfig asks for in its place is refused")
 	case !c.in.Desired.Verified:
-		c.keep(k, "a removal needs a verified read of the object since this host booted")
+		c.keep(k, "a removal needs a verified read of the ControllerConfig since this host booted")
 	case len(spec.Beside) > 0:
 		// It may have become theirs: with equal bytes nobody can tell who wrote last.
 		c.keep(k, "whoever else writes these files removes it: "+spec.others())
@@ -419,7 +419,7 @@ func (c *computation) owner(path string, cl Claim) {
 	}
 }
 
-// refusedAt tells whether the object may ask for something at path that is not fit: what is wrong in a list
+// refusedAt tells whether the ControllerConfig may ask for something at path that is not fit: what is wrong in a list
 // that cannot be read to its end may be any of its files.
 func (c *computation) refusedAt(path string) bool {
 	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool {

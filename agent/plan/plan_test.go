@@ -151,14 +151,14 @@ func TestCompute(t *testing.T) {
 			"[retain imageRegistryBundleData/r:5000: somebody else changed it]"},
 		"a registry whose new content is refused keeps its last good file": {
 			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[refuse imageRegistryBundleData/r:5000: holds a private key retain imageRegistryBundleData/r:5000: what the object " +
+			"[refuse imageRegistryBundleData/r:5000: holds a private key retain imageRegistryBundleData/r:5000: what the ControllerConfig " +
 				"asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[retain imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the object]"},
+			"[retain imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the ControllerConfig]"},
 		"what is only remembered removes nothing": {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[retain imageRegistryBundleData/r:5000: a removal needs a verified read of the object since this host booted]"},
+			"[retain imageRegistryBundleData/r:5000: a removal needs a verified read of the ControllerConfig since this host booted]"},
 		"a registry that moved to the other list is not removed": {
 			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}},
@@ -190,7 +190,7 @@ func TestCompute(t *testing.T) {
 		"content that was not read is not replaced": {
 			Input{Desired: desired(kubelet("a")), Observed: disk(kubelet("b"))},
 			"[refuse kubeAPIServerServingCAData: what is there has not been read yet]"},
-		"refusals of the object are carried through": {
+		"refusals of the ControllerConfig are carried through": {
 			Input{Desired: Desired{Refused: []Refusal{{Key{RootCAData, ""}, "holds a private key"}}}},
 			"[refuse rootCAData: holds a private key]"},
 	} {
@@ -356,7 +356,7 @@ func TestWhatIsCarriedRepairsAndIsReported(t *testing.T) {
 	d := desired(entry(ImageRegistryBundleData, "r", "r")).Carry(desired(kubelet("a")), policy)
 	p := Compute(Input{Policy: policy, Desired: d, Observed: disk(entry(ImageRegistryBundleData, "r", "r"))})
 	if want := "[write /etc/kubernetes/kubelet-ca.crt missing +1 -0 retain kubeAPIServerServingCAData: it is empty or " +
-		"missing in the object; the last good content stays]"; brief(p) != want {
+		"missing in the ControllerConfig; the last good content stays]"; brief(p) != want {
 		t.Errorf("planned %s\n   want %s", brief(p), want)
 	}
 }

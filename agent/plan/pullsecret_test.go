@@ -65,7 +65,7 @@ func TestPullSecrets(t *testing.T) {
 			"has credsstore, which names a program to run"},
 		"a helper in other letters": {`{"CREDHELPERS":{"a":"x"},"auths":{"a":{"auth":"` + auth + `"}}}`,
 			"has credhelpers, which names a program to run"},
-		"more than the object can hold": {`{"auths":{"a":{"auth":"` + strings.Repeat("A", 1<<20) + `"}}}`,
+		"more than the ControllerConfig can hold": {`{"auths":{"a":{"auth":"` + strings.Repeat("A", 1<<20) + `"}}}`,
 			"1048604 bytes, more than 1048576"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -139,10 +139,10 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 		writes   Cause
 		kept     int
 	}{
-		"another, and the object was read":     {another, true, different, 0},
-		"another, and it was not":              {another, false, "", 1},
-		"none, and the object was not read":    {File{}, false, missing, 0},
-		"the same, which everybody could read": {wide, false, wrongMode, 0},
+		"another, and the ControllerConfig was read":  {another, true, different, 0},
+		"another, and it was not":                     {another, false, "", 1},
+		"none, and the ControllerConfig was not read": {File{}, false, missing, 0},
+		"the same, which everybody could read":        {wide, false, wrongMode, 0},
 	} {
 		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Files: []FileSpec{spec}},
 			Observed: Observed{e.Key: tt.file}})

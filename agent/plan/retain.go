@@ -10,8 +10,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 )
 
-// retain gives what the file shall have now: what the object asks for, and after it the certificates
-// on disk that the object does not publish and that may not go yet. Bundles grow at once and shrink
+// retain gives what the file shall have now: what the ControllerConfig asks for, and after it the certificates
+// on disk that the ControllerConfig does not publish and that may not go yet. Bundles grow at once and shrink
 // slowly: whoever is at the other end of a connection may be slower than we.
 func (c *computation) retain(spec FileSpec, path string, e Entry, disk pki.Content) Entry {
 	if spec.byFingerprint() || len(e.Certs) == 0 {
@@ -80,7 +80,7 @@ func (c *computation) forgotten(path string) bool {
 	return !possible || listed && c.in.Desired.Verified && !c.paths[path] && !ours
 }
 
-// wait decides whether one certificate that the object does not publish has to stay.
+// wait decides whether one certificate that the ControllerConfig does not publish has to stay.
 func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held, bool) {
 	h := Held{Key: k, Cert: &x}
 	if c.in.Desired.Paused == "" {
@@ -94,7 +94,7 @@ func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held,
 	return h, h.Reason != ""
 }
 
-// waitFile decides the same for a whole file that the object's list no longer names.
+// waitFile decides the same for a whole file that the ControllerConfig's list no longer names.
 func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 	h := Held{Key: k}
 	t := c.in.Policy.Trust
@@ -116,7 +116,7 @@ func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 	return h, h.Reason != ""
 }
 
-// mass tells whether more than half of the files that we own are missing from the object. A mistyped
+// mass tells whether more than half of the files that we own are missing from the ControllerConfig. A mistyped
 // name upstream looks like that.
 func (c *computation) mass() bool {
 	if c.many == nil {
@@ -158,7 +158,7 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 	return left, waits
 }
 
-// withoutRevoked takes what is revoked out of content that the object does not publish any more, but
+// withoutRevoked takes what is revoked out of content that the ControllerConfig does not publish any more, but
 // was kept, as far as the rest will do.
 func (c *computation) withoutRevoked(spec FileSpec, e Entry) Entry {
 	left := slices.DeleteFunc(slices.Clone(e.Certs), c.revoked)
@@ -202,7 +202,7 @@ func (c *computation) expired(x pki.Cert) bool {
 	return !c.in.Now.Wall.IsZero() && c.in.Now.Wall.After(x.NotAfter)
 }
 
-// revoked tells whether the object names the certificate as one to remove at once.
+// revoked tells whether the ControllerConfig names the certificate as one to remove at once.
 func (c *computation) revoked(x pki.Cert) bool {
 	return c.in.Desired.Verified && c.in.Desired.Paused == "" && slices.Contains(c.in.Desired.Revoked, x.Fingerprint)
 }

@@ -49,20 +49,20 @@ func (d *Digest) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Object identifies the version of the controllerconfig that something was read from. It is for
+// ControllerConfig identifies the version of the ControllerConfig that something was read from. It is for
 // records; no decision depends on it.
 type ControllerConfig struct {
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// Desired is what the object asks for, validated and projected onto the host's files.
+// Desired is what the ControllerConfig asks for, validated and projected onto the host's files.
 type Desired struct {
 	ControllerConfig ControllerConfig
-	// Verified is set when the object was read over a verified connection since this host booted.
+	// Verified is set when the ControllerConfig was read over a verified connection since this host booted.
 	// What was merely remembered may repair files but not remove them.
 	Verified bool
-	// Partial is set as long as only the second source has been read, and nothing of the object.
+	// Partial is set as long as only the second source has been read, and nothing of the ControllerConfig.
 	Partial bool
 	// Entries hold what shall be on disk, in field order and then by name, each path once.
 	Entries []Entry
@@ -71,7 +71,7 @@ type Desired struct {
 	Listed map[Field]bool
 	// Refused is what was asked for and is not fit for the disk; the last good file stays.
 	Refused []Refusal
-	// Revoked names certificates that go at once, wherever the object does not publish them.
+	// Revoked names certificates that go at once, wherever the ControllerConfig does not publish them.
 	Revoked []pki.Fingerprint
 	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
 	// empty. Trust still grows.
@@ -94,7 +94,7 @@ type Entry struct {
 	Certs []pki.Cert
 	// Warnings say what is questionable about Data.
 	Warnings []string
-	// Carried is set if the object does not ask for this now: see Desired.Carry.
+	// Carried is set if the ControllerConfig does not ask for this now: see Desired.Carry.
 	Carried bool
 }
 

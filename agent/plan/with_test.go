@@ -23,7 +23,7 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 		t.Errorf("refused %v", got.Refused)
 	}
 	if got.ControllerConfig.UID != "u" || !got.Verified || got.Paused != "why" || !got.Listed[ImageRegistryBundleData] {
-		t.Errorf("what the object says became %+v", got)
+		t.Errorf("what the ControllerConfig says became %+v", got)
 	}
 	if len(first.Entries) != 2 || len(first.Refused) != 1 || len(second.Entries) != 1 {
 		t.Error("the parts were changed")
@@ -61,7 +61,7 @@ func TestTheSecondSourceIsNoPartOfTheProjection(t *testing.T) {
 	entry := func(id Field, data string) Entry { return Entry{Key: Key{Field: id}, Digest: DigestOf([]byte(data))} }
 	object := Desired{Entries: []Entry{entry(RootCAData, "a")}}
 	if object.With(Desired{Entries: []Entry{entry(KubeconfigCAData, "b")}}).Projection() != object.Projection() {
-		t.Error("the ConfigMap changed what the object asks for")
+		t.Error("the ConfigMap changed what the ControllerConfig asks for")
 	}
 	if object.With(Desired{Entries: []Entry{entry(CloudProviderCAData, "b")}}).Projection() == object.Projection() {
 		t.Error("nothing changes it")

@@ -160,7 +160,7 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 	}{
 		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale,
 			Reason: "announces 1 of the file's 2 CAs"}},
-		"and unprovable where it may be old": {liveness.Unknown, liveness.Proof{State: liveness.Unknown,
+		"and unknown where it may be old": {liveness.Unknown, liveness.Proof{State: liveness.Unknown,
 			Reason: "announces 1 of the file's 2 CAs, which may be what it started with"}},
 	} {
 		s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()

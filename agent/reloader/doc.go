@@ -16,7 +16,7 @@
 // start at most as often as leaves most of the unit's start limit to others. Each action is recorded on
 // the log before and after it, and each refusal, with the peer's user and process, which the kernel told.
 //
-// It does not decide what is owed and does not repeat what failed: that is package agent's. It does not
+// It does not decide what is pending and does not repeat what failed: that is package agent's. It does not
 // cancel a job that takes long. It does not speak D-Bus: package agent/units is the Systemd of the
 // process.
 //

@@ -8,7 +8,7 @@ type Fanout struct {
 	Object *Object
 }
 
-// Publish shows s in both places. An error is the Reporter's: the object is written beside the caller, or later.
+// Publish shows s in both places. An error is the Reporter's: the state object is written beside the caller, or later.
 func (f Fanout) Publish(s Status) error {
 	f.Object.Publish(s)
 	return f.Reporter.Publish(s)

@@ -43,7 +43,7 @@ func (e *exposition) add(v uint64, labels ...string) {
 // metrics renders s. docs/usage/metrics.md lists the same names, kinds and meanings.
 func (s Status) metrics() []byte {
 	e := &exposition{}
-	e.gauge("following", "1 if the object is being followed, 0 in every other state")
+	e.gauge("following", "1 if the ControllerConfig is being followed, 0 in every other state")
 	e.add(truth(s.State == Following))
 	if c := s.ConfigMap; c != nil {
 		e.gauge("configmap_following", "the same for the ConfigMap that feeds kubeconfigs")
@@ -57,7 +57,8 @@ func (s Status) metrics() []byte {
 		e.gauge("identity_healthy", "1 if the identity is active or being renewed")
 		e.add(truth(i.State == "active" || i.State == "renewing"))
 	}
-	e.gauge("synced_timestamp_seconds", "when the host last was as the object wants it, refusals aside; 0 for never")
+	e.gauge("synced_timestamp_seconds",
+		"when the host last was as the ControllerConfig wants it, refusals aside; 0 for never")
 	e.add(seconds(s.Synced))
 	e.gauge("refused", "fields and entries that are asked for, and invalid or against policy")
 	e.add(uint64(len(s.Refused)))

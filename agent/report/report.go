@@ -40,7 +40,7 @@ type Status struct {
 	APIVersion string `json:"apiVersion"`
 	Version    string `json:"version"`
 	Node       string `json:"node,omitempty"`
-	// State is the state of following the object, and Reason the fact behind it.
+	// State is the state of following the ControllerConfig, and Reason the fact behind it.
 	State            SourceState           `json:"state"`
 	Reason           string                `json:"reason,omitempty"`
 	Since            time.Time             `json:"since,omitzero"`
@@ -49,7 +49,7 @@ type Status struct {
 	ConfigMap *Source `json:"configMap,omitempty"`
 	// Identity is the agent's own; nil if something else maintains it.
 	Identity *Identity `json:"identity,omitempty"`
-	// Synced is when the host last was as the object wants it, refusals aside.
+	// Synced is when the host last was as the ControllerConfig wants it, refusals aside.
 	Synced time.Time `json:"synced,omitzero"`
 	// Error is why the last reconcile could not be finished.
 	Error string `json:"error,omitempty"`
@@ -128,7 +128,7 @@ func (f File) Use() liveness.State {
 type Consumer struct {
 	Kind    liveness.Kind `json:"kind"`
 	Address string        `json:"address"`
-	// State is live, "waiting", stale or unprovable.
+	// State is live, "waiting", stale or unknown.
 	State  liveness.State `json:"state"`
 	Reason string         `json:"reason,omitempty"`
 	Since  time.Time      `json:"since,omitzero"`
@@ -269,7 +269,7 @@ func (s Status) Sentence() string {
 	if s.Paused != "" {
 		line += "; paused: " + s.Paused
 	}
-	owed := 0
+	pending := 0
 	for _, u := range s.Units {
 		switch {
 		case !u.BreakerOpened.IsZero():
@@ -277,11 +277,11 @@ func (s Status) Sentence() string {
 		case u.State == Refused:
 			line += fmt.Sprintf("; %s %s refused", u.Verb, u.Name)
 		case !u.State.Settled() && u.State != Running:
-			owed++
+			pending++
 		}
 	}
-	if owed > 0 {
-		line += fmt.Sprintf("; %d unit actions pending", owed)
+	if pending > 0 {
+		line += fmt.Sprintf("; %d unit actions pending", pending)
 	}
 	return line
 }

@@ -117,7 +117,7 @@ func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.Spec.Counts.Pending != 2 || len(o.Spec.Pending) != 2 || o.Spec.Pending[0].Unit != "b.service" {
-		t.Errorf("owed is %+v", o.Spec.Pending)
+		t.Errorf("pending is %+v", o.Spec.Pending)
 	}
 	want := stateBreaker{Unit: "c.service", Since: time.Unix(1e9, 0).UTC(), Reason: "job-failed"}
 	if b := o.Spec.Breaker; b == nil || *b != want {

@@ -18,7 +18,7 @@ const Active IdentityState = "active"
 // FileState is how it stands with a managed file.
 type FileState string
 
-// A file is in place, or pending until it is as the object wants it.
+// A file is in place, or pending until it is as the ControllerConfig wants it.
 const (
 	InPlace FileState = "in place"
 	Pending FileState = "pending"
@@ -27,7 +27,7 @@ const (
 // OverrideState is how it stands with what was applied by hand.
 type OverrideState string
 
-// What was applied counts, or the object asked for something else since.
+// What was applied counts, or the ControllerConfig asked for something else since.
 const (
 	InForce   OverrideState = "in force"
 	Overtaken OverrideState = "overtaken by the ControllerConfig"

@@ -16,9 +16,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
-// FollowIdentity follows the object until ctx ends, with an identity of our own: got from a bootstrap credential, kept
-// in the state directory, exchanged under way. From when there is one, tell runs beside it, with a client that
-// authenticates as that identity.
+// FollowIdentity follows the ControllerConfig until ctx ends, with an identity of our own: got from a bootstrap
+// credential, kept in the state directory, exchanged under way. From when there is one, tell runs beside it, with a
+// client that authenticates as that identity.
 func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 	tell func(context.Context, *http.Client, *url.URL)) {
 	k := identity.New(o)

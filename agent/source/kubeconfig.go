@@ -20,8 +20,9 @@ import (
 // kubeconfigRetry is how often a missing kubeconfig is looked for when no event announced it.
 const kubeconfigRetry = 30 * time.Second
 
-// FollowKubeconfig follows the object until ctx ends, with the identity that a kubeconfig gives which something else
-// maintains. It starts over whenever the file's content is another one; changed announces that it may be.
+// FollowKubeconfig follows the ControllerConfig until ctx ends, with the identity that a kubeconfig gives which
+// something else maintains. It starts over whenever the file's content is another one; changed announces that it may
+// be.
 func (s *Source) FollowKubeconfig(ctx context.Context, file string, changed <-chan struct{}) {
 	for ctx.Err() == nil {
 		read := digestOf(file)
@@ -74,8 +75,8 @@ func (s *Source) follow(ctx context.Context, id *apiserver.Conn, stale func() bo
 	}
 }
 
-// Once gives what is asked for as soon as the object was read as id, and the ConfigMap or why that cannot be read.
-// The error says how far it has come when ctx ends first.
+// Once gives what is asked for as soon as the ControllerConfig was read as id, and the ConfigMap or why that cannot be
+// read. The error says how far it has come when ctx ends first.
 func (s *Source) Once(ctx context.Context, id *apiserver.Conn) (plan.Desired, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,7 +93,7 @@ func (s *Source) Once(ctx context.Context, id *apiserver.Conn) (plan.Desired, er
 				return *wanted, nil
 			}
 		case <-ctx.Done():
-			return plan.Desired{}, fmt.Errorf("the object was not read in time: %s: %s", last.State, last.Reason)
+			return plan.Desired{}, fmt.Errorf("the ControllerConfig was not read in time: %s: %s", last.State, last.Reason)
 		}
 	}
 }

@@ -4,9 +4,9 @@
 // of what they read onto the host's files into the one stream of readings that the agent's loop takes.
 //
 // It owns as whom the API server is spoken to and when that is good enough to begin, which certificates that
-// identity trusts, and how the object and the ConfigMap become one Desired. It promises that a reading which nobody
-// has taken yet is replaced by a newer one without losing what it asked for, that trouble with one of the two does
-// not hold up the other, and that whatever others said is escaped before it is offered. It never gives up: what is
+// identity trusts, and how the ControllerConfig and the ConfigMap become one Desired. It promises that a reading which
+// nobody has taken yet is replaced by a newer one without losing what it asked for, that trouble with one of the two
+// does not hold up the other, and that whatever others said is escaped before it is offered. It never gives up: what is
 // missing is a state with a reason. It decides nothing about files; that is package plan's.
 package source
 
@@ -21,8 +21,8 @@ import (
 // NoIdentity is the state of a host as which nobody can speak to the API server yet.
 const NoIdentity = "no identity"
 
-// Source reads the object and, if a field takes from it, the ConfigMap. Make it with New, and run it in one way: with
-// FollowKubeconfig, FollowIdentity or Once.
+// Source reads the ControllerConfig and, if a field takes from it, the ConfigMap. Make it with New, and run it in one
+// way: with FollowKubeconfig, FollowIdentity or Once.
 type Source struct {
 	settings  config.Settings
 	log       *zap.Logger

@@ -63,7 +63,7 @@ func trySend(c chan<- struct{}) {
 
 func (s *Source) followsConfigMap() bool { return s.settings.ConfigMap != (config.ConfigMap{}) }
 
-// watchObject adds what the configuration says of the object.
+// watchObject adds what the configuration says of the ControllerConfig.
 func (s *Source) watchObject(o watch.Options) watch.Options {
 	of := s.settings.ControllerConfig
 	o.Group, o.Version, o.Resource, o.Name = of.Group, of.Version, of.Resource, of.Name

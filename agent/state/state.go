@@ -54,22 +54,22 @@ const NoFile = "there is no " + file
 type State struct {
 	plan.Memory
 	Units map[string]unitplan.Loaded
-	// LastGood is what the object last asked for, without content.
+	// LastGood is what the ControllerConfig last asked for, without content.
 	LastGood []Remembered
 	Object   plan.ControllerConfig
-	// Projection is what the object itself last asked for (plan.Desired.Projection).
+	// Projection is what the ControllerConfig itself last asked for (plan.Desired.Projection).
 	Projection plan.Digest
-	// Operator is how it stands with the operator's word.
+	// Operator is how it stands with the local override.
 	Operator Operator
 }
 
-// Operator remembers which Applied was seen, and what the object asked for then.
+// Operator remembers which Applied was seen, and what the ControllerConfig asked for then.
 type Operator struct {
 	ID   string      `json:"id"`
 	Base plan.Digest `json:"base,omitzero"`
-	// Overtaken is set once the object asked for something else than Base.
+	// Overtaken is set once the ControllerConfig asked for something else than Base.
 	Overtaken bool `json:"overtaken,omitempty"`
-	// CarriedOut is set once a pass carried out what was applied: from then on it confirms nothing more.
+	// CarriedOut is set once a reconcile carried out what was applied: from then on it confirms nothing more.
 	CarriedOut bool `json:"carriedOut,omitempty"`
 }
 
@@ -217,7 +217,7 @@ func encode(st State) ([]byte, error) {
 
 // Keep makes the contents of entries durable as blobs and then names them in st as the last good
 // version. Blobs that nothing names any more are removed afterwards. If the contents are those of the
-// last good version nothing is written, even for a new version of the object. An entry whose digest is not
+// last good version nothing is written, even for a new version of the ControllerConfig. An entry whose digest is not
 // that of its content is an error: it could not be read back.
 func (s *Store) Keep(st *State, object plan.ControllerConfig, entries []plan.Entry) error {
 	good := make([]Remembered, len(entries))

@@ -13,7 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// OperatorDir is the subdirectory with the operator's word. It is written by commands and read by the
+// OperatorDir is the subdirectory with the local override. It is written by commands and read by the
 // agent, which never changes it.
 const OperatorDir = "operator"
 
@@ -28,7 +28,7 @@ type Word struct {
 	Pause   *Pause
 }
 
-// Applied is content for files of this host that wins over the object's, until the object asks for
+// Applied is content for files of this host that wins over the ControllerConfig's, until the ControllerConfig asks for
 // something else than it did when this was first seen.
 type Applied struct {
 	// ID tells one apply from another.
@@ -79,16 +79,16 @@ func read[T any](dir Dir, name string, last *T) (*T, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return last, fmt.Errorf("reading the operator's word: %v", err)
+		return last, fmt.Errorf("reading the local override: %v", err)
 	}
 	part := new(T)
 	if json.Unmarshal(data, part) != nil {
-		return last, fmt.Errorf("reading the operator's word: %s is not the JSON we wrote", name)
+		return last, fmt.Errorf("reading the local override: %s is not the JSON we wrote", name)
 	}
 	return part, nil
 }
 
-// Say makes one part of the operator's word durable. What is nil in w stays as it was.
+// Say makes one part of the local override durable. What is nil in w stays as it was.
 func Say(dir Dir, w Word) error {
 	for name, part := range map[string]any{appliedFile: w.Applied, pauseFile: w.Pause} {
 		if part == (*Applied)(nil) || part == (*Pause)(nil) {
@@ -99,13 +99,13 @@ func Say(dir Dir, w Word) error {
 			err = dir.WriteFile(name, data)
 		}
 		if err != nil {
-			return fmt.Errorf("keeping the operator's word: %v", err)
+			return fmt.Errorf("keeping the local override: %v", err)
 		}
 	}
 	return nil
 }
 
-// Release takes back what was applied, and Resume the pause. done is false if there was nothing.
+// Revert takes back what was applied, and Resume the pause. done is false if there was nothing.
 func Revert(dir Dir) (done bool, err error) { return forget(dir, appliedFile) }
 
 // Resume ends a pause.
@@ -117,7 +117,7 @@ func forget(dir Dir, name string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("taking the operator's word back: %v", err)
+		return false, fmt.Errorf("taking the local override back: %v", err)
 	}
 	return true, nil
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package unitactions has the allowlisted units load what is on disk: it asks systemd, lets package unitplan decide
-// what is owed, waits for its time, dispatches, and takes in what became of it.
+// what is pending, waits for its time, dispatches, and takes in what became of it.
 //
 // It makes durable that a unit's state is unknown before an action is sent, if anything can be written. It looks at no
 // file: what units read, and whether that is in doubt, it is told. It promises no order between units but
@@ -81,8 +81,8 @@ type Actions struct {
 type unit struct {
 	state    report.UnitState
 	reason   string
-	due      time.Time // when the owed action may be carried out; zero if nothing is owed
-	again    time.Time // when an owed action is looked at again although nothing happens; zero: never
+	due      time.Time // when the pending action may be carried out; zero if nothing is pending
+	again    time.Time // when a pending action is looked at again although nothing happens; zero: never
 	lastDone time.Time
 
 	running   bool
@@ -143,7 +143,7 @@ func (a *Actions) Timers(desired bool) (set []clock.Timer) {
 	return set
 }
 
-// Busy tells whether an action is owed or under way.
+// Busy tells whether an action is pending or under way.
 func (a *Actions) Busy() bool {
 	for _, u := range a.units {
 		if u.running || !u.again.IsZero() && u.failures == 0 {
@@ -163,7 +163,7 @@ func (a *Actions) Waits(spec plan.FileSpec) string {
 	return ""
 }
 
-// Status shows each unit, and how many actions were paid and failed.
+// Status shows each unit, and how many actions succeeded and failed.
 func (a *Actions) Status() (all []report.Unit, n report.ActionCounter) {
 	for _, u := range a.Policy.Units {
 		if s := a.units[u.Name]; s != nil {

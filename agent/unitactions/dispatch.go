@@ -15,9 +15,9 @@ import (
 )
 
 // dispatch makes it durable that the outcome is unknown, and which try this is, and only then asks
-// systemd: killed at any point from here on, the agent finds the action owed again, and a crash does
+// systemd: killed at any point from here on, the agent finds the action pending again, and a crash does
 // not reset the retry count. Where nothing can be written, what was remembered before has to do, since the action is
-// owed by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
+// pending by that too; a full disk would else keep a host on trust that expires. The job is waited for until it
 // ends, so that a slow one is never asked for twice.
 func (a *Actions) dispatch(ctx context.Context, u unitplan.Unit, s *unit, in unitplan.Inputs, now unitplan.State,
 	affected []string, why string) error {
@@ -44,7 +44,7 @@ func (a *Actions) watchJob(u unitplan.Unit, s *unit) {
 	a.Trail.Record(audit.Action(audit.UnitActionOverdue, u, nil, fmt.Sprintf("%s %s: %s", u.Verb, u.Name, s.reason)))
 }
 
-// Ended pays the action, or keeps it owed. What the unit has loaded by it is seen at the next look: see confirm.
+// Ended ends the action, or keeps it pending. What the unit has loaded by it is seen at the next look: see confirm.
 func (a *Actions) Ended(j Job) {
 	s := a.unit(j.unit.Name)
 	s.running, s.due = false, time.Time{}
@@ -58,7 +58,8 @@ func (a *Actions) Ended(j Job) {
 	}
 	a.counter.Succeeded++
 	*s = unit{state: report.Unknown, reason: "its job is done", lastDone: a.Clock.Now(), disturbed: s.disturbed, done: &j}
-	a.Trail.Record(audit.Action(audit.UnitActionDone, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)).
+	a.Trail.Record(audit.Action(audit.UnitActionDone, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb,
+		j.unit.Name)).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
 

@@ -16,9 +16,9 @@ import (
 )
 
 // confirm remembers what a unit has loaded by a job that is done. If its files were touched between the dispatch
-// and the end there is no telling, whatever they hold now: it stays unknown, and the action is owed once more. That the
-// run began before we wrote them is known by a clock that nobody sets. A repair or a write that is still to come says
-// nothing of what was loaded; that nobody could look does.
+// and the end there is no telling, whatever they hold now: it stays unknown, and the action is pending once more. That
+// the run began before we wrote them is known by a clock that nobody sets. A repair or a write that is still to come
+// says nothing of what was loaded; that nobody could look does.
 func (a *Actions) confirm(ctx context.Context, u unitplan.Unit, s *unit, in unitplan.Inputs, seen bool) error {
 	j := s.done
 	if j == nil || !seen {

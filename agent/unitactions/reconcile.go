@@ -23,8 +23,8 @@ type Host struct {
 	Seen func(unit string) bool
 }
 
-// Reconcile asks for each unit whether it has loaded what is on disk, and dispatches what is owed and due (steps 8 and
-// 9 of ARCHITECTURE.md). A unit that cannot be asked about does not hold up the others, and a file that is in doubt
+// Reconcile asks for each unit whether it has loaded what is on disk, and dispatches what is pending and due (steps 8
+// and 9 of ARCHITECTURE.md). A unit that cannot be asked about does not hold up the others, and a file that is in doubt
 // only those units that read it.
 func (a *Actions) Reconcile(ctx context.Context, h Host) error {
 	var first error
@@ -69,32 +69,32 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 		return err
 	}
 	run := now.AsOf(a.Clock.Now(), a.Clock.Uptime())
-	owed := unitplan.Decide(u, run, in, loaded, known)
-	if owed.Outdated {
+	decision := unitplan.Decide(u, run, in, loaded, known)
+	if decision.Outdated {
 		err = cmp.Or(a.outdate(u, run, in), err)
 	}
-	switch owed.Action {
+	switch decision.Action {
 	case unitplan.Wait:
-		s.state, s.reason = report.Unknown, owed.Why
+		s.state, s.reason = report.Unknown, decision.Why
 		return err
 	case unitplan.Act:
-		if !a.isDue(h.Desired, u, s, in, owed.Why) || a.putOff(ctx, u, s, now, affected) {
+		if !a.isDue(h.Desired, u, s, in, decision.Why) || a.putOff(ctx, u, s, now, affected) {
 			return err
 		}
-		return cmp.Or(a.dispatch(ctx, u, s, in, now, affected, owed.Why), err)
+		return cmp.Or(a.dispatch(ctx, u, s, in, now, affected, decision.Why), err)
 	case unitplan.Adopt:
 		if maker := a.makes(u.Name); maker != "" {
 			s.state, s.reason = report.Unknown, "waits for "+maker
 			return err
 		}
-		a.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + owed.Why}.
+		a.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + decision.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
 		if err = a.load(ctx, u, in, now); err != nil {
 			s.state, s.reason = report.Unknown, plan.Printable(err.Error())
 			return err
 		}
 	}
-	*s = unit{state: report.UpToDate, reason: owed.Why, lastDone: s.lastDone}
+	*s = unit{state: report.UpToDate, reason: decision.Why, lastDone: s.lastDone}
 	if !now.Exists || !now.Active && u.Verb != unitplan.Restart {
 		s.state = report.NotRunning
 	}

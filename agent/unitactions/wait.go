@@ -12,7 +12,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// isDue waits until the owed action is due: first for more changes to come, then for this node's place
+// isDue waits until the pending action is due: first for more changes to come, then for this node's place
 // in the fleet's spread; and after failures, for the pause that follows them. Other content may fare
 // better and starts anew; if it goes again before it was tried, all is as before.
 func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.Inputs, why string) bool {
@@ -49,7 +49,7 @@ func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.In
 
 // putOff finds what the action has to wait for although it is due: a job that systemd has already, be
 // it ours of before a crash; a oneshot that makes what the unit loads; the start limits of the unit
-// and of those that start along with it. Every pass asks again. That time alone brings one up takes the longer
+// and of those that start along with it. Every reconcile asks again. That time alone brings one up takes the longer
 // the longer it has waited: the end of our own jobs is announced, and others may never end.
 func (a *Actions) putOff(ctx context.Context, u unitplan.Unit, s *unit, now unitplan.State, affected []string) bool {
 	later := func(t time.Time, why string) bool {

@@ -92,7 +92,7 @@ func (l Loaded) MadeOf(known bool, in Inputs, booted time.Time) plan.Digest {
 	return l.Made
 }
 
-// Decision is what Owed says about one unit.
+// Decision is what Decide says about one unit.
 type Decision struct {
 	Action Action
 	// Why is a short fact for the record.
@@ -124,8 +124,8 @@ const coarse = 10 * time.Millisecond
 // InputsOf collects the inputs of a unit from what is on disk now: every observed file of every field
 // that names the unit in onChange. Files count by their paths, so that one which another field asks for now
 // is the same input. Bundles count as sets of certificates, which are looked up in known: a consumer that
-// loaded the same certificates in another order owes nothing. What is irregular is an input, too, since a unit may
-// read it, of which no more is known than that it is there. doubts are those of Doubts.
+// loaded the same certificates in another order has nothing pending. What is irregular is an input, too, since a unit
+// may read it, of which no more is known than that it is there. doubts are those of Doubts.
 func InputsOf(unit string, p plan.Policy, o plan.Observed, known map[plan.Digest]pki.Content,
 	doubts map[plan.Key]string) Inputs {
 	fields, all := make(map[plan.Field]map[string]plan.File), make(map[string]plan.File)
@@ -223,18 +223,18 @@ func frame(h hash.Hash, b []byte) {
 	h.Write(b)
 }
 
-// Owed derives from disk, memory and systemd whether a unit must load its inputs again.
+// Decide derives from disk, memory and systemd whether a unit must load its inputs again.
 // Nothing here remembers that a reload was asked for: killed at any point, the agent comes
 // to the same answer. known is false when there is no memory of the unit at all.
 //
-// A unit that runs since before its inputs last changed, and is not known to have loaded them, owes
+// A unit that runs since before its inputs last changed, and is not known to have loaded them, has pending
 // the action; so does every doubtful case, with one exception: without memory a restart needs a change
 // after the start, or losing /var/lib would restart a fleet. At a first boot that may be a moment after.
 //
 // While one of its files is in doubt, none of this is asked.
 //
 // A oneshot of ours (verb restart) loads by running and is inactive afterwards, so that it is inactive
-// says nothing. It owes a run after each change, and one in each boot: a new image may have brought an
+// says nothing. It has a run pending after each change, and one in each boot: a new image may have brought an
 // older state of what it makes. A run that has not ended, or ended badly, is none.
 func Decide(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 	switch {
@@ -253,7 +253,7 @@ func Decide(u Unit, s State, in Inputs, l Loaded, known bool) Decision {
 	return d
 }
 
-// owed is Owed for a unit that may have loaded something, and files that are in order.
+// decide is Decide for a unit that may have loaded something, and files that are in order.
 func decide(u Unit, s State, in Inputs, l Loaded, known bool) (Action, string) {
 	whole := !s.Failed && (u.Verb != Restart || !s.Busy)
 	same := whole && known && !l.Unknown && l.In(s)

@@ -6,6 +6,6 @@
 // administrator chose.
 //
 // It also owns the vocabulary of units that the other packages share. It promises that a unit which is not known to
-// have loaded what is on disk owes its action however often the agent was killed. It does not ask systemd and does not
-// read the clock.
+// have loaded what is on disk has its action pending however often the agent was killed. It does not ask systemd and
+// does not read the clock.
 package unitplan

@@ -11,9 +11,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// The object's annotations that mean something.
+// The ControllerConfig's annotations that mean something.
 const (
-	// RevokeAnnotation names certificates that go at once where the object does not publish them any
+	// RevokeAnnotation names certificates that go at once where the ControllerConfig does not publish them any
 	// more: "sha256:" and 64 hexadecimal digits over the DER encoding, separated by commas.
 	RevokeAnnotation = AnnotationPrefix + "revoke"
 	// PausedAnnotation stops removals and unit actions for as long as it is there; its value is the

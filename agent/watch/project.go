@@ -37,8 +37,8 @@ type memo struct {
 	from, until time.Time
 }
 
-// Project validates the object's fields and lays them out on the host's files, in the order of plan.Fields; fields
-// are those that the host's configuration leaves on. now judges expiry and nothing else, and expiry
+// Project validates the ControllerConfig's fields and lays them out on the host's files, in the order of plan.Fields;
+// fields are those that the host's configuration leaves on. now judges expiry and nothing else, and expiry
 // only warns unless the file is strict. The result's Verified is left false: whether o was read over
 // a verified connection is the caller's knowledge.
 //

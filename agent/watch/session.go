@@ -84,7 +84,8 @@ func (w *Watcher) session(parent context.Context) end {
 		case <-silence:
 			quiet := w.opt.Clock.Now().Sub(*s.heard.Load())
 			if quiet >= w.opt.IdleTimeout {
-				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.IdleTimeout), held: s.held()}
+				return end{state: Unreachable, reason: fmt.Sprintf("the server sent nothing for %v", w.opt.IdleTimeout),
+					held: s.held()}
 			}
 			silence = w.opt.Clock.After(w.opt.IdleTimeout - quiet)
 		}

@@ -29,7 +29,7 @@ const kubeletPair = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 // Consume says what happens to a bootstrap credential that has served.
 type Consume string
 
-// The ways to take a credential out of use. A tombstone is a file beside it with its digest: the
+// The ways to take a credential out of use. A mark is a file beside it with its digest: the
 // credential stays where something else wants it to be, and is not handed out again.
 const (
 	Delete   Consume = "delete"

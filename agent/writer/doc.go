@@ -9,8 +9,8 @@
 // table. Every byte is validated again before it is staged, whatever the caller says of it.
 //
 // It promises to a caller that is fully compromised no more than to publish valid bundles to listed
-// fields, to remove files whose bytes the caller knows from fields with a file for each entry, and to learn and use up what
-// is in the bootstrap directory. Peers other than root and the agent's user are refused before a byte of theirs is
+// fields, to remove files whose bytes the caller knows from fields with a file for each entry, and to learn and use up
+// what is in the bootstrap directory. Peers other than root and the agent's user are refused before a byte of theirs is
 // read. It creates no sockets: it accepts on the listener that systemd made. It imports nothing that could reach the
 // network or the bus.
 //

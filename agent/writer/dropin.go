@@ -18,8 +18,8 @@ var opened = []string{
 	bootstrapDir,
 }
 
-// Dropin is a drop-in for the writer's service, in the words of systemd.exec(5): it opens the directories of fields that
-// the service as shipped has not writable. A file that may be a link needs the directory that the link leads to as
+// Dropin is a drop-in for the writer's service, in the words of systemd.exec(5): it opens the directories of fields
+// that the service as shipped has not writable. A file that may be a link needs the directory that the link leads to as
 // well; resolve says where a file is when its links are followed.
 func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
 	var more []string

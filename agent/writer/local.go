@@ -27,7 +27,8 @@ type Local struct {
 // New serves these fields in this tree. What validate returns an error for is not staged; the error
 // must not quote the content. Otherwise it returns the certificates, for the records.
 func New(specs []plan.FileSpec, tree *disk.Tree, validate func(plan.FileSpec, []byte) ([]pki.Cert, error)) *Local {
-	l := &Local{files: make(map[plan.Field]plan.FileSpec, len(specs)), table: specs, tree: tree, validate: validate, consume: Keep}
+	l := &Local{files: make(map[plan.Field]plan.FileSpec, len(specs)), table: specs, tree: tree, validate: validate,
+		consume: Keep}
 	for _, r := range specs {
 		l.files[r.Field] = r
 	}

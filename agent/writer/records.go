@@ -63,7 +63,8 @@ func (e effect) lines() (all []string) {
 	if e.remove {
 		verb = "removes"
 	}
-	start := fmt.Sprintf("<5>writer %s: field=%q entry=%q path=%q before=%s after=%s", verb, e.key.Field, e.key.Name, e.path,
+	start := fmt.Sprintf("<5>writer %s: field=%q entry=%q path=%q before=%s after=%s", verb, e.key.Field, e.key.Name,
+		e.path,
 		orNone(e.before.Digest.String()), orNone(e.after.String()))
 	for {
 		a := added[:min(len(added), linePrints)]

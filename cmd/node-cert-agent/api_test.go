@@ -49,7 +49,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// publish changes fields of the object's spec and returns its new version.
+// publish changes fields of the ControllerConfig's spec and returns its new version.
 func (a *api) publish(fields map[string]any) string {
 	return a.change(func() {
 		next := map[string]any{}

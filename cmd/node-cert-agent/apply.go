@@ -33,7 +33,7 @@ type applyOptions struct {
 
 var (
 	errNothingToApply = errors.New("nothing in the input can be used")
-	errNoService      = errors.New("no service runs that could know what the object asks for")
+	errNoService      = errors.New("no service runs that could know what the ControllerConfig asks for")
 )
 
 func applyCommand(f *flags) *cobra.Command {
@@ -42,10 +42,10 @@ func applyCommand(f *flags) *cobra.Command {
 		Use:   "apply {-f FILE | --now | --revert}",
 		Short: "Put contents on this host by hand, without an API server",
 		Long: `apply takes a ControllerConfig in YAML or JSON, or with --field the bare content of one file, and does with it
-what the agent does with the object of the cluster: the same validation, plan, records and unit actions.
-What is applied wins over the object until the object asks for something else than it does now, or until
+what the agent does with the ControllerConfig of the cluster: the same validation, plan, records and unit actions.
+It is a local override: it wins until the ControllerConfig asks for something else than it does now, or until
 apply --revert. A service that runs carries it out; if none runs, this command does.
---now alone confirms what the object asks for, or what was applied before: what is held goes at once, and what
+--now alone confirms what the ControllerConfig asks for, or what was applied before: what is held goes at once, and what
 is dropped later waits as ever.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
 		Args: noArgs,
@@ -119,7 +119,7 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 	return applied(stdout, st, d)
 }
 
-// preview is the plan for d over what this host remembers of the object.
+// preview is the plan for d over what this host remembers of the ControllerConfig.
 func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired) (plan.Plan, error) {
 	st, store, err := w.remembered()
 	if err != nil {
@@ -241,7 +241,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	if err != nil {
 		return err
 	}
-	a := state.Applied{Source: "the object, at once"}
+	a := state.Applied{Source: "the ControllerConfig, at once"}
 	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
 		a = *before
 	}

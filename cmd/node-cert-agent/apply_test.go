@@ -49,7 +49,7 @@ func TestApplyFillsATreeAndLeavesNothingThatWouldWinLater(t *testing.T) {
 		t.Errorf("again, dry: %d %s%s", o.code, o.stdout, o.stderr)
 	}
 	if _, err := os.Stat(r.path("/var/lib/node-cert-agent/operator/applied.json")); !os.IsNotExist(err) {
-		t.Errorf("the tree holds the operator's word: %v", err)
+		t.Errorf("the tree holds the local override: %v", err)
 	}
 }
 

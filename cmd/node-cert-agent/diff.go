@@ -23,7 +23,7 @@ func diffCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what the agent would change on this host, and change nothing",
-		Long: `diff reads the controllerconfig once, looks at the managed files and prints the plan. With -f it shows what
+		Long: `diff reads the ControllerConfig once, looks at the managed files and prints the plan. With -f it shows what
 apply of the same input would do, and needs no API server. It exits with 0 if there is nothing to do, with 3
 if changes are pending, and with 4 if there is no identity.`,
 		Args: noArgs,
@@ -53,7 +53,7 @@ if changes are pending, and with 4 if there is no identity.`,
 	}
 	input.flags(cmd)
 	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, not from the service")
-	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the object")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the ControllerConfig")
 	return cmd
 }
 

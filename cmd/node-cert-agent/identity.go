@@ -25,7 +25,8 @@ func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Optio
 	i := s.Identity
 	return identity.Options{Node: w.node(s), Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)},
 		Pins: s.Pins, FollowHint: s.FollowHint, Credential: systemdCredential(), Trail: w.trail,
-		Times: identity.Times{PollInterval: i.PollInterval, IdlePollInterval: i.IdlePollInterval, ApprovalPollMax: i.ApprovalPollMax, CheckInterval: i.CheckInterval,
+		Times: identity.Times{PollInterval: i.PollInterval, IdlePollInterval: i.IdlePollInterval,
+			ApprovalPollMax: i.ApprovalPollMax, CheckInterval: i.CheckInterval,
 			SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 

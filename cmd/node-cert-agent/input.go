@@ -27,7 +27,8 @@ type inputOptions struct{ file, field, entry string }
 func (o *inputOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.file, "file", "f", "",
 		"a ControllerConfig in YAML or JSON, or with --field bare content; - is standard input (`FILE`)")
-	cmd.Flags().StringVar(&o.field, "field", "", "the `FIELD` that bare content is for, such as kubeAPIServerServingCAData")
+	cmd.Flags().StringVar(&o.field, "field", "",
+		"the `FIELD` that bare content is for, such as kubeAPIServerServingCAData")
 	cmd.Flags().StringVar(&o.entry, "entry", "", "the registry's `HOST[:PORT]`, for fields that have a file for each")
 }
 

@@ -27,9 +27,9 @@ const frugalLimit = 12 << 20
 // quiet is how long nothing may have happened before memory is given back.
 const quiet = time.Second
 
-// giveBack returns what to call after each pass: once passes have ceased, memory goes back to the
+// giveBack returns what to call after each reconcile: once reconciles have ceased, memory goes back to the
 // system. Changes are rare, and this is the cheap lever on resident memory where a tight GOMEMLIMIT is
-// a trap (docs/performance.md). It costs more than a pass, and passes come in twos and threes.
+// a trap (docs/performance.md). It costs more than a reconcile, and reconciles come in twos and threes.
 func giveBack() func() {
 	t := time.AfterFunc(quiet, func() {
 		runtime.GC() // a sync.Pool lets go of what it holds at the second collection only

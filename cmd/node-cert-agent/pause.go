@@ -23,8 +23,8 @@ func pauseCommand(f *flags) *cobra.Command {
 		Use:   "pause --for TIME REASON",
 		Short: "Take nothing away and act on no unit for a time",
 		Long: `pause stops unit actions and removals of trust on this host for a time, which has to be said with a reason.
-Everything else goes on: the object is followed, trust still grows, files are repaired, and status shows
-what is owed. It outlives restarts and ends by itself, or with resume.`,
+Everything else goes on: the ControllerConfig is followed, trust still grows, files are repaired, and status shows
+what is pending. It outlives restarts and ends by itself, or with resume.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			reason := strings.TrimSpace(strings.Join(args, " "))

@@ -24,7 +24,7 @@ func runCommand(f *flags) *cobra.Command {
 	var kubeconfig kubeconfigPath
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Follow the controllerconfig until stopped",
+		Short: "Follow the ControllerConfig until stopped",
 		Long: `run is the service: it follows the controllerconfig, has the writer publish what it carries, and the
 reloader act on allowlisted units. It works without privileges and never exits because the world is
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in

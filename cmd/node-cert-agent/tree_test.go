@@ -175,7 +175,7 @@ func (r *tree) awaitStatus(what string, done func(report.Status) bool) {
 	r.await(what, func() bool { return done(r.status()) })
 }
 
-// awaitVersion waits until the agent has dealt with a version of the object.
+// awaitVersion waits until the agent has dealt with a version of the ControllerConfig.
 func (r *tree) awaitVersion(v string) {
 	r.Helper()
 	r.awaitStatus("version "+v, func(s report.Status) bool {

@@ -14,7 +14,7 @@ import (
 // planned is a result of go test -bench with -benchmem.
 var planned = regexp.MustCompile(`(?m)^BenchmarkUnchanged\S*\s+\d+\s+([0-9.]+) ns/op\s+(\d+) B/op\s+(\d+) allocs/op$`)
 
-// planning is what a pass costs in decisions when nothing has happened, on a host with 12 CAs and 20
+// planning is what a reconcile costs in decisions when nothing has happened, on a host with 12 CAs and 20
 // registries: the benchmark of package plan, which makes no use of the bed.
 func planning(ctx context.Context, _ *bed, _ plan, t *table) error {
 	out, err := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkUnchanged$", "-benchtime=2s",

@@ -45,7 +45,7 @@ const (
 	Stranger = "stranger.service"
 )
 
-// Config is a fragment that allows a reload of Reader, at once, and mirrors the object: what holds do
+// Config is a fragment that allows a reload of Reader, at once, and mirrors the ControllerConfig: what holds do
 // has stories of its own.
 const Config = `apiVersion: config.node-cert-agent.io/v1alpha1
 files:
@@ -60,7 +60,7 @@ watch: {retryJitter: 200ms, retryMax: 1s}
 
 // Options are how a cluster differs from the usual one.
 type Options struct {
-	// API is the kind of the object; the default is Small.
+	// API is the kind of the ControllerConfig; the default is Small.
 	API controllerconfig.API
 	// Config replaces Config.
 	Config string
@@ -85,7 +85,7 @@ type Options struct {
 type Cluster struct {
 	Plane *controlplane.Plane
 	Host  *host.Host
-	// Store is the object, as the administrator.
+	// Store is the ControllerConfig, as the administrator.
 	Store controllerconfig.Store
 	port  *host.Port
 }

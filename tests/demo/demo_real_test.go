@@ -38,7 +38,7 @@ var common = []string{
 	`Error from server \(Forbidden\): secrets is forbidden: User "node-cert-agent:node:node"`,
 	`kubelet-ca.crt holds kubelet-signer-1 and kubelet-signer-2\.`,
 	`The new bytes were on disk [0-9.]+ m?s later\.`,
-	`kubeAPIServerServingCAData  [0-9a-f]{16} CN=kubelet-signer-1 .* the object dropped it`,
+	`kubeAPIServerServingCAData  [0-9a-f]{16} CN=kubelet-signer-1 .* the ControllerConfig dropped it`,
 	`The agent refuses it\. The last good file stays\.\nkubelet-ca.crt holds kubelet-signer-2\.`,
 	`REFUSED +WHY\n +kubeAPIServerServingCAData  block 2 does not decode or is cut off`,
 	`refused kubeAPIServerServingCAData: holds a private key`,

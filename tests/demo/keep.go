@@ -28,7 +28,7 @@ func keep(ctx context.Context, t *teller, s stage) error {
     export KUBECONFIG=%s/admin.kubeconfig PATH=%s:$PATH
     kubectl get controllerconfigs.node-cert-agent.io -o yaml
 
-Another CA for the kubelet, by a patch of the object:
+Another CA for the kubelet, by a patch of the ControllerConfig:
 
     kubectl patch controllerconfigs.node-cert-agent.io machine-config-controller --type merge \
       -p '{"spec":{"kubeAPIServerServingCAData":"'$(base64 -w0 %s)'"}}'

@@ -110,7 +110,7 @@ func (s *story) firstBundle(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.awaitStatus(ctx, "the agent to follow the object",
+	err := s.awaitStatus(ctx, "the agent to follow the ControllerConfig",
 		func(st report.Status) bool { return st.State == "following" && s.loaded(st) })
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (s *story) identity(ctx context.Context) error {
 	return s.narrow(ctx)
 }
 
-// offerToken makes the node known, its token, and the object.
+// offerToken makes the node known, its token, and the ControllerConfig.
 func (s *story) offerToken(ctx context.Context) error {
 	if err := s.plane().Apply(ctx, []byte("{apiVersion: v1, kind: Node, metadata: {name: "+node+"}}")); err != nil {
 		return err

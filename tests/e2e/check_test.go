@@ -28,7 +28,7 @@ func (n *node) check(args ...string) (out, code string) {
 // takes a moment to notice what check sees at once.
 func (n *node) wantFindings(code string, want ...string) {
 	n.t.Helper()
-	notOK := regexp.MustCompile("(?m)^(?:warn|fail) .*$(?:\\n      fix: .*$)?")
+	notOK := regexp.MustCompile(`(?m)^(?:warn|fail) .*$(?:\n      fix: .*$)?`)
 	n.await(strings.Join(append(want, code), "\n"), func() bool {
 		out, got := n.check()
 		return got == code && slices.EqualFunc(notOK.FindAllString(out, -1), want, strings.HasPrefix)

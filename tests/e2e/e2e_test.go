@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait. It is no measure of speed: what takes a second takes that on an idle
-// machine, and CI is not one. Some things come once a minute and a tenth: the retry of a pass that fails, the
+// machine, and CI is not one. Some things come once a minute and a tenth: the retry of a reconcile that fails, the
 // answer to a conflict.
 const patience = 2 * time.Minute
 
@@ -56,7 +56,7 @@ func start(t *testing.T, o cluster.Options) *node {
 	return n
 }
 
-// started is start with the agent running and the object created with one kubelet CA.
+// started is start with the agent running and the ControllerConfig created with one kubelet CA.
 func started(t *testing.T, o cluster.Options) (n *node, first []byte) {
 	t.Helper()
 	n = start(t, o)
@@ -81,7 +81,7 @@ func (n *node) create(s controllerconfig.Spec) {
 	n.must(err)
 }
 
-// patch changes the object and returns its new version.
+// patch changes the ControllerConfig and returns its new version.
 func (n *node) patch(spec any) string {
 	n.t.Helper()
 	v, err := n.Store.Patch(n.ctx, spec)
@@ -148,7 +148,7 @@ func (n *node) awaitMetric(text string) {
 	})
 }
 
-// awaitVersion waits until the agent has dealt with this version of the object.
+// awaitVersion waits until the agent has dealt with this version of the ControllerConfig.
 func (n *node) awaitVersion(v string) (s report.Status) {
 	n.t.Helper()
 	n.await("version "+v, func() bool { s = n.status(); return s.ControllerConfig.ResourceVersion == v && s.Error == "" })

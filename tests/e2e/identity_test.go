@@ -77,7 +77,7 @@ func (n *node) awaitApproved() {
 	})
 }
 
-// follows proves that a change of the object arrives.
+// follows proves that a change of the ControllerConfig arrives.
 func (n *node) follows() {
 	n.t.Helper()
 	ca := testpki.NewCA("another")
@@ -469,7 +469,7 @@ func TestANodeReportsItsStateToTheCluster(t *testing.T) {
 	})
 	if i := n.status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey ||
 		get(".spec.identity.serial") != i.Serial {
-		t.Errorf("the object says of the identity %s, the status %+v", get(".spec.identity"), i)
+		t.Errorf("the ControllerConfig says of the identity %s, the status %+v", get(".spec.identity"), i)
 	}
 	line, err := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "--no-headers")
 	n.must(err)

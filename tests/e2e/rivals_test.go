@@ -46,7 +46,7 @@ func installRivals(t *testing.T) host.File {
 	return host.File{Data: b, Mode: 0o755}
 }
 
-// publishToRivals tells both daemons what the object and the ConfigMap hold now.
+// publishToRivals tells both daemons what the ControllerConfig and the ConfigMap hold now.
 func (n *node) publishToRivals(s controllerconfig.Spec) {
 	n.t.Helper()
 	b, err := json.Marshal(s)
@@ -214,6 +214,6 @@ func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 		t.Errorf("%d repairs after the conflict was known", more)
 	}
 	b := testpki.NewCA("b")
-	n.patch(kubeletCA(b)) // what the object asks for anew is written at once all the same
+	n.patch(kubeletCA(b)) // what the ControllerConfig asks for anew is written at once all the same
 	n.awaitFile(cluster.KubeletCA, b)
 }

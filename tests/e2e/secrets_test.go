@@ -75,7 +75,7 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	n.awaitApproved()
 	keys = append(keys, n.secretsOfAKey(n.file(identityFile))...)
 
-	// What the object carries, good and bad.
+	// What the ControllerConfig carries, good and bad.
 	pair := n.Plane.CA().Client("somebody")
 	keys = append(keys, n.secretsOfAKey(pair.Key)...)
 	n.awaitFile(pullSecret, append(slices.Clone(good), '\n'))

@@ -82,7 +82,7 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 		t.Errorf("the record is %v, and the kubelet %+v", e, use())
 	}
 	key(two)
-	v := n.patch(kubeletCA(testpki.NewCA("b"))) // a pass goes by, and it is asked again
+	v := n.patch(kubeletCA(testpki.NewCA("b"))) // a reconcile goes by, and it is asked again
 	n.awaitVersion(v)
 	if u := use(); u.State != liveness.Stale {
 		t.Errorf("a complete pair that nobody loaded is %+v", u)

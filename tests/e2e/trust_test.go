@@ -80,12 +80,12 @@ func TestAnOperatorHelpsAHostWithoutAnAPIServer(t *testing.T) {
 	n.awaitRecord(audit.OverrideSet)
 	if got := n.run("stat", "-c", "%U %a",
 		"/var/lib/node-cert-agent/operator/applied.json"); got != "node-cert-agent 600" {
-		t.Errorf("the operator's word is %s", got)
+		t.Errorf("the local override is %s", got)
 	}
 
 	n.must(n.Plane.StartAPIServer(n.ctx))
 	n.awaitState("following")
-	n.await("the object under the word", func() bool {
+	n.await("the ControllerConfig under the word", func() bool {
 		s := n.status()
 		return s.Override != nil && s.Override.State == "in force" && s.Error == ""
 	})

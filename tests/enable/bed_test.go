@@ -22,13 +22,13 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// bed is what all tests share: a control plane with the object, and the folder of somebody who provisions
+// bed is what all tests share: a control plane with the ControllerConfig, and the folder of somebody who provisions
 // hosts for it, a copy of the sources with the packages made and a bootstrap kubeconfig.
 type bed struct {
 	plane *controlplane.Plane
 	dir   string
 	tools string // kubectl, oc, podman and butane
-	ca    []byte // in every field of the object but the API server's own CA
+	ca    []byte // in every field of the ControllerConfig but the API server's own CA
 }
 
 var (

@@ -110,6 +110,6 @@ func TestInAHostedClusterTheAgentFollowsOurObjectAlone(t *testing.T) {
 		t.Errorf("the fields are %q, want %q", fields, want)
 	}
 	if s.ControllerConfig.Group != "node-cert-agent.io" {
-		t.Errorf("the object is of %s", s.ControllerConfig.Group)
+		t.Errorf("the ControllerConfig is of %s", s.ControllerConfig.Group)
 	}
 }

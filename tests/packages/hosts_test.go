@@ -108,7 +108,7 @@ func (n *node) wantFindings(want ...string) {
 	var out string
 	have := func() []string {
 		out = n.says("node-cert-agent check 2>&1")
-		return slices.Sorted(slices.Values(regexp.MustCompile("(?m)^(?:warn|fail) .*$(?:\\n      fix: .*$)?").FindAllString(out, -1)))
+		return slices.Sorted(slices.Values(regexp.MustCompile(`(?m)^(?:warn|fail) .*$(?:\n      fix: .*$)?`).FindAllString(out, -1)))
 	}
 	for deadline := time.Now().Add(patience); !slices.EqualFunc(have(), want, strings.HasPrefix); {
 		if time.Now().After(deadline) {

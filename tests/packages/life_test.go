@@ -268,7 +268,7 @@ func (n *node) wantOnly(path string, published [][]byte) {
 	}
 }
 
-// upgradeDuringARotation has the object change as fast as the API server takes it while dpkg works.
+// upgradeDuringARotation has the ControllerConfig change as fast as the API server takes it while dpkg works.
 func (n *node) upgradeDuringARotation(deb string) {
 	n.t.Helper()
 	still, config := n.stamp(rootCA), n.stamp(cluster.Fragment)

@@ -18,7 +18,7 @@ const (
 	cloudCA   = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem"
 )
 
-// sync is what each version of the object leads to.
+// sync is what each version of the ControllerConfig leads to.
 func sync(spec controllerconfig.Spec) error {
 	// A map there, too: the order is chance.
 	for path, data := range map[string][]byte{kubeletCA: spec.KubeAPIServerServingCAData,

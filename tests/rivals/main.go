@@ -3,10 +3,10 @@
 // Command rivals writes managed files as the two daemons of OpenShift do that write them, too, so that
 // the agent can be tested beside them without their images.
 //
-//	rivals machine-config-daemon SPEC TIMES   what one sync of the object does, so many times
+//	rivals machine-config-daemon SPEC TIMES   what one sync of the ControllerConfig does, so many times
 //	rivals node-ca SOURCE EVERY               mirror SOURCE into certs.d again and again, until killed
 //
-// SPEC is the object's spec in JSON, SOURCE a folder with a file for each registry, as a ConfigMap is
+// SPEC is the ControllerConfig's spec in JSON, SOURCE a folder with a file for each registry, as a ConfigMap is
 // mounted. Each does exactly what the original does to the disk, its mistakes included, and nothing
 // else. An operation that fails is what would degrade the node: it is printed, and the command ends
 // with 1, node-ca when it is told to end.
@@ -58,7 +58,7 @@ func run(args []string) error {
 	return fmt.Errorf("there is no %q", args[0])
 }
 
-// syncs is the machine config daemon during that many versions of the object, one after the other.
+// syncs is the machine config daemon during that many versions of the ControllerConfig, one after the other.
 func syncs(file string, times int) error {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -164,7 +164,7 @@ func (w *world) atRest() {
 	}
 }
 
-// settle ends the excuse of a unit that is as it shall be. As long as the object was not read, what is called
+// settle ends the excuse of a unit that is as it shall be. As long as the ControllerConfig was not read, what is called
 // loaded may be less than what is asked for; and as long as a oneshot has not made what the unit loads, too.
 func (m *model) settle(w *world, u *unit) {
 	if len(w.policy.Makers(u.name)) > 0 && m.unsettled(w, maker) {

@@ -204,7 +204,7 @@ func changeList(r *rand.Rand, l []entry) []entry {
 	return l
 }
 
-// publish makes the next version of the object.
+// publish makes the next version of the ControllerConfig.
 func (w *world) publish(r *rand.Rand) {
 	c := &w.cluster
 	c.published++
@@ -234,7 +234,7 @@ func (w *world) publish(r *rand.Rand) {
 		n.paused = !n.paused
 	}
 	c.object = n
-	w.say("the object is now %s", n)
+	w.say("the ControllerConfig is now %s", n)
 }
 
 // publishConfigMap makes the next version of the second source.

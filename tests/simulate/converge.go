@@ -77,7 +77,7 @@ func (w *world) calm(renew bool) {
 		n := draft(c.object, c.published)
 		n.paused = false
 		c.object = n
-		w.say("the object is now %s", n)
+		w.say("the ControllerConfig is now %s", n)
 	}
 	w.notice()
 	w.read(0)

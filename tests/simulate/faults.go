@@ -37,7 +37,7 @@ const (
 	saving    contact = "write to /var/lib"
 	asking    contact = "ask systemd"
 	acting    contact = "act on a unit"
-	hearing   contact = "read the operator's word"
+	hearing   contact = "read the local override"
 )
 
 var failing = []contact{observing, staging, renaming, removing, syncing, saving, asking, acting, hearing}

@@ -16,7 +16,7 @@ import (
 // the agent does is judged.
 type model struct {
 	say func(format string, args ...any)
-	// desired is what the agent of this life was given last, and read tells whether the object was in it.
+	// desired is what the agent of this life was given last, and read tells whether the ControllerConfig was in it.
 	desired *plan.Desired
 	read    bool
 	// object and word are how things stand without and with what the operator applied: whether that is in
@@ -158,7 +158,7 @@ func (m *model) delivers(w *world, d *plan.Desired) {
 	m.returns = true
 }
 
-// hears notes what the operator's word is, when the agent reads it.
+// hears notes what the local override is, when the agent reads it.
 func (m *model) hears(w *world, word state.Word, err error) {
 	before := m.heard.Applied
 	m.heard, m.wordTrouble = word, err != nil

@@ -137,7 +137,7 @@ func (m *model) proven(w *world, p string, old, f *file) {
 // paused is why nothing may be taken away now, or nothing.
 func (m *model) paused(w *world) string {
 	if m.desired != nil && m.desired.Paused != "" {
-		return "the object is paused"
+		return "the ControllerConfig is paused"
 	}
 	if p := m.heard.Pause; p != nil && !p.Over(w.clock.now(), w.clock.boot(), w.clock.up) {
 		return "the operator paused the agent"
@@ -154,12 +154,12 @@ func (m *model) mayGo(w *world, spec plan.FileSpec, p string, i int) (why string
 		return why, false
 	}
 	if !m.read && m.heard.Applied == nil && !spec.Field.FromConfigMap() {
-		return "the object was not read in this life", false
+		return "the ControllerConfig was not read in this life", false
 	}
 	why, ok = m.object.mayGo(w, p, i, m)
 	if !ok {
 		if _, ok = m.word.mayGo(w, p, i, m); ok {
-			why = "" // it may come back when the operator's word is not in force any more
+			why = "" // it may come back when the local override is not in force any more
 		}
 	}
 	return why, ok
@@ -173,7 +173,7 @@ func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) 
 	case m.revoked(i):
 		return "revoked", true
 	case !asked && !v.asked.dropped(p):
-		return "the object says nothing about the file", false
+		return "the ControllerConfig says nothing about the file", false
 	}
 	// Which of the two views was in force when it went missing only the agent knows.
 	for _, since := range []map[int]time.Duration{m.object.since[p], m.word.since[p]} {
@@ -226,7 +226,7 @@ func (m *model) removing(w *world, p string, f *file) {
 	case !slices.Contains(claims[p].Digests, f.digest):
 		w.violate("I3", "%s goes, and is not durably claimed", p)
 	case !m.read && m.heard.Applied == nil:
-		w.violate("I3", "%s goes before the object was read in this life", p)
+		w.violate("I3", "%s goes before the ControllerConfig was read in this life", p)
 	case w.setting.Beside:
 		w.violate("I3", "%s goes beside other writers", p)
 	}

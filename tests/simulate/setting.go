@@ -27,7 +27,7 @@ type Setting struct {
 	// ConfigMap has the second source. Proof has the trust source shrink only with one.
 	ConfigMap, Proof bool
 
-	// What may happen besides changes of the object.
+	// What may happen besides changes of the ControllerConfig.
 	Crashes, Reboots, Faults, Drift, Others, Losses, Clocks, Operator, Reconfigure, Jobs bool
 }
 

@@ -289,7 +289,7 @@ func (w *world) drift(r *rand.Rand) {
 	}
 }
 
-// driftSoon changes a file in the middle of a pass.
+// driftSoon changes a file in the middle of a reconcile.
 func (w *world) driftSoon(r *rand.Rand) {
 	p, after := w.place(r), 1+r.IntN(10)
 	w.say("somebody will change %s at the agent's contact number %d from here", p, after)
