@@ -179,8 +179,8 @@ func TestWhileItIsPausedTrustGrowsAndNothingElseHappens(t *testing.T) {
 	h.wantFile(kubeletCA, caB+caA)
 	h.wantFile(certsD+"r/ca.crt", caA)
 	h.wantJobs("reload reader.service")
-	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "pending" ||
-		s.Units[0].Reason != "paused: freeze" {
+	if s = h.last; s.Paused != "freeze" || len(s.Held) != 2 || s.Units[0].State != "paused" ||
+		s.Units[0].Reason != "freeze" {
 		t.Errorf("the status says %+v", s)
 	}
 	h.publish(kubelet(caB), registry("s", caA))

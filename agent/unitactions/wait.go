@@ -30,7 +30,7 @@ func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.In
 		}
 	}
 	if p := d.Paused; p != "" {
-		s.reason, s.due = "paused: "+plan.Printable(p), time.Time{}
+		s.state, s.reason, s.due = report.Paused, plan.Printable(p), time.Time{}
 		return false
 	}
 	now := a.Clock.Now()
@@ -95,5 +95,5 @@ func (a *Actions) makes(unit string) string {
 
 // pending tells whether waiting for the unit makes sense.
 func (s *unit) pending() bool {
-	return s.running || s.state == report.UnitPending || s.state == report.Unknown || s.state == report.Failed
+	return s.running || s.state == report.UnitPending || s.state == report.Paused || s.state == report.Unknown || s.state == report.Failed
 }
