@@ -37,8 +37,9 @@ func (a *Agent) loop() *loop {
 	memory := state.NewMemory(a.Store)
 	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
 	actions := unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
-		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node, Times: unitactions.Times{BatchWindow: a.Times.BatchWindow,
-			RandomizedDelay: a.Times.RandomizedDelay, Job: a.Times.Job, Breaker: a.Times.Breaker}})
+		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node,
+		Times: unitactions.Times{BatchWindow: a.Times.BatchWindow, RandomizedDelay: a.Times.RandomizedDelay,
+			Job: a.Times.Job, Breaker: a.Times.Breaker}})
 	return &loop{Agent: a, memory: memory, actions: actions,
 		desired: desired.New(desired.Options{Operator: a.Operator, Memory: memory, Trail: a.Trail, Clock: a.Clock, Log: a.Log,
 			Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),

@@ -95,8 +95,8 @@ var (
 // Kinds lists every kind of record, in the order of a change's life.
 func Kinds() []Kind {
 	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Retained, Held, Conflict, OverrideSet,
-		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive, ConsumerStale, UnitActionRefused,
-		UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
+		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive,
+		ConsumerStale, UnitActionRefused, UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
 		ConfigRejected, RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect,
 		IdentityLost, RenewalForbidden, CAPinned, ClusterAnnounced, CredentialRefused, CredentialConsumed, Error}
 }

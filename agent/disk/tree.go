@@ -77,8 +77,8 @@ func TargetOf(spec plan.FileSpec, name string) (Target, error) {
 			"entry's", spec.Field, spec.Path)
 	}
 	return Target{Path: p, Mode: spec.Mode, UID: spec.UID, GID: spec.GID,
-		KeepMode: spec.KeepsMode(), FollowLink: spec.FollowLink, OwnDirectory: spec.OwnDirectory(), Bundle: !spec.Field.Secret() &&
-			!spec.Field.Edits()}, nil
+		KeepMode: spec.KeepsMode(), FollowLink: spec.FollowLink, OwnDirectory: spec.OwnDirectory(),
+		Bundle: !spec.Field.Secret() && !spec.Field.Edits()}, nil
 }
 
 // Tree is a host's file system, or the part of one below a directory. Its methods may be called

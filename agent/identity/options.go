@@ -87,8 +87,9 @@ type Times struct {
 
 func (t Times) withDefaults() Times {
 	for d, otherwise := range map[*time.Duration]time.Duration{
-		&t.PollInterval: 10 * time.Second, &t.IdlePollInterval: time.Hour, &t.CheckInterval: 10 * time.Minute, &t.SuspectAfter: 2 * time.Minute,
-		&t.DeniedMin: 5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
+		&t.PollInterval: 10 * time.Second, &t.IdlePollInterval: time.Hour, &t.CheckInterval: 10 * time.Minute,
+		&t.SuspectAfter: 2 * time.Minute,
+		&t.DeniedMin:    5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
 		&t.ApprovalPollMin: 100 * time.Millisecond, &t.ApprovalPollMax: time.Minute, &t.Prove: 10 * time.Minute,
 		&t.Refused: 10 * time.Minute, &t.Retire: 10 * time.Second,
 	} {

@@ -36,9 +36,9 @@ const (
 // UnitState is how it stands with what a unit has loaded.
 type UnitState string
 
-// A unit has loaded what is on disk; has to, and will; has to, and may not while the host is paused; its job is under way, or takes too long; failed, and is
-// tried again; failed too often, and is tried rarely; may not be acted on, because that would act on units that nobody
-// allowed; nobody can say; does not run.
+// A unit has loaded what is on disk; has to, and will; has to, and may not while the host is paused; its job is under
+// way, or takes too long; failed, and is tried again; failed too often, and is tried rarely; may not be acted on,
+// because that would act on units that nobody allowed; nobody can say; does not run.
 const (
 	UpToDate    UnitState = "up to date"
 	UnitPending UnitState = "pending"

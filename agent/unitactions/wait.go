@@ -95,5 +95,6 @@ func (a *Actions) makes(unit string) string {
 
 // pending tells whether waiting for the unit makes sense.
 func (s *unit) pending() bool {
-	return s.running || s.state == report.UnitPending || s.state == report.Paused || s.state == report.Unknown || s.state == report.Failed
+	return s.running || s.state == report.UnitPending || s.state == report.Paused ||
+		s.state == report.Unknown || s.state == report.Failed
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// feed gives one field to every field that takes from the ConfigMap.
+// feed gives the key of the ConfigMap to every field that takes from it.
 func (o *Object) feed(f Field) {
 	if o.Fields == nil {
 		o.Fields = make(map[plan.Field]Field)

@@ -34,7 +34,7 @@ func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
 		return slices.ContainsFunc(opened, func(o string) bool { return dir == o || strings.HasPrefix(dir, o+"/") })
 	})
 	var b strings.Builder
-	b.WriteString("# Made by \"node-cert-agent writer-dropin\" from the fields of this host's configuration.\n[Service]\n")
+	b.WriteString("# Made by \"node-cert-agent writer-dropin\" from the files of this host's configuration.\n[Service]\n")
 	for _, dir := range more {
 		// One that is missing must not keep the writer from starting; nothing in it can be run.
 		quoted := strings.ReplaceAll(strconv.Quote("-"+dir), "%", "%%")
