@@ -84,7 +84,7 @@ func tell(t testing.TB, dir string) files {
 	return f
 }
 
-// field is one file, or a directory per registry if file has a placeholder.
+// spec is one file, or a directory per registry if file has a placeholder.
 func spec(file string) plan.FileSpec {
 	return plan.FileSpec{Field: "field", Path: file, Mode: 0o644, UID: -1, GID: -1}
 }

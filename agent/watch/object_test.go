@@ -139,7 +139,7 @@ func line(kind string, object []byte) []byte {
 	return fmt.Appendf(nil, "{\"type\":%q,\"object\":%s}\n", kind, object)
 }
 
-// fields is a file table with every field.
+// specs is a file table with every field.
 func specs() []plan.FileSpec {
 	bundle := func(id plan.Field, file string) plan.FileSpec {
 		return plan.FileSpec{Field: id, Path: file, Mode: 0o644}
