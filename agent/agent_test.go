@@ -516,22 +516,6 @@ func TestKilledWhileAJobRunsTheActionIsRepeated(t *testing.T) {
 	h.wantJobs("reload reader.service")
 }
 
-func TestFromAToBAndBackOwesNothingWhenTheUnitSawNeither(t *testing.T) {
-	h := newHost(t)
-	h.systemd.Start("reader.service")
-	h.start()
-	defer h.kill()
-	h.publish(kubelet(caA))
-	h.wait(2 * time.Second)
-	h.settled()
-	h.publish(kubelet(caB))
-	h.publish(kubelet(caA))
-	if s := h.last; s.Units[0].State != "up to date" {
-		t.Errorf("the unit is %q: %s", s.Units[0].State, s.Units[0].Reason)
-	}
-	h.wantJobs("reload reader.service")
-}
-
 func TestWithoutMemoryNothingIsRemovedAndNothingRestarted(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart

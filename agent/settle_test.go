@@ -689,21 +689,44 @@ func TestARepairCausesNoRestart(t *testing.T) {
 	h.wantJobs("try-restart reader.service")
 }
 
-func TestFromAToBAndBackWithinOneRestOwesNothing(t *testing.T) {
-	h := newHost(t)
-	h.times.Rest = time.Second
-	h.systemd.Start("reader.service")
-	h.start()
-	defer h.kill()
-	h.publish(kubelet(caA), registry("r", caA))
-	h.until("reader.service", "up to date", time.Second, 10*time.Second)
-	h.spin(func() { h.tell(kubelet(caB), registry("r", caA)) })
-	h.wantFile(kubeletCA, caB)
-	h.spin(func() { h.tell(kubelet(caA), registry("r", caA)) })
-	h.wantFile(kubeletCA, caA)
-	h.wait(time.Second)
-	h.elapse(time.Hour)
-	h.wantJobs("reload reader.service")
+// TestFromAToBAndBack: a restart is seen by its invocation. Systemd keeps no trace of a reload, and somebody may have
+// reloaded the unit with B. Found by the simulator.
+func TestFromAToBAndBack(t *testing.T) {
+	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
+		for _, rest := range []time.Duration{0, time.Second} {
+			h := newHost(t)
+			h.times.Rest = rest
+			h.policy.Units[0].Verb = verb
+			has := ""
+			h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
+			h.systemd.Start("reader.service")
+			h.start()
+			h.publish(kubelet(caA), registry("r", caA))
+			h.until("reader.service", "up to date", time.Second, 10*time.Second)
+			publish := func(ca string) {
+				if rest == 0 {
+					h.publish(kubelet(ca), registry("r", caA))
+				} else {
+					h.spin(func() { h.tell(kubelet(ca), registry("r", caA)) })
+				}
+				h.wantFile(kubeletCA, ca)
+			}
+			publish(caB)
+			want := []string{string(verb) + " reader.service"}
+			if verb == unitplan.Reload {
+				has = caB // systemctl reload leaves no trace
+				want = append(want, want...)
+			}
+			publish(caA)
+			h.elapse(time.Second)
+			h.elapse(time.Hour)
+			if has != caA {
+				t.Errorf("%s, rest %v: the unit is called loaded and has %.20q", verb, rest, has)
+			}
+			h.wantJobs(want...)
+			h.kill()
+		}
+	}
 }
 
 // idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the passes.

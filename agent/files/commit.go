@@ -67,8 +67,7 @@ func (f *Files) commitParts(ctx context.Context, parts []plan.Plan) (written []W
 func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written, err error) {
 	f.Trail.Record(audit.Intended(p))
 	after := f.foresee(p)
-	mended, removed := f.fields(p)
-	f.Units.Disturb(ctx, f.inputs(f.observed, nil), f.inputs(after, nil), mended, removed)
+	f.Units.Disturb(ctx, f.inputs(f.observed, nil), f.inputs(after, nil), removed(p))
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	err = f.Writer.Commit(ctx, p.Commit())
@@ -82,7 +81,6 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 			f.markUnsynced(p)
 			f.unswept = true
 		}
-		f.conflicts.failed(p)
 		f.Trail.Record(audit.About(p.ControllerConfig, audit.CommitFailed, "a commit stopped").With(audit.Reason,
 			err.Error()))
 		return nil, fmt.Errorf("committing: %v", err)
@@ -92,7 +90,6 @@ func (f *Files) commitPart(ctx context.Context, p plan.Plan) (written []Written,
 		f.Trail.Record(audit.Wrote(p.ControllerConfig, w))
 		f.cache.at[w.Key] = w.Digest
 		delete(f.unsynced, w.Key)
-		delete(f.conflicts.tried, w.Key)
 		if f.conflicts.left != nil {
 			f.conflicts.left[w.Key] = w.Digest
 		}
@@ -123,35 +120,12 @@ func (f *Files) foresee(p plan.Plan) plan.Observed {
 	return after
 }
 
-// fields are those of which p writes over what somebody else left in a file, and those of which it removes files.
-func (f *Files) fields(p plan.Plan) (mended, removed []plan.Field) {
-	for _, w := range p.Writes {
-		if !f.ours(w) {
-			mended = append(mended, w.Field)
-		}
-	}
+// removed are the fields of which p removes files.
+func removed(p plan.Plan) (fields []plan.Field) {
 	for _, r := range p.Removes {
-		removed = append(removed, r.Field)
+		fields = append(fields, r.Field)
 	}
-	return mended, removed
-}
-
-// ours tells whether w writes over what we left there: in this life, or as a claim or the last good version says.
-func (f *Files) ours(w plan.Write) bool {
-	if slices.Contains(f.conflicts.tried[w.Key], w.Before) {
-		return true // what was there at the first try was judged then
-	}
-	if left, ok := f.conflicts.left[w.Key]; ok {
-		return w.Before == left
-	}
-	if slices.Contains(f.Memory.State().Owned[w.Path].Digests, w.Before) {
-		return true
-	}
-	left, good := plan.Digest{}, f.Memory.State().LastGood
-	if i := slices.IndexFunc(good, func(r state.Remembered) bool { return r.Key == w.Key }); i >= 0 {
-		left = good[i].Digest
-	}
-	return w.Before == left
+	return fields
 }
 
 // markUnsynced marks what a failed commit may have left undurable: after a failed fsync the bytes can be

@@ -13,9 +13,7 @@ import (
 
 // conflicts are the files that somebody else changed after we had left them as they shall be.
 type conflicts struct {
-	left map[plan.Key]plan.Digest // how the last reconcile left each file
-	// tried is what was to be written over, and what with, where a commit failed since a reconcile succeeded.
-	tried map[plan.Key][]plan.Digest
+	left  map[plan.Key]plan.Digest // how the last reconcile left each file
 	files map[plan.Key]plan.Quarrel
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
@@ -78,20 +76,9 @@ func (f *Files) leave(p plan.Plan) {
 		q.left = make(map[plan.Key]plan.Digest, len(p.Entries))
 	}
 	clear(q.left)
-	clear(q.tried)
 	for _, e := range p.Entries {
 		// Of a file whose repair was put off this is how it was left before.
 		q.left[e.Key] = e.OnDisk()
-	}
-}
-
-// failed notes what may stand in the files of a commit that failed without anybody else's doing.
-func (q *conflicts) failed(p plan.Plan) {
-	if q.tried == nil {
-		q.tried = make(map[plan.Key][]plan.Digest)
-	}
-	for _, w := range p.Writes {
-		q.tried[w.Key] = []plan.Digest{w.Before, w.Digest}
 	}
 }
 

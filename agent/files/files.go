@@ -37,9 +37,9 @@ type Writer interface {
 
 // Units are those that load managed files. They are told what a commit does to what they read.
 type Units interface {
-	// Disturb comes before: was and will tell what a unit reads before and after, mended are the fields of which the
-	// commit writes over what somebody else left, and removed those of which it removes files.
-	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, mended, removed []plan.Field)
+	// Disturb comes before: was and will tell what a unit reads before and after, and removed are the fields of which
+	// the commit removes files.
+	Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, removed []plan.Field)
 	// Changed comes after, when it is known what units read now.
 	Changed(was, is func(unit string) unitplan.Inputs)
 }

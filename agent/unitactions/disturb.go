@@ -12,20 +12,19 @@ import (
 )
 
 // Disturb notes, before a commit, of which units it can no longer be known what they have loaded: of those that are
-// reloaded and of which the commit writes over what somebody else left in a file, since they may have been reloaded
-// with that; and of those of which it removes a file and of whose run nothing else is known, since a removal leaves no
-// time behind by which it could be told later that the run began before it. was and will tell what a unit reads before
-// and after; mended are the fields of which the commit writes over what others left, and removed those of which it
-// removes files.
-func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs,
-	mended, removed []plan.Field) {
+// reloaded and that get back what they have loaded, since somebody may have reloaded them with what was there in
+// between, of which systemd keeps no trace; and of those of which it removes a file and of whose run nothing else is
+// known, since a removal leaves no time behind by which it could be told later that the run began before it. was and
+// will tell what a unit reads before and after; removed are the fields of which the commit removes files.
+func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitplan.Inputs, removed []plan.Field) {
 	unknown := false
 	for _, u := range a.Policy.Units {
-		if was(u.Name).Digest == will(u.Name).Digest {
+		next := will(u.Name).Digest
+		if was(u.Name).Digest == next {
 			continue
 		}
 		m, known := a.Memory.State().Units[u.Name]
-		if known && u.Verb == unitplan.Reload && a.reads(u, mended) {
+		if known && u.Verb == unitplan.Reload && m.Inputs == next {
 			m.Unknown, unknown = true, true
 			a.Memory.Note(func(s *state.State) { s.Units[u.Name] = m })
 		}
@@ -38,7 +37,7 @@ func (a *Actions) Disturb(ctx context.Context, was, will func(unit string) unitp
 		}
 	}
 	if unknown {
-		_ = a.Memory.Save() // the repair does not wait for it
+		_ = a.Memory.Save() // the commit does not wait for it
 	}
 }
 

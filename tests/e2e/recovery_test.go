@@ -68,16 +68,31 @@ func TestAnAgentKilledBetweenRenameAndReloadStillReloadsOnce(t *testing.T) {
 	n.wantLoads("reload", reloads+1)
 }
 
-func TestFromAToBAndBackReloadsNobody(t *testing.T) {
-	n, a := started(t, cluster.Options{Config: slow})
-	reloads := n.Loads(n.ctx, "reload")
+func TestFromAToBAndBackRestartsNobody(t *testing.T) {
+	n, a := started(t, cluster.Options{Config: strings.Replace(slow, "verb: reload", "verb: try-restart", 1)})
+	starts := n.Loads(n.ctx, "start")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.awaitFile(cluster.KubeletCA, b)
 	n.awaitVersion(n.patch(kubeletCA(a))) // else the unit may be shown as before either change
 	n.wantFile(cluster.KubeletCA, a)
 	n.awaitUnit(cluster.Reader, "up to date")
-	n.wantLoads("reload", reloads)
+	n.wantLoads("start", starts)
+}
+
+func TestAReloadByHandBetweenAToBAndBackIsMadeGood(t *testing.T) {
+	n, a := started(t, cluster.Options{Config: slow})
+	b := testpki.NewCA("b")
+	n.patch(kubeletCA(b))
+	n.awaitFile(cluster.KubeletCA, b)
+	n.run("systemctl", "reload", cluster.Reader)
+	n.wantFile("/run/reader.loaded", b)
+	reloads := n.Loads(n.ctx, "reload")
+	n.awaitVersion(n.patch(kubeletCA(a)))
+	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") > reloads })
+	n.awaitUnit(cluster.Reader, "up to date")
+	n.wantFile("/run/reader.loaded", a)
+	n.wantLoads("reload", reloads+1)
 }
 
 func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {

@@ -268,6 +268,7 @@ func (d *disk) carryOut(c plan.Commit) error {
 			return fmt.Errorf("remove %s: its bytes are not those that were to go", p)
 		}
 		d.model.removing(d.world, p, f)
+		d.brings(p, nil)
 		d.counts.Removals++
 		d.say("  removes %s, which had %s", p, f)
 		d.set(p, nil, false)
@@ -291,14 +292,19 @@ func (d *disk) write(x plan.CommitWrite) {
 	f.uid, f.gid, f.ours = uid, gid, true
 	d.model.writing(d.world, spec, p, old, f)
 	d.seen[p] = f
-	if u := d.systemd.units[reader]; u.loaded != nil && idOf(u.loaded.files[p]) == f.id &&
-		d.model.concerns(d.world, reader, p) {
-		// Somebody may have reloaded it with what is written over, of which systemd keeps no trace.
-		d.model.excuse(u, "what somebody else wrote is written over")
-	}
+	d.brings(p, f)
 	d.counts.Writes++
 	d.say("  writes %s: %s (it had %s)", p, f, old)
 	d.set(p, f, false)
+}
+
+// brings excuses a reload of who gets back what it has loaded: somebody may have reloaded it with what was there, of which
+// systemd keeps no trace.
+func (d *disk) brings(p string, f *file) {
+	u := d.systemd.units[reader]
+	if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.world, reader, p) {
+		d.model.excuse(u, "it gets back what it has loaded")
+	}
 }
 
 // Sweep implements files.Writer.
