@@ -194,7 +194,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 		if u.loaded != nil {
 			has = u.loaded.files[p]
 		}
-		if w.clock.set && m.lost || u.byTime {
+		if w.clock.set && m.lost || u.byTime || u.undone {
 			continue // the clock was set back and forth: times of files and of starts say nothing any more
 		}
 		if idOf(f) != idOf(has) {

@@ -295,7 +295,7 @@ func (m *model) mass(w *world, claims map[string]claim) {
 	m.commit = w.counts.Commits
 	present, missing := 0, 0
 	for p := range claims {
-		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) {
+		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) || m.unsaved && m.silent(p) {
 			present++
 		} else if f := w.disk.files[p]; f != nil && w.disk.odd[p] == "" && !m.unseen(w, p, f) {
 			missing++
@@ -309,6 +309,11 @@ func (m *model) mass(w *world, claims map[string]claim) {
 	if missing > present {
 		w.violate("mass", "%d of %d files go at once, and nobody confirmed it", missing, missing+present)
 	}
+}
+
+// silent tells whether the field that asked for a path last says nothing now: its claim may not be durable.
+func (m *model) silent(p string) bool {
+	return m.desired != nil && !m.desired.Listed[m.owner[p]]
 }
 
 // claims are those that are durable, by path.

@@ -259,6 +259,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	w.say("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
 	if u := w.systemd.units[reader]; w.model.concerns(w, reader, p) {
 		w.model.excuse(u, "somebody changed a file, and may have had it reloaded")
+		u.undone = u.before != nil && w.model.inputs(w, reader, u.before.files) == w.model.inputs(w, reader, w.disk.files)
 	}
 }
 

@@ -66,6 +66,10 @@ type unit struct {
 	made             int           // the boot of that run
 	// it is called loaded because of the times of files and of its start, and a clock was set
 	byTime bool
+	// what it had read before somebody reloaded it, and whether somebody put that back on disk since: two hands that
+	// undo each other between two looks of the agent leave no trace
+	before *reading
+	undone bool
 
 	excuse string // why one more action may be needless
 	tries  []try
@@ -133,7 +137,9 @@ func (u *unit) productNow() string {
 	return u.product
 }
 
-func (s *systemd) reads(u *unit, r *reading) { u.loaded, u.byTime = r, false }
+func (s *systemd) reads(u *unit, r *reading) {
+	u.loaded, u.byTime, u.before, u.undone = r, false, nil, false
+}
 
 // busy gives the job of a unit, if it has one.
 func (s *systemd) busy(name string) *job {
@@ -303,7 +309,7 @@ func (s *systemd) finish(j *job) {
 		}
 		s.foreign = j.touched || j.call == nil
 		if s.reads(u, j.got); j.got != nil {
-			u.product = s.model.inputs(s.world, maker, j.got.files)
+			s.makes(u, s.model.inputs(s.world, maker, j.got.files))
 		}
 	}
 	if err != nil {
@@ -319,6 +325,16 @@ func (s *systemd) finish(j *job) {
 		}
 		s.agent.answer(c)
 	}
+}
+
+// makes is what a run of the maker made. If it goes back to what the restarter has loaded, the agent has that loaded once
+// more: it remembers of the restarter that it had something new to load, and not what it had before.
+func (s *systemd) makes(u *unit, product string) {
+	r := s.units[restarter]
+	if product != u.product && r.loaded != nil && r.loaded.product == product {
+		s.model.excuse(r, "the oneshot made something else in between")
+	}
+	u.product = product
 }
 
 func orDone(err error) any {

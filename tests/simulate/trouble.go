@@ -44,7 +44,9 @@ func (w *world) othersAct(r *rand.Rand) {
 		if w.model.needed(w, u) {
 			w.model.excuse(u, "somebody reloaded it, which nobody can see")
 		}
+		before := u.loaded
 		w.systemd.reads(u, w.systemd.look())
+		u.before = before
 	case n == 5 && u.verb == unitplan.Restart:
 		w.say("systemd forgets %s", u.name)
 		u.invocation, u.since, u.mono, u.started = "", time.Time{}, 0, -time.Hour
