@@ -20,6 +20,7 @@ type attempt struct {
 	newKey    bool        // another key is made for the next request
 	fresh     *generation // what is to be proven
 	proveBy   time.Time   // until when a new certificate that the server does not know is given time
+	rejected  bool        // the server did not know it when it was last asked
 
 	failures, denials int // in a row
 	looks             int // at a request that nobody has decided about

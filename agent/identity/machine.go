@@ -68,6 +68,10 @@ func (k *Keeper) giveWay(ctx context.Context) {
 	preferred := now.Before(k.migration.preferredUntil)
 	switch a := &k.attempt; {
 	case a.purpose == migrating && !preferred && !now.Before(k.health.renewAt):
+		if a.rejected || !a.backoffUntil.IsZero() { // to ask for the same once more would lead to the same answer
+			a.newKey = true
+			_ = k.forget() // what cannot be dropped serves for the renewal
+		}
 		a.purpose, k.state, a.backoffUntil = bootstrapping, Active, time.Time{}
 	case a.purpose == renewing && preferred && asking(k.state) && k.mayMigrate(ctx):
 		a.purpose, k.state, a.backoffUntil = migrating, Requesting, time.Time{}

@@ -19,6 +19,7 @@ func (k *Keeper) proving(ctx context.Context) transition {
 	}
 	a := k.api.whoami(ctx, conn)
 	v := a.verdict()
+	k.attempt.rejected = v == unknown
 	if v == accepted && a.user == k.user() {
 		return k.commit(ctx, conn)
 	}

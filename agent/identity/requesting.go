@@ -102,6 +102,7 @@ func (k *Keeper) forget() error {
 	if err := k.store.dropPending(); err != nil {
 		return err
 	}
-	k.attempt.pending, k.attempt.request, k.attempt.backoffUntil = nil, request{}, time.Time{}
+	a := &k.attempt
+	a.pending, a.request, a.backoffUntil, a.rejected = nil, request{}, time.Time{}, false
 	return nil
 }
