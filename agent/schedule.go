@@ -81,11 +81,12 @@ func (s *schedule) overlooked(set []clock.Timer) error {
 
 // wake fires when the next thing is due that no event will announce.
 func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
-	next := s.next(set)
-	if !s.alive.IsZero() && s.alive.Before(next) {
-		next = s.alive
+	now := s.clock.Now()
+	wait := s.next(set).Sub(now)
+	if !s.alive.IsZero() {
+		wait = min(wait, s.alive.Sub(now))
 	}
-	return s.clock.After(max(0, next.Sub(s.clock.Now())))
+	return s.clock.After(max(0, wait))
 }
 
 // due tells whether a reconcile is, and not only the watchdog.
@@ -97,12 +98,16 @@ func (s *schedule) next(set []clock.Timer) time.Time {
 	if !s.rest.IsZero() {
 		return s.rest
 	}
+	// Some times have no monotonic reading. How far off each is says more than which comes first by the wall clock, when
+	// that was set.
+	now := s.clock.Now()
+	sooner := func(a, b time.Time) bool { return a.Sub(now) < b.Sub(now) }
 	next := s.resync
-	if !s.retry.IsZero() && s.retry.Before(next) {
+	if !s.retry.IsZero() && sooner(s.retry, next) {
 		next = s.retry
 	}
 	for _, t := range set {
-		if t.At.Before(next) && (s.retry.IsZero() || t.At.After(s.turned)) {
+		if sooner(t.At, next) && (s.retry.IsZero() || t.At.After(s.turned)) {
 			next = t.At
 		}
 	}

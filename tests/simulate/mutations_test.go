@@ -74,7 +74,7 @@ var seeded = []mutations.Mutation{
 	{"a retry does not wait longer each time", "agent/schedule.go",
 		"s.backoff.Pause(s.retries)", "s.backoff.Pause(0)"},
 	{"a reconcile that failed is followed by the next at once", "agent/schedule.go",
-		"t.At.Before(next) && (s.retry.IsZero() || t.At.After(s.turned))", "t.At.Before(next)"},
+		"sooner(t.At, next) && (s.retry.IsZero() || t.At.After(s.turned))", "t.At.Before(next)"},
 	{"the end of a hold waits for the next look", "agent/files/files.go",
 		`{What: "the end of a hold", At: f.release}`, `{What: "the end of a hold", At: time.Time{}}`},
 	{"an action waits for the next look", "agent/unitactions/actions.go",
