@@ -141,6 +141,7 @@ func imprison(t *testing.T, l layout, r host.Release) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
+	run("until systemctl list-jobs --no-legend | grep -q 'hold.service *start running'; do :; done")
 	jobs := run("systemctl list-jobs --no-legend --no-pager | sort")
 	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
