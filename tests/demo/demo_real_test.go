@@ -113,7 +113,7 @@ func TestRootSeesTheWholeStoryOnAHost(t *testing.T) {
 		`start\n +reload\n +reload\n +reload\n +the same`,
 		`ReloadUnit ss stranger.service replace\n +Call failed: .*(denied|authentication required)`,
 		`Manager Reboot\n +Call failed: .*(denied|authentication required)`,
-		`reader.service  reload  loaded`,
+		`reader.service  reload  up to date`,
 		`reload reader.service done`,
 		`NODECERT_CERTS_ADDED=[0-9a-f]{64} CN=kubelet-signer-2`)...)
 }
