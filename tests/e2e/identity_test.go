@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -125,7 +126,7 @@ func TestFromATokenToTheFirstFile(t *testing.T) {
 		}
 	}
 	out := n.run("node-cert-agent", "status")
-	if !strings.Contains(out, "Identity:     active") || !strings.Contains(out, "Certificate:  ") {
+	if !regexp.MustCompile(`(?m)^Identity: +active\nCertificate: +[0-9a-f]+ until `).MatchString(out) {
 		t.Errorf("status prints\n%s", out)
 	}
 	if _, err := n.Host.Run(n.ctx, "node-cert-agent", "diff"); err != nil {
