@@ -44,29 +44,6 @@ type Reporter interface {
 	Publish(report.Status) error
 }
 
-// Times are the agent's durations, from configuration.
-type Times struct {
-	// Resync is how often the host is looked at although nothing happened; jittered by a tenth.
-	Resync time.Duration
-	// Rest is for how long the machine is left to the consumers of a change that was just published,
-	// before the agent goes on to its own affairs.
-	Rest time.Duration
-	// BatchWindow is how long a unit action waits for more changes.
-	BatchWindow time.Duration
-	// RandomizedDelay is over how long a fleet spreads its restarts; each node has its own place in it.
-	RandomizedDelay time.Duration
-	// RetryMin and RetryMax bound the exponential delays after a failure.
-	RetryMin, RetryMax time.Duration
-	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
-	Job time.Duration
-	// Breaker is how long an action that failed again and again is left alone before one more try.
-	Breaker time.Duration
-	// Probe is how long a consumer may take to be seen with new bytes.
-	Probe time.Duration
-	// Watchdog is how often systemd wants to hear from the loop; zero means never.
-	Watchdog time.Duration
-}
-
 // Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
 type Agent struct {
 	Source Source
