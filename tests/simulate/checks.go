@@ -4,7 +4,6 @@ package simulate
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -179,7 +178,6 @@ func (m *model) settle(w *world, u *unit) {
 // hasLoaded judges a unit that is called loaded (I2).
 func (m *model) hasLoaded(w *world, u *unit, reason string) {
 	wanted := m.inForce(w)
-	u.byTime = u.byTime || w.clock.set && strings.HasPrefix(reason, "started after")
 	for _, p := range m.known(w) {
 		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
 			continue

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -317,6 +318,10 @@ type trail struct{ *world }
 // Record implements audit.Recorder.
 func (t trail) Record(r audit.Record) {
 	t.agent.trail = r.Message
+	if name, why, _ := strings.Cut(r.Message, ": "); r.Kind.Name == audit.UnitAdopted.Name && t.clock.set &&
+		strings.HasPrefix(why, "started after") {
+		t.systemd.units[name].byTime = true
+	}
 	t.say("    record %s: %s", r.Kind.Name, r.Message)
 }
 

@@ -364,7 +364,7 @@ func (s *systemd) touched(p string) {
 		case u == nil || !s.model.concerns(s.world, name, p):
 		case s.clock.lived-u.started < nearby:
 			s.model.excuse(u, "a file changed right after it began")
-		case u.started > s.model.looked:
+		case u.started >= s.model.looked: // at the same moment it may have been after the look
 			s.model.excuse(u, "a file changed before the agent saw that it began")
 		}
 	}
