@@ -293,6 +293,29 @@ func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
 	}
 }
 
+// TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt: although it cannot be read at the start. Found by the simulator.
+func TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	h.publish(kubelet(caA))
+	h.confirm("1", registry("r", caA))
+	h.publish(kubelet(caA + caB))
+	h.kill()
+	confirmed, _ := h.word.Word(state.Word{})
+	h.word.Say(state.Word{}, errors.New("the disk fails"))
+	*h.dir = *agenttest.NewDir()
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.word.Say(confirmed, nil)
+	h.turn()
+	h.elapse(time.Minute)
+	h.wantFile(kubeletCA, caA+caB)
+	h.elapse(time.Hour)
+	h.wantFile(kubeletCA, caA)
+}
+
 func TestAConfirmationHoldsForWhatHasToWaitForProof(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust = plan.Trust{Hold: 5 * time.Hour, Source: plan.KubeAPIServerServingCAData}

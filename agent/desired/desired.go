@@ -151,7 +151,7 @@ func (s *State) Update() {
 	if (s.override.lastError == "" || word.Applied != nil) && s.inForce(word.Applied) {
 		now.applied, now.now = word.Applied.ID, word.Applied.Now && !s.Memory.State().Operator.CarriedOut
 	}
-	s.override.forgot = false
+	s.override.forgot = s.override.forgot && s.override.stale // what cannot be read yet is no later word
 	if now == s.made {
 		return
 	}

@@ -97,13 +97,15 @@ func (d *disk) even() {
 }
 
 // turned is for a path that became odd or is not any more. Of one that nobody asks for the agent cannot tell that
-// from a change; nor of any, while a unit may be reading it.
+// from a change; nor of any, while a unit may be reading it, or before the agent has looked at a unit since that began.
 func (d *disk) turned(p string) {
 	_, asked := d.model.object.asked.files[p]
 	_, applied := d.model.word.asked.files[p]
 	for _, name := range unitNames {
-		if d.model.concerns(d.world, name, p) && (!asked || !applied || !d.agent.running || d.systemd.busy(name) != nil) {
-			d.model.excuse(d.systemd.units[name], "a file became odd, or is not any more, which may be a change")
+		u := d.systemd.units[name]
+		unseen := !d.agent.running || d.systemd.busy(name) != nil || u.started >= d.model.looked
+		if d.model.concerns(d.world, name, p) && (!asked || !applied || unseen) {
+			d.model.excuse(u, "a file became odd, or is not any more, which may be a change")
 		}
 	}
 }
