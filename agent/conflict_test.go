@@ -10,6 +10,12 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
+// A conflict begins with this many repairs within this time: docs/usage/operating.md.
+const (
+	conflictAfter  = 3
+	conflictMemory = 10 * time.Minute
+)
+
 // drifted says that somebody touched the files, and waits for the reconcile.
 func (h *host) drifted() {
 	h.t.Helper()
@@ -22,7 +28,7 @@ func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA), registry("r", caA))
-	for range plan.QuarrelAfter {
+	for range conflictAfter {
 		h.clock.Move(time.Second)
 		h.disk.Put(kubeletCA, "scribble")
 		h.drifted()
@@ -52,7 +58,7 @@ func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	if n := h.recorded("conflict"); n == 0 || n > 4 {
 		t.Errorf("%d records of the conflict", n)
 	}
-	h.elapse(plan.QuarrelMemory)
+	h.elapse(conflictMemory)
 	if len(h.last.Conflicts) > 0 {
 		t.Errorf("it is over, and the status tells of %+v", h.last.Conflicts)
 	}
@@ -63,7 +69,7 @@ func TestAChangeOfTheObjectIsNeverPutOff(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	for range plan.QuarrelAfter + 1 {
+	for range conflictAfter + 1 {
 		h.disk.Put(kubeletCA, "scribble")
 		h.drifted()
 	}

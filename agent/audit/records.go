@@ -5,6 +5,7 @@ package audit
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
@@ -68,10 +69,11 @@ func Took(o plan.ControllerConfig, r plan.Removal) Record {
 		With(SourceField, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
 }
 
-// Contested is the record of a file that somebody else keeps changing.
-func Contested(o plan.ControllerConfig, w plan.Write, repairs int) Record {
+// Contested is the record of a file that somebody else keeps changing: it was repaired so often within a while, and
+// from now on there is one repair in each pause.
+func Contested(o plan.ControllerConfig, w plan.Write, repairs int, within, pause time.Duration) Record {
 	message := fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v",
-		w.Path, repairs, plan.QuarrelMemory, plan.QuarrelPause)
+		w.Path, repairs, within, pause)
 	return About(o, Conflict, message).With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).
 		With(Before, w.Before.String()).With(After, w.Digest.String())
 }

@@ -14,40 +14,40 @@ import (
 // conflicts are the files that somebody else changed after we had left them as they shall be.
 type conflicts struct {
 	left  map[plan.Key]plan.Digest // how the last reconcile left each file
-	files map[plan.Key]plan.Quarrel
+	files map[plan.Key]conflict
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
 
-// deferRepairs takes the repairs out of p that come too soon: see plan.Quarrel. What the ControllerConfig asks for anew
+// deferRepairs takes the repairs out of p that come too soon: see conflict. What the ControllerConfig asks for anew
 // is never put off.
 func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
-	q, now := &f.conflicts, f.Clock.Uptime()
-	q.next = time.Time{}
+	cs, now := &f.conflicts, f.Clock.Uptime()
+	cs.next = time.Time{}
 	open := make(map[plan.Key]bool)
 	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w plan.Write) bool {
 		if !f.changedByOthers(d, w) {
 			return false
 		}
 		open[w.Key] = true
-		before := q.files[w.Key]
-		quarrel := before.Changed(now)
-		q.set(w.Key, quarrel)
+		before := cs.files[w.Key]
+		c := before.changed(now)
+		cs.set(w.Key, c)
 		spec, _ := f.Policy.File(w.Field)
-		wait := quarrel.Answer(spec) - now
+		wait := c.repairAt(spec) - now
 		if wait <= 0 {
 			return false
 		}
-		if quarrel.Conflict() && !before.Open {
-			f.Trail.Record(audit.Contested(p.ControllerConfig, w, len(quarrel.Repairs)))
+		if c.lasts() && !before.open {
+			f.Trail.Record(audit.Contested(p.ControllerConfig, w, len(c.repairs), conflictMemory, conflictPause))
 		}
-		if at := f.Clock.Now().Add(wait); q.next.IsZero() || at.Before(q.next) {
-			q.next = at
+		if at := f.Clock.Now().Add(wait); cs.next.IsZero() || at.Before(cs.next) {
+			cs.next = at
 		}
 		return true
 	})
-	for k, quarrel := range q.files {
+	for k, c := range cs.files {
 		if !open[k] {
-			q.set(k, quarrel.Settled(now))
+			cs.set(k, c.settled(now))
 		}
 	}
 	return p
@@ -66,44 +66,44 @@ func (f *Files) changedByOthers(d plan.Desired, w plan.Write) bool {
 
 // leave notes that p was carried out, and with it every repair that it held.
 func (f *Files) leave(p plan.Plan) {
-	q := &f.conflicts
+	cs := &f.conflicts
 	for _, w := range p.Writes {
-		if quarrel, ok := q.files[w.Key]; ok && quarrel.Open {
-			q.set(w.Key, quarrel.Repaired(f.Clock.Uptime()))
+		if c, ok := cs.files[w.Key]; ok && c.open {
+			cs.set(w.Key, c.repaired(f.Clock.Uptime()))
 		}
 	}
-	if q.left == nil {
-		q.left = make(map[plan.Key]plan.Digest, len(p.Entries))
+	if cs.left == nil {
+		cs.left = make(map[plan.Key]plan.Digest, len(p.Entries))
 	}
-	clear(q.left)
+	clear(cs.left)
 	for _, e := range p.Entries {
 		// Of a file whose repair was put off this is how it was left before.
-		q.left[e.Key] = e.OnDisk()
+		cs.left[e.Key] = e.OnDisk()
 	}
 }
 
 // set remembers a file as long as there is something to remember of it.
-func (q *conflicts) set(k plan.Key, f plan.Quarrel) {
-	if q.files == nil {
-		q.files = make(map[plan.Key]plan.Quarrel)
+func (cs *conflicts) set(k plan.Key, c conflict) {
+	if cs.files == nil {
+		cs.files = make(map[plan.Key]conflict)
 	}
-	q.files[k] = f
-	if !f.Open && len(f.Repairs) == 0 {
-		delete(q.files, k)
+	cs.files[k] = c
+	if !c.open && len(c.repairs) == 0 {
+		delete(cs.files, k)
 	}
 }
 
 // contested are the files over which there is one, by key.
 func (f *Files) contested() (out []report.Conflict) {
-	for k, quarrel := range f.conflicts.files {
-		if !quarrel.Conflict() {
+	for k, c := range f.conflicts.files {
+		if !c.lasts() {
 			continue
 		}
-		c := report.Conflict{Key: k, Repairs: len(quarrel.Repairs)}
+		r := report.Conflict{Key: k, Repairs: len(c.repairs)}
 		if spec, ok := f.Policy.File(k.Field); ok {
-			c.Path, _ = spec.PathOf(k.Name)
+			r.Path, _ = spec.PathOf(k.Name)
 		}
-		out = append(out, c)
+		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b report.Conflict) int { return a.Key.Compare(b.Key) })
 	return out

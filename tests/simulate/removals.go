@@ -73,6 +73,13 @@ func (m *model) unfinished(c plan.Commit, w *world) {
 	}
 }
 
+// A file that was repaired this often within this time is repaired once in a pause: docs/usage/operating.md.
+const (
+	conflictAfter  = 3
+	conflictMemory = 10 * time.Minute
+	conflictPause  = time.Minute
+)
+
 // quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another field
 // asks for now is counted anew.
 func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
@@ -85,9 +92,9 @@ func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 	}
 	r := repaired{spec.Field, p}
 	recent := slices.DeleteFunc(m.repairs[r],
-		func(at time.Duration) bool { return w.clock.lived-at >= plan.QuarrelMemory })
-	if n := len(recent); w.agent.status.Error == "" && n > plan.QuarrelAfter &&
-		w.clock.lived-recent[n-1] < plan.QuarrelPause-time.Second {
+		func(at time.Duration) bool { return w.clock.lived-at >= conflictMemory })
+	if n := len(recent); w.agent.status.Error == "" && n > conflictAfter &&
+		w.clock.lived-recent[n-1] < conflictPause-time.Second {
 		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}
 	m.repairs[r] = append(recent, w.clock.lived)
