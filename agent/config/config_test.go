@@ -113,7 +113,7 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 		plan.ImageRegistryBundleData:     "/etc/docker/certs.d/{name}/ca.crt",
 		plan.ImageRegistryBundleUserData: "/etc/docker/certs.d/{name}/ca.crt",
 	} {
-		want.Policy.Files = append(want.Policy.Files, plan.FileSpec{Field: id, Path: file, Mode: 0o644, Validate: plan.Warn})
+		want.Policy.Files = append(want.Policy.Files, plan.FileSpec{Field: id, Path: file, Mode: 0o644})
 	}
 	slices.SortFunc(want.Policy.Files, func(a, b plan.FileSpec) int {
 		return slices.Index(plan.Fields(), a.Field) - slices.Index(plan.Fields(), b.Field)
@@ -191,18 +191,15 @@ identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 
 			Policy: plan.Policy{
 				Files: []plan.FileSpec{
 					{Field: plan.KubeAPIServerServingCAData, Path: "/srv/a.crt", Mode: 0o600, GID: 990, FollowLink: true,
-						Validate: plan.Strict},
+						Strict: true},
 					{Field: plan.RootCAData, Path: "/etc/kubernetes/ca.crt", Mode: 0o644, OnChange: []string{"b.service", "a.service"},
-						Validate: plan.Warn,
 						Verify: []liveness.Consumer{{Kind: liveness.APIServer, Address: "[::1]:6443", Mismatch: liveness.Unknown},
 							{Kind: liveness.ClientCA, Address: "127.0.0.1:6443", Others: true, Mismatch: liveness.Stale}}},
 					{Field: plan.KubeconfigCAData, Path: "/srv/kubeconfig", FollowLink: true, OnChange: []string{"a.service"},
-						Validate: plan.Strict},
-					{Field: plan.AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644,
-						Validate: plan.Warn},
-					{Field: plan.ImageRegistryBundleUserData, Path: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644,
-						Validate: plan.Warn},
-					{Field: plan.InternalRegistryPullSecret, Path: "/srv/pull.json", Mode: 0o400, GID: 990, Validate: plan.Warn},
+						Strict: true},
+					{Field: plan.AdditionalTrustBundle, Path: "/usr/local/share/ca-certificates/{sha256}.crt", Mode: 0o644},
+					{Field: plan.ImageRegistryBundleUserData, Path: "/etc/containers/certs.d/{name}/ca.crt", Mode: 0o644},
+					{Field: plan.InternalRegistryPullSecret, Path: "/srv/pull.json", Mode: 0o400, GID: 990},
 				},
 				Trust: plan.Trust{Hold: 10 * time.Minute, Source: plan.KubeAPIServerServingCAData},
 			},

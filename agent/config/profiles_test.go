@@ -42,14 +42,14 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 			if have != on[i] {
 				t.Errorf("%s: %s is on: %v, want %v", name, id, have, on[i])
 			}
-			want := plan.FileSpec{Field: id, Path: spec.Path, Mode: 0o644, Validate: plan.Warn}
+			want := plan.FileSpec{Field: id, Path: spec.Path, Mode: 0o644}
 			if id == plan.InternalRegistryPullSecret {
 				want.Mode = 0o600
 			} else if id.Edits() {
 				want.Mode = 0
 			}
 			if have && (spec.Mode != want.Mode || spec.UID != 0 || spec.GID != 0 || spec.FollowLink || len(spec.OnChange) > 0 ||
-				spec.Validate != plan.Warn) {
+				spec.Strict) {
 				t.Errorf("%s: have %+v, want %+v", name, spec, want)
 			}
 		}

@@ -95,7 +95,7 @@ func fileRules() branch {
 			"owner":      leaf(owner),
 			"followLink": leaf(flag),
 			"onChange":   list(unitName),
-			"validate":   oneOf(plan.Warn, plan.Strict),
+			"validate":   oneOf("warn", "strict"),
 			"verify":     leaf(consumers),
 		}
 		switch {

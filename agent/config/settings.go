@@ -140,7 +140,7 @@ func (in inputs) files(units []unitplan.Unit) (specs []plan.FileSpec, problems [
 			GID:        own.gid,
 			FollowLink: value[bool](in, key+".followLink"),
 			OnChange:   value[[]string](in, key+".onChange"),
-			Validate:   value[plan.Validation](in, key+".validate"),
+			Strict:     value[string](in, key+".validate") == "strict",
 			Verify:     value[[]liveness.Consumer](in, key+".verify"),
 		}
 		if why := unverifiable(spec); why != "" && len(spec.Verify) > 0 {

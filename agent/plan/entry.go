@@ -29,7 +29,7 @@ func (r FileSpec) Entry(name string, data []byte, now time.Time) (Entry, error) 
 			return Entry{}, err
 		}
 	} else {
-		b, err := pki.Parse(data, pki.Options{AllowLeaf: r.Field.List(), Strict: r.Validate == Strict,
+		b, err := pki.Parse(data, pki.Options{AllowLeaf: r.Field.List(), Strict: r.Strict,
 			AsPublished: r.AsPublished(), Now: now})
 		if err != nil {
 			return Entry{}, err

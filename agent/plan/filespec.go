@@ -90,15 +90,6 @@ const (
 	FingerprintPlaceholder = "{sha256}"
 )
 
-// Validation is what a field does with content that is questionable but loadable.
-type Validation string
-
-// Warn writes questionable content and reports it; Strict refuses it.
-const (
-	Warn   Validation = "warn"
-	Strict Validation = "strict"
-)
-
 // FileSpec is one managed file, or with a placeholder a set of them: which field goes there, and how. It comes from
 // root-owned configuration only.
 type FileSpec struct {
@@ -116,8 +107,9 @@ type FileSpec struct {
 	OnChange []string
 	// Verify are the consumers that are asked whether they use the file. A field with a placeholder has
 	// none.
-	Verify   []liveness.Consumer
-	Validate Validation
+	Verify []liveness.Consumer
+	// Strict refuses content that is questionable but loadable. Without it such content is written and reported.
+	Strict bool
 	// Beside are the other programs that write the files: see FileSpec.With.
 	Beside []Writer
 }
@@ -148,8 +140,8 @@ func (k Key) Compare(other Key) int {
 // Definition is a digest over what decides where the files are and what may be in them. The two
 // halves read the configuration apart: by it they know that they mean the same field.
 func (r FileSpec) Definition() Digest {
-	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %q %q", r.Field, r.Path, r.Mode, r.UID, r.GID, r.FollowLink,
-		r.Validate, r.Beside))
+	return DigestOf(fmt.Appendf(nil, "%q %q %o %d %d %t %t %q", r.Field, r.Path, r.Mode, r.UID, r.GID, r.FollowLink,
+		r.Strict, r.Beside))
 }
 
 // Many reports whether the field manages a file per entry.

@@ -85,7 +85,7 @@ func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held,
 	h := Held{Key: k, Cert: &x}
 	if c.in.Desired.Paused == "" {
 		// A strict field's writer would refuse the file with what strictness refuses.
-		unfit := spec.Validate == Strict && !x.CA && !spec.Field.List()
+		unfit := spec.Strict && !x.CA && !spec.Field.List()
 		if unfit || c.revoked(x) || c.expired(x) || c.in.Policy.Trust.Hold == 0 || c.in.Policy.Trust.Mirror {
 			return h, false
 		}

@@ -24,7 +24,7 @@ type Projector struct {
 // the bytes themselves are written, and two entries of one field are judged apart.
 type memoKey struct {
 	plan.Key
-	validate    plan.Validation
+	strict      bool
 	asPublished bool
 }
 
@@ -182,7 +182,7 @@ func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
 
 // validate judges data for one key, or remembers the verdict. reason is empty if data is good.
 func (q *projection) validate(spec plan.FileSpec, k plan.Key, data []byte) (e plan.Entry, reason string) {
-	mk := memoKey{Key: k, validate: spec.Validate, asPublished: spec.AsPublished()}
+	mk := memoKey{Key: k, strict: spec.Strict, asPublished: spec.AsPublished()}
 	m, ok := q.old[mk]
 	if !ok || !bytes.Equal(m.data, data) || q.now.Before(m.from) || (!m.until.IsZero() && q.now.After(m.until)) {
 		m = q.judge(spec, k, data)

@@ -206,7 +206,7 @@ func TestFieldsThatTheHostLeavesOutAreIgnored(t *testing.T) {
 
 func TestAStrictFieldRefusesWhatOthersWarnAbout(t *testing.T) {
 	table := specs()
-	table[2].Validate = plan.Strict
+	table[2].Strict = true
 	a := certificate(t, "a")
 	got := brief(project(t, fields{"rootCAData": slices.Concat(a, a)}, table))
 	if want := "refuse rootCAData: strict: a certificate twice"; got != want {

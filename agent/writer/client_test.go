@@ -183,7 +183,7 @@ func TestAFieldThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 		"owner":  func(r *plan.FileSpec) { r.UID = 1 },
 		"group":  func(r *plan.FileSpec) { r.GID = 1 },
 		"link":   func(r *plan.FileSpec) { r.FollowLink = true },
-		"strict": func(r *plan.FileSpec) { r.Validate = plan.Strict },
+		"strict": func(r *plan.FileSpec) { r.Strict = true },
 		"others": func(r *plan.FileSpec) { r.Beside = []plan.Writer{plan.NodeCA} },
 	} {
 		mine := specs()

@@ -19,8 +19,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/objects"
 )
 
-// table is the shipped file table, with what fields do about questionable content.
-func table(v plan.Validation) (specs []plan.FileSpec) {
+// table is the shipped file table, and whether it refuses questionable content.
+func table(strict bool) (specs []plan.FileSpec) {
 	files := map[plan.Field]string{
 		plan.KubeAPIServerServingCAData:  "/etc/kubernetes/kubelet-ca.crt",
 		plan.CloudProviderCAData:         "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
@@ -31,7 +31,7 @@ func table(v plan.Validation) (specs []plan.FileSpec) {
 	}
 	for _, id := range plan.Fields() {
 		if file, ok := files[id]; ok {
-			specs = append(specs, plan.FileSpec{Field: id, Path: file, Mode: 0o644, Validate: v})
+			specs = append(specs, plan.FileSpec{Field: id, Path: file, Mode: 0o644, Strict: strict})
 		}
 	}
 	return specs
@@ -52,7 +52,7 @@ func desired(t *testing.T, object []byte, specs []plan.FileSpec) plan.Desired {
 // outcome is what happens on a host without managed files, a line for each thing.
 func outcome(t *testing.T, object []byte) (lines []string) {
 	t.Helper()
-	specs := table(plan.Warn)
+	specs := table(false)
 	d := desired(t, object, specs)
 	p := plan.Compute(plan.Input{Desired: d, Policy: plan.Policy{Files: specs}})
 	lines = written(p)
@@ -60,7 +60,7 @@ func outcome(t *testing.T, object []byte) (lines []string) {
 		lines = append(lines, "takes "+string(id)+" for complete")
 	}
 	lines = append(lines, refused(p)...)
-	beside := table(plan.Warn)
+	beside := table(false)
 	for i, r := range beside {
 		beside[i] = r.With([]plan.Writer{plan.MachineConfigDaemon})
 	}
@@ -69,7 +69,7 @@ func outcome(t *testing.T, object []byte) (lines []string) {
 			lines = append(lines, "refuses "+r.Key.String()+" beside other writers: "+r.Reason)
 		}
 	}
-	for _, r := range desired(t, object, table(plan.Strict)).Refused {
+	for _, r := range desired(t, object, table(true)).Refused {
 		if strings.HasPrefix(r.Reason, "strict: ") {
 			lines = append(lines, "refuses "+r.Key.String()+" where the file is strict")
 		}
@@ -195,7 +195,7 @@ type step struct {
 func steps(t *testing.T, f func(step)) {
 	t.Helper()
 	for _, trust := range []plan.Trust{{Hold: time.Hour}, {Hold: 0}, {Mirror: true}} {
-		policy := plan.Policy{Files: table(plan.Warn), Trust: trust}
+		policy := plan.Policy{Files: table(false), Trust: trust}
 		cases := all(t)
 		asked := make([]plan.Desired, len(cases))
 		for i, c := range cases {
@@ -281,7 +281,7 @@ func TestFromEveryObjectToEveryOtherNoValidTrustGoesBeforeItsTime(t *testing.T) 
 }
 
 func TestAnObjectThatIsThereAlreadyIsNoPlan(t *testing.T) {
-	policy := plan.Policy{Files: table(plan.Warn), Trust: plan.Trust{Hold: time.Hour}}
+	policy := plan.Policy{Files: table(false), Trust: plan.Trust{Hold: time.Hour}}
 	for _, c := range all(t) {
 		d := desired(t, c.Object, policy.Files)
 		on, memory := followed(d, policy)
