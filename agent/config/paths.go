@@ -49,35 +49,7 @@ func checkFile(id plan.Field, file string) error {
 			}
 		}
 	}
-	return checkPlaceholder(id, file)
-}
-
-// checkPlaceholder follows what plan.FileSpec does with placeholders: {name} is a directory of its own,
-// made and removed with its one file; {sha256} is part of a file's name.
-func checkPlaceholder(id plan.Field, file string) error {
-	dir, base := path.Split(file)
-	want := ""
-	switch id {
-	case plan.ImageRegistryBundleData, plan.ImageRegistryBundleUserData:
-		if path.Base(dir) != plan.NamePlaceholder {
-			return fmt.Errorf("the directory above the file must be %s: there is one for each registry", plan.NamePlaceholder)
-		}
-		want = plan.NamePlaceholder
-	case plan.AdditionalTrustBundle:
-		if strings.Contains(base, plan.FingerprintPlaceholder) {
-			want = plan.FingerprintPlaceholder
-		}
-	}
-	rest := file
-	if want != "" {
-		rest = strings.Replace(file, want, "", 1)
-	}
-	if strings.ContainsAny(rest, "{}") {
-		return fmt.Errorf("braces are for placeholders: one %s as the directory above a registry's file, or one %s in "+
-			"the name of %s's file",
-			plan.NamePlaceholder, plan.FingerprintPlaceholder, plan.AdditionalTrustBundle)
-	}
-	return nil
+	return plan.FileSpec{Field: id, Path: file}.CheckPlaceholders()
 }
 
 // collide reports whether two files are, or could for some entry be, the same, or one a directory

@@ -38,21 +38,21 @@ type Write struct {
 	Path string
 	// Before is the digest of what stood there, zero if nothing did.
 	Before Digest
-	Cause  Cause
+	Cause  cause
 	// Added and Removed compare the certificates on disk with the entry's.
 	Added, Removed []pki.Cert
 }
 
-// Cause says why a file is written.
-type Cause string
+// cause says why a file is written.
+type cause string
 
 // A file is missing, has other bytes than the ControllerConfig asks for, has the right bytes and another mode
 // or owner, or may not be durable.
 const (
-	missing   Cause = "missing"
-	different Cause = "different"
-	wrongMode Cause = "mode"
-	undurable Cause = "undurable"
+	missing   cause = "missing"
+	different cause = "different"
+	wrongMode cause = "mode"
+	undurable cause = "undurable"
 )
 
 // OnlyMode reports whether the bytes are right and stay.

@@ -136,7 +136,7 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 	for sentence, tt := range map[string]struct {
 		file     File
 		verified bool
-		writes   Cause
+		writes   cause
 		kept     int
 	}{
 		"another, and the ControllerConfig was read":  {another, true, different, 0},

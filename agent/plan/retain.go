@@ -14,7 +14,7 @@ import (
 // on disk that the ControllerConfig does not publish and that may not go yet. Bundles grow at once and shrink
 // slowly: whoever is at the other end of a connection may be slower than we.
 func (c *computation) retain(spec FileSpec, path string, e Entry, disk pki.Content) Entry {
-	if spec.byFingerprint() || len(e.Certs) == 0 {
+	if spec.ByFingerprint() || len(e.Certs) == 0 {
 		return e // the file goes or stays as a whole; or it is no bundle
 	}
 	t := c.in.Policy.Trust

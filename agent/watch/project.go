@@ -87,7 +87,7 @@ func (q *projection) refuse(k plan.Key, reason string) {
 // bundle lays out a field that is one bundle: as one file, or one file for each certificate.
 func (q *projection) bundle(spec plan.FileSpec, data []byte) {
 	key := plan.Key{Field: spec.Field}
-	if !strings.Contains(spec.Path, plan.FingerprintPlaceholder) {
+	if !spec.ByFingerprint() {
 		q.place(spec, key, data)
 		return
 	}
@@ -102,6 +102,12 @@ func (q *projection) bundle(spec plan.FileSpec, data []byte) {
 	}
 }
 
+// registryName turns the `file` key of a registry entry into the directory name under certs.d:
+// every ".." is a ":", because a ConfigMap key cannot hold one. Source: openshift
+// machine-config-operator pkg/daemon/certificate_writer.go. The result still has to be fit for
+// plan.FileSpec.PathOf.
+func registryName(file string) string { return strings.ReplaceAll(file, "..", ":") }
+
 // list lays out the entries of a registry list.
 func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	if len(entries) == 0 {
@@ -110,7 +116,7 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	q.desired.Listed[spec.Field] = true
 	named := make(map[string][]ListEntry, len(entries))
 	for i, e := range entries {
-		name := plan.RegistryName(e.File)
+		name := registryName(e.File)
 		if e.File == "" {
 			q.unnamed(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
 		} else if _, err := spec.PathOf(name); err != nil {

@@ -107,7 +107,7 @@ func TestTheLargestRequestsOfAClientFitTheirFrames(t *testing.T) {
 	var commit plan.Commit
 	for i := range batch {
 		name := longest(i)
-		if _, err := (plan.FileSpec{Path: plan.NamePlaceholder}).PathOf(name); err != nil || len(name) != 255 {
+		if _, err := (plan.FileSpec{Path: "{name}"}).PathOf(name); err != nil || len(name) != 255 {
 			t.Fatalf("%q: %v", name, err)
 		}
 		k := key(plan.ImageRegistryBundleUserData, name)

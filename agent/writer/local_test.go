@@ -212,7 +212,7 @@ func confined(t *testing.T, got map[string]string) {
 		}
 		entry, own := strings.CutPrefix(name, "etc/docker/certs.d/")
 		entry, ca := strings.CutSuffix(entry, "/ca.crt")
-		_, err := plan.FileSpec{Path: plan.NamePlaceholder}.PathOf(entry)
+		_, err := plan.FileSpec{Path: "{name}"}.PathOf(entry)
 		if name != "etc/kubernetes/ca.crt" && (!own || !ca || err != nil) {
 			t.Errorf("wrote %q", name)
 		}
