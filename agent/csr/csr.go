@@ -72,7 +72,7 @@ type Request struct {
 // It fails with a *Violation if node or key are not what Check accepts.
 func Build(node string, key crypto.Signer, rand io.Reader) ([]byte, error) {
 	if !validNode(node) {
-		return nil, violation(NodeName, "%.64q is not a lower-case DNS name", node)
+		return nil, violation(ruleNodeName, "%.64q is not a lower-case DNS name", node)
 	}
 	if err := checkKey(key.Public()); err != nil {
 		return nil, err
@@ -129,28 +129,28 @@ func Check(request []byte) (Request, error) {
 		return Request{}, err
 	}
 	if len(c.Extensions) > 0 {
-		return Request{}, violation(Extensions, "asks for %d extensions or alternative names", len(c.Extensions))
+		return Request{}, violation(ruleExtensions, "asks for %d extensions or alternative names", len(c.Extensions))
 	}
 	if err := c.CheckSignature(); err != nil {
-		return Request{}, violation(Signature, "was not made with the key in the request")
+		return Request{}, violation(ruleSignature, "was not made with the key in the request")
 	}
 	return Request{Node: node, SPKI: c.RawSubjectPublicKeyInfo, Subject: c.RawSubject}, nil
 }
 
 func parse(request []byte) (*x509.CertificateRequest, error) {
 	if len(request) > maxPEM {
-		return nil, violation(Encoding, "%d bytes, more than %d", len(request), maxPEM)
+		return nil, violation(ruleEncoding, "%d bytes, more than %d", len(request), maxPEM)
 	}
 	block, rest := pem.Decode(request)
 	switch {
 	case block == nil || !bytes.HasPrefix(bytes.TrimSpace(request), []byte("-----BEGIN "+blockType)):
-		return nil, violation(Encoding, "not one PEM block of type %s", blockType)
+		return nil, violation(ruleEncoding, "not one PEM block of type %s", blockType)
 	case block.Type != blockType || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0:
-		return nil, violation(Encoding, "more or other than one PEM block of type %s", blockType)
+		return nil, violation(ruleEncoding, "more or other than one PEM block of type %s", blockType)
 	}
 	c, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return nil, violation(Encoding, "not PKCS#10: %.120v", err)
+		return nil, violation(ruleEncoding, "not PKCS#10: %.120v", err)
 	}
 	return c, nil
 }
@@ -163,7 +163,7 @@ var (
 // checkSubject accepts our common name and our organization, each once, and nothing beside them.
 func checkSubject(names []pkix.AttributeTypeAndValue) (node string, err error) {
 	if len(names) != 2 {
-		return "", violation(Subject, "has %d attributes, want a common name and an organization", len(names))
+		return "", violation(ruleSubject, "has %d attributes, want a common name and an organization", len(names))
 	}
 	for _, n := range names {
 		value, _ := n.Value.(string)
@@ -171,28 +171,28 @@ func checkSubject(names []pkix.AttributeTypeAndValue) (node string, err error) {
 		case n.Type.Equal(commonName) && node == "":
 			var ours bool
 			if node, ours = strings.CutPrefix(value, UserPrefix); !ours {
-				return "", violation(Subject, "common name %.128q, want %s<node>", value, UserPrefix)
+				return "", violation(ruleSubject, "common name %.128q, want %s<node>", value, UserPrefix)
 			}
 			if !validNode(node) {
-				return "", violation(NodeName, "%.64q is not a lower-case DNS name", node)
+				return "", violation(ruleNodeName, "%.64q is not a lower-case DNS name", node)
 			}
 		case n.Type.Equal(organization):
 			if value != Group {
-				return "", violation(Subject, "organization %.128q, want %s", value, Group)
+				return "", violation(ruleSubject, "organization %.128q, want %s", value, Group)
 			}
 		default:
-			return "", violation(Subject, "has a second common name or the attribute %v", n.Type)
+			return "", violation(ruleSubject, "has a second common name or the attribute %v", n.Type)
 		}
 	}
 	if node == "" {
-		return "", violation(Subject, "has no common name")
+		return "", violation(ruleSubject, "has no common name")
 	}
 	return node, nil
 }
 
 func checkKey(key crypto.PublicKey) error {
 	if k, ok := key.(*ecdsa.PublicKey); !ok || k.Curve != elliptic.P256() {
-		return violation(Key, "%T, want ECDSA on P-256", key)
+		return violation(ruleKey, "%T, want ECDSA on P-256", key)
 	}
 	return nil
 }

@@ -67,13 +67,13 @@ func TestBuildRefusesWhatCheckWould(t *testing.T) {
 	for _, node := range []string{"", ".", "a..b", "-a", "a-", "A", "a_b", "a b", "a\n", "é", "a/b", "a:b", "a.",
 		strings.Repeat("a", 254)} {
 		_, err := Build(node, key(t, elliptic.P256()), rand.Reader)
-		broken(t, err, NodeName)
+		broken(t, err, ruleNodeName)
 	}
 	_, err := Build("a", key(t, elliptic.P384()), rand.Reader)
-	broken(t, err, Key)
+	broken(t, err, ruleKey)
 }
 
-func broken(t *testing.T, err error, want Rule) {
+func broken(t *testing.T, err error, want rule) {
 	t.Helper()
 	var v *Violation
 	if !errors.As(err, &v) || v.Rule != want {
@@ -108,46 +108,46 @@ func TestEachRuleBroken(t *testing.T) {
 	two.Subject.Organization = nil
 	for sentence, c := range map[string]struct {
 		pem  []byte
-		want Rule
+		want rule
 	}{
-		"nothing":               {nil, Encoding},
-		"no PEM":                {[]byte("x"), Encoding},
-		"text before the block": {append([]byte("x\n"), built...), Encoding},
-		"a block after it":      {append(bytes.Clone(built), built...), Encoding},
+		"nothing":               {nil, ruleEncoding},
+		"no PEM":                {[]byte("x"), ruleEncoding},
+		"text before the block": {append([]byte("x\n"), built...), ruleEncoding},
+		"a block after it":      {append(bytes.Clone(built), built...), ruleEncoding},
 		"another type of block": {bytes.ReplaceAll(built, []byte("CERTIFICATE REQUEST"), []byte("CERTIFICATE")),
-			Encoding},
+			ruleEncoding},
 		"headers": {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: block.Bytes,
-			Headers: map[string]string{"A": "b"}}), Encoding},
-		"no PKCS#10":                 {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("x")}), Encoding},
-		"a block cut off":            {built[:len(built)-30], Encoding},
-		"too much":                   {append(bytes.Repeat([]byte("\n"), maxPEM), built...), Encoding},
-		"no subject":                 {request(t, subject(""), good), Subject},
-		"no organization":            {request(t, subject(us), good), Subject},
-		"no common name":             {request(t, subject("", Group, Group), good), Subject},
-		"system:masters":             {request(t, subject(us, "system:masters"), good), Subject},
-		"system:masters beside ours": {request(t, subject(us, Group, "system:masters"), good), Subject},
-		"our group twice":            {request(t, subject("", Group, Group), good), Subject},
-		"a kubelet":                  {request(t, subject("system:node:a", Group), good), Subject},
-		"a user of another prefix":   {request(t, subject("x"+us, Group), good), Subject},
-		"two common names":           {request(t, two, good), Subject},
+			Headers: map[string]string{"A": "b"}}), ruleEncoding},
+		"no PKCS#10":                 {pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: []byte("x")}), ruleEncoding},
+		"a block cut off":            {built[:len(built)-30], ruleEncoding},
+		"too much":                   {append(bytes.Repeat([]byte("\n"), maxPEM), built...), ruleEncoding},
+		"no subject":                 {request(t, subject(""), good), ruleSubject},
+		"no organization":            {request(t, subject(us), good), ruleSubject},
+		"no common name":             {request(t, subject("", Group, Group), good), ruleSubject},
+		"system:masters":             {request(t, subject(us, "system:masters"), good), ruleSubject},
+		"system:masters beside ours": {request(t, subject(us, Group, "system:masters"), good), ruleSubject},
+		"our group twice":            {request(t, subject("", Group, Group), good), ruleSubject},
+		"a kubelet":                  {request(t, subject("system:node:a", Group), good), ruleSubject},
+		"a user of another prefix":   {request(t, subject("x"+us, Group), good), ruleSubject},
+		"two common names":           {request(t, two, good), ruleSubject},
 		"a country": {request(t, x509.CertificateRequest{Subject: pkix.Name{CommonName: us,
-			Country: []string{Group}}}, good), Subject},
-		"no node":               {request(t, subject(UserPrefix, Group), good), NodeName},
-		"an upper-case node":    {request(t, subject(User("A"), Group), good), NodeName},
-		"a node with a newline": {request(t, subject(User("a\nb"), Group), good), NodeName},
-		"a node of two":         {request(t, subject(User("a:node:b"), Group), good), NodeName},
-		"another curve":         {request(t, subject(us, Group), key(t, elliptic.P384())), Key},
-		"another algorithm":     {request(t, subject(us, Group), other), Key},
+			Country: []string{Group}}}, good), ruleSubject},
+		"no node":               {request(t, subject(UserPrefix, Group), good), ruleNodeName},
+		"an upper-case node":    {request(t, subject(User("A"), Group), good), ruleNodeName},
+		"a node with a newline": {request(t, subject(User("a\nb"), Group), good), ruleNodeName},
+		"a node of two":         {request(t, subject(User("a:node:b"), Group), good), ruleNodeName},
+		"another curve":         {request(t, subject(us, Group), key(t, elliptic.P384())), ruleKey},
+		"another algorithm":     {request(t, subject(us, Group), other), ruleKey},
 		"a DNS name": {request(t, withNames(x509.CertificateRequest{DNSNames: []string{"kubernetes"}}),
-			good), Extensions},
+			good), ruleExtensions},
 		"an address": {request(t, withNames(x509.CertificateRequest{IPAddresses: []net.IP{{10, 0, 0,
-			1}}}), good), Extensions},
+			1}}}), good), ruleExtensions},
 		"an e-mail address": {request(t, withNames(x509.CertificateRequest{EmailAddresses: []string{"a@b"}}),
-			good), Extensions},
+			good), ruleExtensions},
 		"basic constraints": {request(t,
 			withNames(x509.CertificateRequest{ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19},
-				Value: []byte{0x30, 3, 1, 1, 0xff}}}}), good), Extensions},
-		"a signature of somebody else's": {pem.EncodeToMemory(block), Signature},
+				Value: []byte{0x30, 3, 1, 1, 0xff}}}}), good), ruleExtensions},
+		"a signature of somebody else's": {pem.EncodeToMemory(block), ruleSignature},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			_, err := Check(c.pem)
