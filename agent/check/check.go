@@ -51,7 +51,7 @@ type Facts struct {
 	Sources []string
 	Policy  unitplan.Policy
 
-	Node        Name
+	Node        nodeName
 	Host        Host
 	Directories []Directory
 	// Missing are directories of our own, which tmpfiles.d makes, that do not exist.
@@ -59,21 +59,21 @@ type Facts struct {
 	// Mounts is the host's mount table in the form of mountinfo in proc(5), empty if it was not seen.
 	Mounts   string
 	Files    []File
-	Writer   Writer
+	Writer   writerFacts
 	SELinux  bool
-	Reloader Reloader
+	Reloader reloaderFacts
 	// Systemd is the version that systemd gives of itself, if the reloader could ask.
 	Systemd string
 	Units   []Unit
-	Service Service
+	Service serviceFacts
 	// Unit is the text of the service's unit with that of its drop-ins behind it, in systemd's order; empty if it
 	// was not found.
 	Unit string
 	// Resolvers are the name servers of the host.
 	Resolvers []netip.Addr
-	Identity  Identity
+	Identity  identityFacts
 	API       API
-	Clock     Clock
+	Clock     clockFacts
 }
 
 // Judge gives the findings, in the order in which a person would go through them.

@@ -41,16 +41,16 @@ func good() Facts {
 	}
 	f.Files = []File{{Key: plan.Key{Field: plan.KubeAPIServerServingCAData}, Path: "/etc/kubernetes/kubelet-ca.crt",
 		File: plan.File{Kind: plan.Regular}, Label: "system_u:object_r:cert_t:s0"}}
-	f.Writer = Writer{Asked: true, Mounts: mounts}
-	f.Reloader, f.Systemd = Reloader{Asked: true}, "252.39-1~deb12u1"
+	f.Writer = writerFacts{Asked: true, Mounts: mounts}
+	f.Reloader, f.Systemd = reloaderFacts{Asked: true}, "252.39-1~deb12u1"
 	f.Units = []Unit{{Unit: f.Policy.Units[0], Exists: true, Own: "crio.service", Affected: []string{"kubelet.service"}}}
-	f.Service = Service{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
+	f.Service = serviceFacts{Looked: true, Active: true, Published: true, State: "following", Renew: now.Add(time.Hour)}
 	f.Unit = "[Service]\nIPAddressDeny=169.254.169.254 fd00:ec2::254\n"
 	f.Resolvers = []netip.Addr{netip.MustParseAddr("10.0.0.10")}
-	f.Identity = Identity{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
+	f.Identity = identityFacts{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
 	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true,
 		Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
-	f.Clock = Clock{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
+	f.Clock = clockFacts{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
 	return f
 }
 
@@ -111,7 +111,8 @@ var cases = map[string]struct {
 	want   []string
 }{
 	"an ordinary user looks": {func(f *Facts) {
-		f.Root, f.Identity.Unseen, f.Writer, f.Reloader, f.Systemd, f.Units = false, true, Writer{}, Reloader{}, "", nil
+		f.Root, f.Identity.Unseen, f.Writer, f.Reloader = false, true, writerFacts{}, reloaderFacts{}
+		f.Systemd, f.Units = "", nil
 	},
 		[]string{"warn  user: not root: the writer, its files, the reloader, the units and the identity are not looked at; " +
 			"fix: run it as root"}},
@@ -255,12 +256,13 @@ var cases = map[string]struct {
 	}, []string{"warn  service: connecting: refused; fix: node-cert-agent status",
 		"warn  service: it refuses rootCAData: empty; fix: correct the ControllerConfig or the configuration"}},
 	"no identity": {func(f *Facts) {
-		f.Identity, f.API, f.Clock.Server, f.Service.State = Identity{Problem: "none yet"}, API{}, time.Time{}, "no identity"
+		f.Identity, f.API = identityFacts{Problem: "none yet"}, API{}
+		f.Clock.Server, f.Service.State = time.Time{}, "no identity"
 	},
 		[]string{"warn  service: no identity; fix: node-cert-agent status",
 			"fail  identity: none yet; fix: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; " +
 				"node-cert-agent status says how far it is"}},
-	"an identity that is elsewhere": {func(f *Facts) { f.Identity, f.API = Identity{Problem: "none yet"}, API{} },
+	"an identity that is elsewhere": {func(f *Facts) { f.Identity, f.API = identityFacts{Problem: "none yet"}, API{} },
 		[]string{"warn  identity: not the service's own, which follows: none yet; fix: node-cert-agent check --kubeconfig " +
 			"FILE, with the file that the service was given"}},
 	"an identity that has ended": {func(f *Facts) { f.Identity.NotAfter = now },
@@ -306,7 +308,7 @@ var cases = map[string]struct {
 		[]string{"warn  clock: 2026-11-21T12:00:00Z is before a certificate here becomes valid, at 2026-11-21T13:00:00Z; fix: " + noteTime}},
 	"a tree, of which nothing is asked that only a host has": {func(f *Facts) {
 		f.Plain, f.Root, f.Directories[0].UID = true, false, 1000
-		f.Reloader, f.Systemd, f.Service, f.Units = Reloader{}, "", Service{}, nil
+		f.Reloader, f.Systemd, f.Service, f.Units = reloaderFacts{}, "", serviceFacts{}, nil
 	}, nil},
 }
 

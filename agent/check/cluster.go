@@ -13,8 +13,8 @@ import (
 // The answers of HTTP that mean something here.
 const fine, unauthorized, forbidden, notFound = 200, 401, 403, 404
 
-// Service is the running agent, by its own account.
-type Service struct {
+// serviceFacts is the running agent, by its own account.
+type serviceFacts struct {
 	// Looked is set if systemd was asked, and Active if it runs.
 	Looked, Active bool
 	// Published is set if there is a status: its state, reason and trouble, and what it refuses.
@@ -25,8 +25,8 @@ type Service struct {
 	Renew time.Time
 }
 
-// Identity is as whom this host speaks to the API server.
-type Identity struct {
+// identityFacts is as whom this host speaks to the API server.
+type identityFacts struct {
 	// Problem is why there is none. Unseen is set if the one of the service may not be looked at.
 	Problem string
 	Unseen  bool
@@ -60,9 +60,9 @@ type Object struct {
 	NoKind bool
 }
 
-// Clock holds times that have certainly passed: of the API server, when this program was built, and
+// clockFacts holds times that have certainly passed: of the API server, when this program was built, and
 // the newest NotBefore of what is trusted here. Zero is unknown.
-type Clock struct{ Server, Built, Newest time.Time }
+type clockFacts struct{ Server, Built, Newest time.Time }
 
 func service(f Facts, r *report) {
 	const what = "service"

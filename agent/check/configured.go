@@ -8,8 +8,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Name is the node's in the cluster, as far as it is known; Problem says why it may be another one.
-type Name struct{ Name, Problem string }
+// nodeName is the node's in the cluster, as far as it is known; Problem says why it may be another one.
+type nodeName struct{ Name, Problem string }
 
 // Host is what else has set this host up.
 type Host struct{ MachineConfigDaemon, Kubeadm bool }

@@ -32,8 +32,8 @@ type File struct {
 	Label string
 }
 
-// Writer is the privileged half.
-type Writer struct {
+// writerFacts is the privileged half.
+type writerFacts struct {
 	// Asked is set if it was asked for the files, and Problem is why there was no answer.
 	Asked   bool
 	Problem string

@@ -12,8 +12,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// Reloader is the process that acts on units.
-type Reloader struct {
+// reloaderFacts is the process that acts on units.
+type reloaderFacts struct {
 	// Asked is set if it was asked, which only root and the service's user may do, and Problem is why it did
 	// not answer, or could not ask systemd.
 	Asked   bool
