@@ -23,10 +23,10 @@ type Settings struct {
 	ConfigMap ConfigMap
 	// Policy holds the enabled files, in the order of plan.Fields, and the allowlist by name.
 	Policy  unitplan.Policy
-	Actions Actions
+	Actions actions
 	// Resync is the time between two full comparisons, before jitter.
 	Resync time.Duration
-	Watch  Watch
+	Watch  watch
 	// ProbeTimeout is how long a consumer may take to be seen with new bytes.
 	ProbeTimeout time.Duration
 	// Consume says what happens to a bootstrap credential that has served: delete, mark-used or keep.
@@ -37,7 +37,7 @@ type Settings struct {
 	Pins []string
 	// FollowHint lets the ControllerConfig announce that its cluster moves: always, or where pins say which CAs will do.
 	FollowHint bool
-	Identity   Identity
+	Identity   identity
 	// Files are the files that it was read from, the weakest first.
 	Files []string
 	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
@@ -55,8 +55,8 @@ type ConfigMap struct {
 	Namespace, Name, Key string
 }
 
-// Actions says how unit actions are carried out.
-type Actions struct {
+// actions says how unit actions are carried out.
+type actions struct {
 	// BatchWindow is how long changes are collected before a unit is acted on.
 	BatchWindow time.Duration
 	// RandomizedDelay is the time over which the try-restarts of a fleet are spread; 0 means at once.
@@ -65,8 +65,8 @@ type Actions struct {
 	Timeout time.Duration
 }
 
-// Watch says how the ControllerConfig is watched.
-type Watch struct {
+// watch says how the ControllerConfig is watched.
+type watch struct {
 	// RetryJitter is the time over which the first retries of a fleet are spread.
 	RetryJitter time.Duration
 	// RetryMax is the longest pause between two tries.
@@ -77,8 +77,8 @@ type Watch struct {
 	Timeout time.Duration
 }
 
-// Identity says how the agent's own certificate is got and kept.
-type Identity struct {
+// identity says how the agent's own certificate is got and kept.
+type identity struct {
 	// Lifetime is what is asked for.
 	Lifetime time.Duration
 	// Look is how often bootstrap files are looked for while there is no identity.

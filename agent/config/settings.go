@@ -33,7 +33,7 @@ func (in inputs) settings() (Settings, []error) {
 			Resource: value[string](in, "controllerConfig.resource"),
 			Name:     value[string](in, "controllerConfig.name"),
 		},
-		Actions: Actions{
+		Actions: actions{
 			BatchWindow:     value[time.Duration](in, "actions.batchWindow"),
 			RandomizedDelay: value[time.Duration](in, "actions.randomizedDelay"),
 			Timeout:         value[time.Duration](in, "actions.timeout"),
@@ -42,7 +42,7 @@ func (in inputs) settings() (Settings, []error) {
 		Consume:         value[string](in, "bootstrap.consume"),
 		KubeletIdentity: value[bool](in, "bootstrap.kubeletIdentity"),
 		Pins:            value[[]string](in, "bootstrap.pins"),
-		Identity: Identity{
+		Identity: identity{
 			Lifetime:         value[time.Duration](in, "identity.lifetime"),
 			PollInterval:     value[time.Duration](in, "bootstrap.pollInterval"),
 			IdlePollInterval: value[time.Duration](in, "bootstrap.idlePollInterval"),
@@ -53,7 +53,7 @@ func (in inputs) settings() (Settings, []error) {
 			DeniedMax:        value[time.Duration](in, "identity.deniedMax"),
 		},
 		Resync: value[time.Duration](in, "resync"),
-		Watch: Watch{
+		Watch: watch{
 			RetryJitter: value[time.Duration](in, "watch.retryJitter"),
 			RetryMax:    value[time.Duration](in, "watch.retryMax"),
 			IdleTimeout: value[time.Duration](in, "watch.idleTimeout"),
