@@ -65,8 +65,8 @@ const (
 	Override            FieldName = "NODECERT_OVERRIDE"
 )
 
-// FieldNames lists every field.
-func FieldNames() []FieldName {
+// fieldNames lists every field.
+func fieldNames() []FieldName {
 	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded,
 		CertsRemoved,
 		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,

@@ -19,7 +19,7 @@ import (
 var journalField = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
 func TestFieldNamesAreFitForTheJournal(t *testing.T) {
-	for _, f := range FieldNames() {
+	for _, f := range fieldNames() {
 		if !journalField.MatchString(string(f)) || !strings.HasPrefix(string(f), "NODECERT_") {
 			t.Errorf("field %q", f)
 		}
@@ -28,7 +28,7 @@ func TestFieldNamesAreFitForTheJournal(t *testing.T) {
 
 func TestEveryKindHasAnIDOfItsOwn(t *testing.T) {
 	ids, names := map[ID]bool{}, map[string]bool{}
-	for _, k := range Kinds() {
+	for _, k := range kinds() {
 		if !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(string(k.ID)) || ids[k.ID] || names[k.Name] || k.Meaning == "" {
 			t.Errorf("kind %+v", k)
 		}
@@ -41,13 +41,13 @@ func TestRecordsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range Kinds() {
+	for _, k := range kinds() {
 		if row := fmt.Sprintf("| `%s` | `%s` | %d | %s |", k.Name, k.ID, k.Priority,
 			k.Meaning); !strings.Contains(string(page), row) {
 			t.Errorf("docs/audit-records.md lacks the line\n%s", row)
 		}
 	}
-	for _, f := range FieldNames() {
+	for _, f := range fieldNames() {
 		if !strings.Contains(string(page), "`"+string(f)+"`") {
 			t.Errorf("docs/audit-records.md does not explain %s", f)
 		}
@@ -62,7 +62,7 @@ func catalog() string {
 	var b strings.Builder
 	b.WriteString("# What `journalctl -x` adds to the audit records. Made from agent/audit/ids.go by `go test " +
 		"./agent/audit -update`.\n")
-	for _, k := range Kinds() {
+	for _, k := range kinds() {
 		fmt.Fprintf(&b, "\n-- %s\nSubject: Node certificate agent: %s\nDefined-By: node-cert-agent\nDocumentation: "+
 			"man:node-cert-agent(8)\n\n%s.\n",
 			k.ID, k.Name, strings.ToUpper(k.Meaning[:1])+k.Meaning[1:])

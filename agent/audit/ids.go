@@ -92,8 +92,8 @@ var (
 	Error = Kind{"aa95d309081c4331969198aa70807e86", "error", 3, "a reconcile could not be finished; it is retried"}
 )
 
-// Kinds lists every kind of record, in the order of a change's life.
-func Kinds() []Kind {
+// kinds lists every kind of record, in the order of a change's life.
+func kinds() []Kind {
 	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Retained, Held, Conflict, OverrideSet,
 		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive,
 		ConsumerStale, UnitActionRefused, UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,

@@ -47,7 +47,7 @@ func (c *Client) hangUp() {
 }
 
 // Ask sends v and contents, and hands the JSON and the contents of the reply to take. Errors are the
-// context's own, ErrFrame (a request or a reply that is too large or none), ErrCut, take's, those of
+// context's own, ErrFrame (a request or a reply that is too large or none), errCut, take's, those of
 // the connection, and io.EOF where the server hung up without an answer.
 func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(text, content []byte) error) error {
 	select {

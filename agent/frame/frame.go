@@ -32,15 +32,15 @@ type Limits struct {
 // ErrFrame is what is wrong with a frame itself: after it the stream has no meaning.
 var ErrFrame = errors.New("not a frame of this protocol")
 
-// ErrCut is a frame that began and did not end.
-var ErrCut = errors.New("a frame was cut short")
+// errCut is a frame that began and did not end.
+var errCut = errors.New("a frame was cut short")
 
 // head is the announcement of a frame: the lengths of its JSON and of its contents, in bytes.
 type head struct{ text, content int }
 
 func (h head) size() int { return h.text + h.content }
 
-// readHead waits for a frame and returns its head. Errors are ErrFrame, ErrCut, and those of the
+// readHead waits for a frame and returns its head. Errors are ErrFrame, errCut, and those of the
 // connection; io.EOF is an end between frames.
 func readHead(r io.Reader, l Limits) (h head, err error) {
 	var b [headSize]byte
@@ -48,7 +48,7 @@ func readHead(r io.Reader, l Limits) (h head, err error) {
 	case n == 0 && err != nil:
 		return h, err
 	case err != nil:
-		return h, ErrCut
+		return h, errCut
 	}
 	if b[0] != version {
 		return h, fmt.Errorf("%w: version %d, want %d", ErrFrame, b[0], version)
@@ -67,7 +67,7 @@ func readHead(r io.Reader, l Limits) (h head, err error) {
 func readBody(r io.Reader, h head) (text, content []byte, err error) {
 	body := make([]byte, h.size())
 	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, nil, ErrCut
+		return nil, nil, errCut
 	}
 	return body[:h.text:h.text], body[h.text:], nil
 }

@@ -59,7 +59,7 @@ func TestFramesBeyondTheLimitsAreNeitherWrittenNorRead(t *testing.T) {
 func TestAFrameThatEndsTooEarlyIsCutAndOneThatNeverBeganIsTheEnd(t *testing.T) {
 	whole := raw(2, 2, "{}xx")
 	for n := range len(whole) {
-		want := ErrCut
+		want := errCut
 		if n == 0 {
 			want = io.EOF
 		}

@@ -281,7 +281,7 @@ func (r *run) exchange(ctx context.Context, conn *net.UnixConn, from *bufio.Read
 	switch {
 	case err == nil:
 		a = r.Handler.Answer(context.WithoutCancel(ctx), who, text, content)
-	case errors.Is(err, ErrFrame) || errors.Is(err, ErrCut):
+	case errors.Is(err, ErrFrame) || errors.Is(err, errCut):
 		a = Reply{Value: r.Handler.Refuse(err.Error()), Refused: err.Error()}
 	default:
 		return false

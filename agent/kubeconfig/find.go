@@ -21,8 +21,8 @@ type site struct {
 
 // find locates the value.
 func find(file []byte) (s site, err error) {
-	if len(file) > MaxBytes {
-		return s, fmt.Errorf("%d bytes, more than %d", len(file), MaxBytes)
+	if len(file) > maxBytes {
+		return s, fmt.Errorf("%d bytes, more than %d", len(file), maxBytes)
 	}
 	if !utf8.Valid(file) {
 		return s, errors.New("is not UTF-8")

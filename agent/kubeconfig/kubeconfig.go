@@ -22,9 +22,9 @@ import (
 	"fmt"
 )
 
-// MaxBytes is the largest kubeconfig, in bytes, that is looked at or made. Those of a cluster have a
+// maxBytes is the largest kubeconfig, in bytes, that is looked at or made. Those of a cluster have a
 // few dozen KiB.
-const MaxBytes = 1 << 20
+const maxBytes = 1 << 20
 
 // CA returns the CA data of the current cluster as PEM with a final newline, or nothing if what is
 // there is not base64: that can be replaced, and holds no certificate. An error is the reason why the
@@ -65,8 +65,8 @@ func SetCA(file, ca []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(out) > MaxBytes {
-		return nil, fmt.Errorf("would have %d bytes, more than %d", len(out), MaxBytes)
+	if len(out) > maxBytes {
+		return nil, fmt.Errorf("would have %d bytes, more than %d", len(out), maxBytes)
 	}
 	return out, nil
 }

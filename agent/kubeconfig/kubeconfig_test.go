@@ -135,7 +135,7 @@ func TestWhatLeavesADoubtIsRefused(t *testing.T) {
 		"UTF-16":                      {"\xff\xfea\x00", "is not UTF-8"},
 		"two documents":               {usual + "---\n" + usual, "holds more than one document"},
 		"a second one that is broken": {usual + "---\na: *" + token, "is not YAML"},
-		"more than a MiB":             {usual + strings.Repeat("#", MaxBytes), "1048963 bytes, more than 1048576"},
+		"more than a MiB":             {usual + strings.Repeat("#", maxBytes), "1048963 bytes, more than 1048576"},
 		"no clusters":                 {"users: []\n", "has no cluster"},
 		"clusters of nothing":         {"clusters:\n", "has no cluster"},
 		"an empty list of clusters":   {"clusters: []\n", "has no cluster"},
@@ -203,7 +203,7 @@ func TestWhatLeavesADoubtIsRefused(t *testing.T) {
 
 func TestAResultThatCouldNotBeReadAgainIsNotMade(t *testing.T) {
 	for sentence, ca := range map[string][]byte{"nothing": nil, "a value that is too large": bytes.Repeat([]byte("x"),
-		MaxBytes)} {
+		maxBytes)} {
 		if out, err := SetCA([]byte(usual), ca); err == nil || out != nil {
 			t.Errorf("%s: have %d bytes, want an error", sentence, len(out))
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// APIVersion stands in status.json, so that a later format can be told from this one.
-const APIVersion = "status.node-cert-agent.io/v1alpha1"
+// apiVersion stands in status.json, so that a later format can be told from this one.
+const apiVersion = "status.node-cert-agent.io/v1alpha1"
 
 // Names of the files in the runtime directory.
 const (
@@ -203,7 +203,7 @@ func (r *Reporter) Publish(s Status) error {
 		}
 		r.line = line
 	}
-	s.APIVersion = APIVersion
+	s.APIVersion = apiVersion
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err

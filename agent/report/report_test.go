@@ -16,7 +16,7 @@ import (
 )
 
 func sample() Status {
-	return Status{APIVersion: APIVersion, Version: "1", State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "42"},
+	return Status{APIVersion: apiVersion, Version: "1", State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "42"},
 		Synced: time.Unix(1e9, 0).UTC(),
 		Files: []File{{Key: plan.Key{Field: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
 			State:        "in place",

@@ -15,10 +15,10 @@ import (
 const (
 	// RevokeAnnotation names certificates that go at once where the ControllerConfig does not publish them any
 	// more: "sha256:" and 64 hexadecimal digits over the DER encoding, separated by commas.
-	RevokeAnnotation = AnnotationPrefix + "revoke"
+	RevokeAnnotation = annotationPrefix + "revoke"
 	// PausedAnnotation stops removals and unit actions for as long as it is there; its value is the
 	// reason that is shown.
-	PausedAnnotation = AnnotationPrefix + "paused"
+	PausedAnnotation = annotationPrefix + "paused"
 )
 
 // annotated reads the annotations. What cannot be read is refused, and the rest counts.

@@ -16,8 +16,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// AnnotationPrefix begins the annotations of the object that are ours; all others are dropped.
-const AnnotationPrefix = "node-cert-agent.io/"
+// annotationPrefix begins the annotations of the object that are ours; all others are dropped.
+const annotationPrefix = "node-cert-agent.io/"
 
 // Limits of what is decoded. A Kubernetes API server does not store objects over 1.5 MiB (etcd's
 // default), so that reaching one of them means that something else is answering.
@@ -36,7 +36,7 @@ const swelling = 256 << 10
 // successive objects share memory.
 type Object struct {
 	Name, UID, ResourceVersion string
-	// Annotations holds those that begin with AnnotationPrefix.
+	// Annotations holds those that begin with annotationPrefix.
 	Annotations map[string]string
 	// Fields holds the fields that were present and not null.
 	Fields map[plan.Field]Field
@@ -254,7 +254,7 @@ func (d *decoder) metadata(o *Object) error {
 
 func (d *decoder) annotations(o *Object) error {
 	return d.members(func(name []byte) error {
-		if !bytes.HasPrefix(name, []byte(AnnotationPrefix)) || len(o.Annotations) == maxAnnotations {
+		if !bytes.HasPrefix(name, []byte(annotationPrefix)) || len(o.Annotations) == maxAnnotations {
 			return d.json.SkipValue()
 		}
 		if o.Annotations == nil {

@@ -131,7 +131,7 @@ func TestMovedEntriesAreRecognised(t *testing.T) {
 
 func TestOnlyOurAnnotationsAreKept(t *testing.T) {
 	got, _ := events(bytes.NewReader(line("ADDED", large(t))))
-	if a := got[0].object.Annotations; len(a) != 1 || a[AnnotationPrefix+"pause"] != "until tuesday" {
+	if a := got[0].object.Annotations; len(a) != 1 || a[annotationPrefix+"pause"] != "until tuesday" {
 		t.Errorf("kept %v", a)
 	}
 }

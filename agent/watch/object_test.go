@@ -120,7 +120,7 @@ func large(tb testing.TB) []byte {
 	}
 	b, err := json.Marshal(fields{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "ControllerConfig",
 		"metadata": fields{"name": objectName, "uid": "5d0c7a0e-0001", "resourceVersion": "100", "annotations": fields{
-			"machineconfiguration.openshift.io/generated-by-version": "v4.21.0", AnnotationPrefix + "pause": "until tuesday"}},
+			"machineconfiguration.openshift.io/generated-by-version": "v4.21.0", annotationPrefix + "pause": "until tuesday"}},
 		"spec": fields{"clusterDNSIP": "172.30.0.10", "platform": "none", "images": images, "proxy": nil,
 			"kubeAPIServerServingCAData": bundle, "rootCAData": rsaCertificate(tb, "root-ca"),
 			"cloudProviderCAData": rsaCertificate(tb, "cloud-ca"), "additionalTrustBundle": rsaCertificate(tb, "corporate"),

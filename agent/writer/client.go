@@ -30,7 +30,7 @@ func Dial(socket string) *Client {
 }
 
 // For is a client on the same connection whose requests mean these fields: what asks for one of them is
-// Failed while the writer has read another configuration.
+// failed while the writer has read another configuration.
 func (c *Client) For(specs []plan.FileSpec) *Client {
 	definitions := make(map[plan.Field]plan.Digest, len(specs))
 	for _, r := range specs {
@@ -50,7 +50,7 @@ func (c *Client) Observe(ctx context.Context, queries []plan.Query) ([]plan.File
 			return nil, err
 		}
 		if len(r.Files) == 0 || len(r.Files) > len(rest) {
-			return nil, &Error{Kind: Failed, Text: fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
+			return nil, &Error{Kind: failed, Text: fmt.Sprintf("%d answers to %d queries", len(r.Files), len(rest))}
 		}
 		files = append(files, r.Files...)
 	}
@@ -143,9 +143,9 @@ func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
 	case ctx.Err() != nil:
 		return reply{}, fmt.Errorf("ask writer: %w", ctx.Err())
 	case errors.Is(err, frame.ErrFrame):
-		return reply{}, &Error{Kind: Refused, Text: err.Error()}
+		return reply{}, &Error{Kind: refused, Text: err.Error()}
 	case errors.Is(err, io.EOF):
-		return reply{}, &Error{Kind: Unavailable, Text: "it closed the connection without an answer"}
+		return reply{}, &Error{Kind: unavailable, Text: "it closed the connection without an answer"}
 	}
-	return reply{}, &Error{Kind: Unavailable, Text: err.Error()}
+	return reply{}, &Error{Kind: unavailable, Text: err.Error()}
 }

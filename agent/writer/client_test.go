@@ -22,7 +22,7 @@ func TestClientOutlivesTheWriter(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c := Dial(socket)
 	defer c.Close()
-	if _, err := c.Sweep(context.Background()); kind(err) != Unavailable {
+	if _, err := c.Sweep(context.Background()); kind(err) != unavailable {
 		t.Errorf("with no writer: %v", err)
 	}
 	ln := listen(t, socket)
@@ -41,7 +41,7 @@ func TestClientOutlivesTheWriter(t *testing.T) {
 		}
 	}
 	ln.Close()
-	if _, err := c.Sweep(context.Background()); kind(err) != Unavailable {
+	if _, err := c.Sweep(context.Background()); kind(err) != unavailable {
 		t.Errorf("with the writer gone: %v", err)
 	}
 }
@@ -189,10 +189,10 @@ func TestAFieldThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 		mine := specs()
 		change(&mine[3])
 		c := Dial(s.socket).For(mine)
-		if err := c.Commit(ctx, removal); kind(err) != Failed || !strings.Contains(err.Error(), "different times") {
+		if err := c.Commit(ctx, removal); kind(err) != failed || !strings.Contains(err.Error(), "different times") {
 			t.Errorf("another %s: the removal is answered %v", sentence, err)
 		}
-		if _, err := c.Observe(ctx, []plan.Query{{Key: removal.Removals[0].Key}}); kind(err) != Failed {
+		if _, err := c.Observe(ctx, []plan.Query{{Key: removal.Removals[0].Key}}); kind(err) != failed {
 			t.Errorf("another %s: the look is answered %v", sentence, err)
 		}
 		if _, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeAPIServerServingCAData, "")}}); err != nil {

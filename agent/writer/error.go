@@ -9,28 +9,28 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 )
 
-// Kind says what a caller can do about an Error.
-type Kind string
+// errorKind says what a caller can do about an Error.
+type errorKind string
 
 // The kinds of errors.
 const (
-	// Refused asks for what is not allowed; asking again does not help.
-	Refused Kind = "refused"
-	// Failed could not be done, wholly or in part: look again, plan again, try later.
-	Failed Kind = "failed"
-	// ReadOnly could not be done because this writer's view of the file system is read-only or stale.
+	// refused asks for what is not allowed; asking again does not help.
+	refused errorKind = "refused"
+	// failed could not be done, wholly or in part: look again, plan again, try later.
+	failed errorKind = "failed"
+	// readOnly could not be done because this writer's view of the file system is read-only or stale.
 	// The process ends, and the next request meets a new one.
-	ReadOnly Kind = "read-only"
-	// Unavailable was not answered: no writer runs, or it ended meanwhile. Whether a commit was done
+	readOnly errorKind = "read-only"
+	// unavailable was not answered: no writer runs, or it ended meanwhile. Whether a commit was done
 	// is unknown.
-	Unavailable Kind = "unavailable"
+	unavailable errorKind = "unavailable"
 )
 
 // Error is how every method of Local and Client fails, apart from an ended context. Text is one line
 // and holds no content of files.
 type Error struct {
-	Kind Kind   `json:"kind"`
-	Text string `json:"text"`
+	Kind errorKind `json:"kind"`
+	Text string    `json:"text"`
 	// Untouched is set if the request is known to have changed nothing that can be seen.
 	Untouched bool `json:"untouched,omitempty"`
 }
@@ -42,14 +42,14 @@ func (e *Error) Error() string { return "writer " + string(e.Kind) + ": " + e.Te
 func (e *Error) NothingChanged() bool { return e.Untouched }
 
 func refuse(format string, args ...any) error {
-	return &Error{Kind: Refused, Text: fmt.Sprintf(format, args...), Untouched: true}
+	return &Error{Kind: refused, Text: fmt.Sprintf(format, args...), Untouched: true}
 }
 
 // failure classifies an error of package disk.
 func failure(err error) error {
-	e := &Error{Kind: Failed, Text: err.Error(), Untouched: errors.Is(err, disk.ErrUntouched)}
+	e := &Error{Kind: failed, Text: err.Error(), Untouched: errors.Is(err, disk.ErrUntouched)}
 	if errors.Is(err, disk.ErrReadOnly) || errors.Is(err, disk.ErrReplaced) {
-		e.Kind = ReadOnly
+		e.Kind = readOnly
 	}
 	return e
 }

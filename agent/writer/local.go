@@ -184,7 +184,7 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 func (l *Local) differs(definitions map[plan.Field]plan.Digest) *Error {
 	for id, d := range definitions {
 		if spec, ok := l.files[id]; ok && spec.Definition() != d {
-			return &Error{Kind: Failed, Untouched: true,
+			return &Error{Kind: failed, Untouched: true,
 				Text: fmt.Sprintf("field %s: agent and writer have read the configuration at different times",
 					plan.Printable(string(id)))}
 		}

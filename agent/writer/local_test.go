@@ -100,7 +100,7 @@ func writes(field plan.Field, name, data string) plan.Commit {
 	return plan.Commit{Writes: []plan.CommitWrite{{Key: key(field, name), Data: []byte(data)}}}
 }
 
-func kind(err error) Kind {
+func kind(err error) errorKind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
@@ -122,34 +122,34 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 	second.Writes = append(second.Writes, writes(plan.ImageRegistryBundleData, "h", "bad").Writes...)
 	for sentence, c := range map[string]struct {
 		commit plan.Commit
-		kind   Kind
+		kind   errorKind
 	}{
-		"an unknown field":                  {writes("etcdServingCA", "", "valid"), Refused},
-		"a field that this host leaves out": {writes(plan.AdditionalTrustBundle, "", "valid"), Refused},
-		"a path in place of a field":        {writes("/etc/shadow", "", "valid"), Refused},
-		"a path in place of a name":         {writes(plan.ImageRegistryBundleData, "../../etc/shadow", "valid"), Refused},
-		"an absolute path as a name":        {writes(plan.ImageRegistryBundleData, "/etc/shadow", "valid"), Refused},
-		"dots as a name":                    {writes(plan.ImageRegistryBundleData, "..", "valid"), Refused},
-		"a name with a NUL":                 {writes(plan.ImageRegistryBundleData, "a\x00b", "valid"), Refused},
-		"no name":                           {writes(plan.ImageRegistryBundleData, "", "valid"), Refused},
-		"a name for a single file":          {writes(plan.KubeAPIServerServingCAData, "x", "valid"), Refused},
-		"invalid bytes":                     {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), Refused},
-		"an emptied file":                   {writes(plan.KubeAPIServerServingCAData, "", ""), Refused},
+		"an unknown field":                  {writes("etcdServingCA", "", "valid"), refused},
+		"a field that this host leaves out": {writes(plan.AdditionalTrustBundle, "", "valid"), refused},
+		"a path in place of a field":        {writes("/etc/shadow", "", "valid"), refused},
+		"a path in place of a name":         {writes(plan.ImageRegistryBundleData, "../../etc/shadow", "valid"), refused},
+		"an absolute path as a name":        {writes(plan.ImageRegistryBundleData, "/etc/shadow", "valid"), refused},
+		"dots as a name":                    {writes(plan.ImageRegistryBundleData, "..", "valid"), refused},
+		"a name with a NUL":                 {writes(plan.ImageRegistryBundleData, "a\x00b", "valid"), refused},
+		"no name":                           {writes(plan.ImageRegistryBundleData, "", "valid"), refused},
+		"a name for a single file":          {writes(plan.KubeAPIServerServingCAData, "x", "valid"), refused},
+		"invalid bytes":                     {writes(plan.KubeAPIServerServingCAData, "", "-----BEGIN"), refused},
+		"an emptied file":                   {writes(plan.KubeAPIServerServingCAData, "", ""), refused},
 		"too many bytes": {writes(plan.KubeAPIServerServingCAData, "",
-			"valid"+strings.Repeat("x", disk.MaxSize)), Refused},
-		"one file from two fields":      {twice, Refused},
-		"a file written and removed":    {both, Refused},
-		"one bad write among good ones": {second, Refused},
-		"a link":                        {writes(plan.RootCAData, "", "valid"), Failed},
-		"a directory":                   {writes(plan.CloudProviderCAData, "", "valid"), Failed},
+			"valid"+strings.Repeat("x", disk.MaxSize)), refused},
+		"one file from two fields":      {twice, refused},
+		"a file written and removed":    {both, refused},
+		"one bad write among good ones": {second, refused},
+		"a link":                        {writes(plan.RootCAData, "", "valid"), failed},
+		"a directory":                   {writes(plan.CloudProviderCAData, "", "valid"), failed},
 		"the removal of others' bytes": {plan.Commit{Removals: []plan.CommitRemoval{
-			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, Failed},
+			{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf([]byte("valid, ours"))}}}, failed},
 		"the removal of a field's only file": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.KubeAPIServerServingCAData, ""), Digest: plan.DigestOf([]byte(host["etc/kubernetes/ca.crt"]))}}},
-			Refused},
+			refused},
 		"a removal by path": {plan.Commit{Removals: []plan.CommitRemoval{
 			{Key: key(plan.ImageRegistryBundleData, "../certs.d/theirs"), Digest: plan.DigestOf([]byte("valid, theirs"))}}},
-			Refused},
+			refused},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			local, dir := newLocal(t)

@@ -72,7 +72,7 @@ func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
 	if b, _ := os.ReadFile(filepath.Join(dir, "kubeconfig")); string(b) != kubeconfigOf("new\n") {
 		t.Errorf("now there is %s", b)
 	}
-	if err := c.Commit(ctx, writes(plan.KubeletKubeconfigCAData, "", "new\n")); kind(err) != Failed {
+	if err := c.Commit(ctx, writes(plan.KubeletKubeconfigCAData, "", "new\n")); kind(err) != failed {
 		t.Errorf("a missing one was written: %v", err)
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "d")); len(left) > 0 {
@@ -89,7 +89,7 @@ func TestABrokenKubeconfigIsToldWithoutItsContent(t *testing.T) {
 		t.Errorf("observed %+v, %v", got, err)
 	}
 	before, _ := os.ReadFile(filepath.Join(dir, "kubeconfig"))
-	if err := c.Commit(ctx, writes(plan.KubeconfigCAData, "", "new\n")); kind(err) != Failed ||
+	if err := c.Commit(ctx, writes(plan.KubeconfigCAData, "", "new\n")); kind(err) != failed ||
 		strings.Contains(err.Error(), hidden) {
 		t.Errorf("commit: %v", err)
 	}

@@ -34,10 +34,10 @@ func TestWriterIsReplacedWhenItCannotWrite(t *testing.T) {
 	ln := listen(t, filepath.Join(t.TempDir(), "s"))
 	s := start(t, ln, always(local), everyone)
 	c := Dial(s.socket)
-	if err := c.Commit(context.Background(), writes(spec.Field, "", "valid")); kind(err) != ReadOnly {
+	if err := c.Commit(context.Background(), writes(spec.Field, "", "valid")); kind(err) != readOnly {
 		t.Errorf("the commit was answered %v", err)
 	}
-	if err := <-s.done; kind(err) != ReadOnly {
+	if err := <-s.done; kind(err) != readOnly {
 		t.Errorf("the writer ended with %v", err)
 	}
 	// systemd starts a new process with a new mount name space.
@@ -66,7 +66,7 @@ func TestKernelTellsWhoThePeerIs(t *testing.T) {
 		}
 	}
 	s := start(t, ln, always(local), func(uid uint32) bool { return uid == 0 || uid == 1234 })
-	for uid, want := range map[int]Kind{1234: "", 1235: Unavailable} {
+	for uid, want := range map[int]errorKind{1234: "", 1235: unavailable} {
 		answer := make(chan error)
 		go func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends with its user

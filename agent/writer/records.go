@@ -124,7 +124,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		e := effects[i]
 		i++
 		if f.Kind != plan.Regular && f.Kind != plan.Absent {
-			return &Error{Kind: Failed, Text: fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason),
+			return &Error{Kind: failed, Text: fmt.Sprintf("record %s, which is not written therefore: %s", e.key, f.Reason),
 				Untouched: true}
 		}
 		e.before = f

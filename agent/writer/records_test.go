@@ -103,7 +103,7 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 	c, s, dir := recorded(t, map[string][]byte{"etc/kubernetes/ca.crt": []byte(large)})
 	commit := writes(plan.ImageRegistryBundleData, "new", string(now))
 	commit.Writes = append(commit.Writes, writes(plan.KubeAPIServerServingCAData, "", string(now)).Writes...)
-	if err := c.Commit(context.Background(), commit); kind(err) != Failed || !strings.Contains(err.Error(), "record") {
+	if err := c.Commit(context.Background(), commit); kind(err) != failed || !strings.Contains(err.Error(), "record") {
 		t.Errorf("answered %v", err)
 	}
 	if got := tell(t, dir); got["etc/kubernetes/ca.crt"] != large || got["etc/docker/certs.d/new/ca.crt"] != "" {
@@ -119,7 +119,7 @@ func TestACommitThatFailsIsRecordedAsSuch(t *testing.T) {
 	c, s, _ := recorded(t, nil)
 	commit := writes(plan.ImageRegistryBundleData, "new", string(now))
 	commit.Removals = []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "theirs"), Digest: plan.DigestOf(now)}}
-	if err := c.Commit(context.Background(), commit); kind(err) != Failed {
+	if err := c.Commit(context.Background(), commit); kind(err) != failed {
 		t.Errorf("answered %v", err)
 	}
 	if got := s.log.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got,
@@ -237,7 +237,7 @@ func TestAFloodOfChangesIsHeldBackAndSaid(t *testing.T) {
 	for ; err == nil && n < 2*burst/batch; n++ {
 		err = c.Commit(ctx, removals)
 	}
-	if kind(err) != Failed || n < burst/(batch+1) {
+	if kind(err) != failed || n < burst/(batch+1) {
 		t.Fatalf("after %d commits of %d files: %v", n, batch, err)
 	}
 	if got := s.log.String(); strings.Count(got, "\n") > burst+1 || !strings.Contains(got,

@@ -35,14 +35,14 @@ func TestEntriesAndBytesOfAFieldAreBounded(t *testing.T) {
 		log      *lines
 		field    plan.Field
 		name     string
-		want     Kind
+		want     errorKind
 	}{
-		{"one more entry", crowded, s.log, plan.ImageRegistryBundleData, "new", Refused},
-		{"one more of the field with that path", crowded, s.log, plan.ImageRegistryBundleUserData, "new", Refused},
+		{"one more entry", crowded, s.log, plan.ImageRegistryBundleData, "new", refused},
+		{"one more of the field with that path", crowded, s.log, plan.ImageRegistryBundleUserData, "new", refused},
 		{"an entry that is there", crowded, s.log, plan.ImageRegistryBundleData, "gone", ""},
 		{"another field", crowded, s.log, plan.KubeAPIServerServingCAData, "", ""},
-		{"more bytes", heavy, s2.log, plan.ImageRegistryBundleData, "new", Refused},
-		{"more bytes in a file that is there", heavy, s2.log, plan.ImageRegistryBundleData, "gone", Refused},
+		{"more bytes", heavy, s2.log, plan.ImageRegistryBundleData, "new", refused},
+		{"more bytes in a file that is there", heavy, s2.log, plan.ImageRegistryBundleData, "gone", refused},
 	} {
 		t.Run(c.sentence, func(t *testing.T) {
 			before := c.log.String()
@@ -51,7 +51,7 @@ func TestEntriesAndBytesOfAFieldAreBounded(t *testing.T) {
 				t.Errorf("answered %v, want %q", err, c.want)
 			}
 			said := strings.TrimPrefix(c.log.String(), before)
-			if c.want == Refused && !strings.HasPrefix(said, "<4>writer refused a request") {
+			if c.want == refused && !strings.HasPrefix(said, "<4>writer refused a request") {
 				t.Errorf("recorded %q", said)
 			}
 		})

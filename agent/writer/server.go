@@ -70,16 +70,16 @@ func (s *server) tidy(ctx context.Context) {
 	_, _ = s.current().sweep(ctx, &records{s.log, self})
 }
 
-func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: Refused, Text: reason}} }
+func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: refused, Text: reason}} }
 
 func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
 	r := s.answer(ctx, &records{s.log, who}, text, content)
 	if e := r.Error; e != nil {
 		e.Text = e.Text[:min(len(e.Text), maxReason)]
 		switch {
-		case e.Kind == Refused || r.tooOften:
+		case e.Kind == refused || r.tooOften:
 			a.Refused = e.Text
-		case e.Kind == ReadOnly:
+		case e.Kind == readOnly:
 			a.Fatal = e
 		}
 	}
@@ -94,14 +94,14 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		err = q.attach(content)
 	}
 	if err != nil {
-		return reply{Error: &Error{Kind: Refused, Text: "malformed request: " + err.Error()}}
+		return reply{Error: &Error{Kind: refused, Text: "malformed request: " + err.Error()}}
 	}
 	local := s.current()
 	if e := local.differs(q.Files); e != nil {
 		return reply{Error: e}
 	}
 	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
-		return reply{tooOften: true, Error: &Error{Kind: Failed,
+		return reply{tooOften: true, Error: &Error{Kind: failed,
 			Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
 	}
 	switch {
@@ -121,7 +121,7 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		r.Done, err = local.consumed(ctx, q.Consume, say)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
-		r.Error = &Error{Kind: Failed, Text: err.Error()}
+		r.Error = &Error{Kind: failed, Text: err.Error()}
 	}
 	return r
 }

@@ -157,15 +157,15 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 			if got := tell(t, dir); !maps.Equal(got, want) {
 				t.Errorf("now there is %v, want %v", got, want)
 			}
-			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != Refused || !untouched(err) {
+			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != refused || !untouched(err) {
 				t.Errorf("an unknown field: %v", err)
 			}
-			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != Failed || !untouched(err) {
+			if err := w.Commit(ctx, writes(plan.RootCAData, "", "valid")); kind(err) != failed || !untouched(err) {
 				t.Errorf("a file that cannot be staged: %v", err)
 			}
 			theirs := plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.ImageRegistryBundleData, "new:5000"),
 				Digest: plan.Digest{7}}}}
-			if err := w.Commit(ctx, theirs); kind(err) != Failed || untouched(err) {
+			if err := w.Commit(ctx, theirs); kind(err) != failed || untouched(err) {
 				t.Errorf("a removal that stopped: %v", err)
 			}
 		})
@@ -241,7 +241,7 @@ func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
 		t.Errorf("answered %q", answer)
 	}
 	// The second peer is served, so that what was recorded of the first is there to be read.
-	if err := Dial(s.socket).Commit(context.Background(), writes("none", "", "")); kind(err) != Refused {
+	if err := Dial(s.socket).Commit(context.Background(), writes("none", "", "")); kind(err) != refused {
 		t.Errorf("the next peer: %v", err)
 	}
 	s.stop()
@@ -271,7 +271,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		clients = append(clients, c)
 	}
-	if _, err := Dial(s.socket).Sweep(context.Background()); kind(err) != Unavailable {
+	if _, err := Dial(s.socket).Sweep(context.Background()); kind(err) != unavailable {
 		t.Errorf("one more is answered %v", err)
 	}
 	if !strings.Contains(s.log.String(), "refused a connection") {
@@ -324,7 +324,7 @@ func TestServerFollowsItsConfiguration(t *testing.T) {
 		t.Errorf("recorded %q, want %q once", got, want)
 	}
 	now.Store(&configuration{New(specs()[:1], local.tree, valid), nil})
-	if err := ask(); kind(err) != Refused {
+	if err := ask(); kind(err) != refused {
 		t.Errorf("a field that was taken out is answered %v", err)
 	}
 	if err := Serve(context.Background(), ln, func() (*Local, error) { return nil, io.ErrNoProgress }, everyone,
