@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // proofTimeout bounds one connection to the API server with the trust that would be left.
@@ -61,7 +62,7 @@ func (t *trust) ask(q *plan.Question) {
 		if err != nil {
 			why = err.Error()
 		}
-		t.proofs <- proof{set: set, why: plan.Printable(why)}
+		t.proofs <- proof{set: set, why: printable.Text(why)}
 	}()
 }
 

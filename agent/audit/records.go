@@ -10,6 +10,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -19,21 +20,21 @@ type Recorder interface{ Record(Record) }
 // About is a record that names the version of the ControllerConfig.
 func About(o plan.ControllerConfig, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.
-		With(ControllerConfigUID, plan.Printable(o.UID)).With(ResourceVersion, plan.Printable(o.ResourceVersion))
+		With(ControllerConfigUID, printable.Text(o.UID)).With(ResourceVersion, printable.Text(o.ResourceVersion))
 }
 
 // Exception is the record of what is Refused or Kept.
 func Exception(o plan.ControllerConfig, kind Kind, r plan.Refusal) Record {
-	name, reason := plan.Printable(r.Key.String()), plan.Printable(r.Reason)
+	name, reason := printable.Text(r.Key.String()), printable.Text(r.Reason)
 	return About(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
-		With(SourceField, string(r.Field)).With(Entry, plan.Printable(r.Name)).With(Reason, reason)
+		With(SourceField, string(r.Field)).With(Entry, printable.Text(r.Name)).With(Reason, reason)
 }
 
 // Holding is the record of a removal that waits.
 func Holding(o plan.ControllerConfig, h plan.Held) Record {
-	name := plan.Printable(h.Key.String())
+	name := printable.Text(h.Key.String())
 	r := About(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
-		With(SourceField, string(h.Field)).With(Entry, plan.Printable(h.Name)).With(Reason, h.Reason)
+		With(SourceField, string(h.Field)).With(Entry, printable.Text(h.Name)).With(Reason, h.Reason)
 	if h.Cert != nil {
 		r = r.With(CertsRemoved, certLines([]pki.Cert{*h.Cert}))
 	}
@@ -95,7 +96,7 @@ func Consumption(kind Kind, spec plan.FileSpec, c liveness.Consumer, after plan.
 func certLines(certs []pki.Cert) string {
 	lines := make([]string, len(certs))
 	for i, c := range certs {
-		lines[i] = c.Fingerprint.String() + " " + plan.Printable(c.Subject)
+		lines[i] = c.Fingerprint.String() + " " + printable.Text(c.Subject)
 	}
 	return strings.Join(lines, "\n")
 }

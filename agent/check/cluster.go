@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // The answers of HTTP that mean something here.
@@ -79,15 +80,15 @@ func service(f Facts, r *report) {
 		r.add(l, what, do, format, args...)
 	}
 	if s.Error != "" {
-		bad(Fail, "journalctl -u node-cert-agent", "its last reconcile could not be finished: %s", plan.Printable(s.Error))
+		bad(Fail, "journalctl -u node-cert-agent", "its last reconcile could not be finished: %s", printable.Text(s.Error))
 	}
 	if s.State != "following" {
-		bad(Warn, "node-cert-agent status", "%s", plan.Printable(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))
+		bad(Warn, "node-cert-agent status", "%s", printable.Text(strings.TrimSuffix(s.State+": "+s.Reason, ": ")))
 	}
 	for _, refused := range s.Refused {
 		bad(Warn, "correct the ControllerConfig or the configuration", "it refuses %s: %s",
-			plan.Printable(refused.Key.String()),
-			plan.Printable(refused.Reason))
+			printable.Text(refused.Key.String()),
+			printable.Text(refused.Reason))
 	}
 	if good {
 		r.ok(what, "following")
@@ -103,10 +104,10 @@ func identity(f Facts, r *report) {
 	case i.Unseen:
 	case i.Problem != "" && f.Service.State == "following" && f.Service.Active:
 		r.add(Warn, what, "node-cert-agent check --kubeconfig FILE, with the file that the service was given",
-			"not the service's own, which follows: %s", plan.Printable(i.Problem))
+			"not the service's own, which follows: %s", printable.Text(i.Problem))
 	case i.Problem != "":
 		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent "+
-			"status says how far it is", "%s", plan.Printable(i.Problem))
+			"status says how far it is", "%s", printable.Text(i.Problem))
 	case end.IsZero():
 		r.ok(what, "without a certificate, from a kubeconfig that something else maintains")
 	case left <= 0:
@@ -136,17 +137,17 @@ func server(f Facts, r *report) {
 	case !a.Asked:
 	case a.Untrusted:
 		r.add(Fail, what, "put a bootstrap file with the server's CA into /etc/node-cert-agent/bootstrap.d",
-			"%s cannot be verified: %s", a.Server, plan.Printable(a.Reason))
+			"%s cannot be verified: %s", a.Server, printable.Text(a.Reason))
 	case a.Status == 0:
 		r.add(Fail, what, "look at the network and at the API server; files stay as they are until it answers",
-			"%s does not answer: %s", a.Server, plan.Printable(a.Reason))
+			"%s does not answer: %s", a.Server, printable.Text(a.Reason))
 	case a.Status == unauthorized:
 		r.add(Fail, what, "put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d",
 			"%s does not know us", a.Server)
 	case a.Status >= 300:
-		r.add(Fail, what, "", "%s: %s", a.Server, plan.Printable(a.Reason))
+		r.add(Fail, what, "", "%s: %s", a.Server, printable.Text(a.Reason))
 	default:
-		r.ok(what, "%s knows us as %s", a.Server, plan.Printable(a.User))
+		r.ok(what, "%s knows us as %s", a.Server, printable.Text(a.User))
 		renewal(f, r)
 	}
 }
@@ -158,9 +159,9 @@ func renewal(f Facts, r *report) {
 	switch a := f.API; {
 	case f.Identity.Foreign:
 	case a.AskReason != "":
-		r.add(Warn, what, "", "whether it is permitted could not be asked: %s", plan.Printable(a.AskReason))
+		r.add(Warn, what, "", "whether it is permitted could not be asked: %s", printable.Text(a.AskReason))
 	case !a.MayAsk:
-		r.add(Fail, what, rights, "%s may not request certificates, and ends with the one it has", plan.Printable(a.User))
+		r.add(Fail, what, rights, "%s may not request certificates, and ends with the one it has", printable.Text(a.User))
 	default:
 		r.ok(what, "permitted")
 	}
@@ -176,9 +177,9 @@ func objects(f Facts, r *report) {
 		case o.Status == notFound:
 			r.add(Warn, what, "create it, or configure its name", "%s does not exist", o.Name)
 		case o.Status == forbidden:
-			r.add(Fail, what, rights, "%s may not be read: %s", o.Name, plan.Printable(o.Reason))
+			r.add(Fail, what, rights, "%s may not be read: %s", o.Name, printable.Text(o.Reason))
 		case o.Status != fine:
-			r.add(Fail, what, "", "%s could not be read: %s", o.Name, plan.Printable(o.Reason))
+			r.add(Fail, what, "", "%s could not be read: %s", o.Name, printable.Text(o.Reason))
 		default:
 			r.ok(what, "%s may be read", o.Name)
 		}

@@ -5,7 +5,7 @@ package check
 import (
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // nodeName is the node's in the cluster, as far as it is known; Problem says why it may be another one.
@@ -49,7 +49,7 @@ func node(f Facts, r *report) {
 	case f.Node.Name == "":
 		r.add(Fail, what, do, "unknown: the kubelet is given none and the host's is not one")
 	case f.Node.Problem != "":
-		r.add(Warn, what, do, "%s, and perhaps another one: %s", f.Node.Name, plan.Printable(f.Node.Problem))
+		r.add(Warn, what, do, "%s, and perhaps another one: %s", f.Node.Name, printable.Text(f.Node.Problem))
 	default:
 		r.ok(what, "%s", f.Node.Name)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Directory is one that managed files are in.
@@ -146,7 +147,7 @@ func files(f Facts, r *report) {
 		default:
 			r.add(Warn, "file", fmt.Sprintf("give it another path: `files: {%s: {path: PATH}}`, or move what is in the way",
 				file.Field),
-				"%s is not written: %s", plan.Printable(file.Path), plan.Printable(file.Reason))
+				"%s is not written: %s", printable.Text(file.Path), printable.Text(file.Reason))
 		}
 	}
 	if f.Writer.Asked && f.Writer.Problem == "" {
@@ -173,7 +174,7 @@ func writer(f Facts, r *report) {
 	case f.Plain, !f.Writer.Asked:
 	case f.Writer.Problem != "":
 		r.add(Fail, "writer", "systemctl enable --now node-cert-agent-writer.socket; systemctl status "+
-			"node-cert-agent-writer.service", "%s", plan.Printable(f.Writer.Problem))
+			"node-cert-agent-writer.service", "%s", printable.Text(f.Writer.Problem))
 	default:
 		r.ok("writer", "answers")
 	}
@@ -196,10 +197,10 @@ func labels(f Facts, r *report) {
 		case file.Kind != plan.Regular:
 		case have == "" || want == "":
 			r.add(Warn, "SELinux", "ls -Z "+file.Path, "the label of %s or of its directory is unknown",
-				plan.Printable(file.Path))
+				printable.Text(file.Path))
 		case have != want:
 			r.add(Warn, "SELinux", "restorecon -nv "+file.Path+" says whether that is right", "%s is %s, and its directory %s",
-				plan.Printable(file.Path), have, want)
+				printable.Text(file.Path), have, want)
 		default:
 			good++
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -65,16 +66,16 @@ func systemd(f Facts, r *report) {
 	switch {
 	case n < oldest:
 		r.add(Fail, what, fmt.Sprintf("use a host with %d or later", oldest), "%s is too old, or says no number",
-			plan.Printable(f.Systemd))
+			printable.Text(f.Systemd))
 	case n < complete:
 		do := fmt.Sprintf("use %d or later, which knows them all", complete)
 		if n < credentials {
 			do += "; until then place bootstrap files in /etc/node-cert-agent/bootstrap.d"
 		}
 		r.add(Warn, what, do, "%s passes over parts of our units, whose sandbox is weaker for it: %s",
-			plan.Printable(f.Systemd), strings.Join(lacks, ", "))
+			printable.Text(f.Systemd), strings.Join(lacks, ", "))
 	default:
-		r.ok(what, "%s", plan.Printable(f.Systemd))
+		r.ok(what, "%s", printable.Text(f.Systemd))
 	}
 }
 
@@ -96,7 +97,7 @@ func reloader(f Facts, r *report) {
 	case f.Reloader.Problem != "":
 		r.add(Fail, what, "systemctl enable --now node-cert-agent-reloader.socket; systemctl status "+
 			"node-cert-agent-reloader.service dbus.socket",
-			"no unit is acted on: %s", plan.Printable(f.Reloader.Problem))
+			"no unit is acted on: %s", printable.Text(f.Reloader.Problem))
 	default:
 		r.ok(what, "answers, and reaches systemd")
 	}
@@ -121,7 +122,7 @@ func allowlist(f Facts, r *report) {
 	if len(could) == 0 {
 		could = []string{"no unit"}
 	}
-	r.ok("allowlist", "a compromised agent could act on: %s", plan.Printable(strings.Join(could, "; ")))
+	r.ok("allowlist", "a compromised agent could act on: %s", printable.Text(strings.Join(could, "; ")))
 }
 
 func closure(f Facts, r *report) {
@@ -133,18 +134,18 @@ func closure(f Facts, r *report) {
 		fact, do, _ := strings.Cut(u.Refuse(u.Affected), "; to allow that, ")
 		switch {
 		case u.Problem != "":
-			r.add(Warn, what, "", "%s: %s", u.Name, plan.Printable(u.Problem))
+			r.add(Warn, what, "", "%s: %s", u.Name, printable.Text(u.Problem))
 		case !u.Exists:
 			r.add(Warn, what, fmt.Sprintf("correct the name, or `units: {%s: {enabled: false}}`", u.Name),
 				"%s does not exist or is masked: it is never acted on", u.Name)
 		case u.Own != u.Name:
-			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", plan.Printable(u.Own)),
-				"%s is an alias of %s: it is refused", u.Name, plan.Printable(u.Own))
+			r.add(Fail, what, fmt.Sprintf("name %s in `units` and in `onChange`", printable.Text(u.Own)),
+				"%s is an alias of %s: it is refused", u.Name, printable.Text(u.Own))
 		case u.Absent != "":
 			r.add(Fail, what, fmt.Sprintf("name this distribution's: systemctl edit %s, [Service] ExecStart= and "+
-				"ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, plan.Printable(u.Absent))
+				"ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, printable.Text(u.Absent))
 		case fact != "":
-			r.add(Fail, what, do, "%s: it is refused", plan.Printable(fact))
+			r.add(Fail, what, do, "%s: it is refused", printable.Text(fact))
 		case !slices.ContainsFunc(f.Policy.Files, func(spec plan.FileSpec) bool {
 			return slices.Contains(spec.OnChange,
 				u.Name)

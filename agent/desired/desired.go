@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
@@ -205,7 +206,7 @@ func (s *State) Status() report.Status {
 	r := report.Status{State: s.reading.State, Reason: s.reading.Reason, Since: s.since.UTC(),
 		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Override: s.override.status(s.made.applied != "")}
 	if s.current != nil {
-		r.ControllerConfig, r.Paused = s.current.ControllerConfig, plan.Printable(s.current.Paused)
+		r.ControllerConfig, r.Paused = s.current.ControllerConfig, printable.Text(s.current.Paused)
 	}
 	if s.made.paused != "" {
 		r.Paused = s.made.paused // there may be nothing to be paused yet

@@ -9,6 +9,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
@@ -77,10 +78,10 @@ func (s *State) follow(a *state.Applied) state.Operator {
 	}
 	if o.ID != a.ID {
 		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
-		message := "the operator applied " + plan.Printable(a.Source) +
+		message := "the operator applied " + printable.Text(a.Source) +
 			"; it wins until the ControllerConfig asks for something else than now"
 		s.Trail.Record(audit.Record{Kind: audit.OverrideSet, Message: message}.
-			With(audit.Override, plan.Printable(a.ID)))
+			With(audit.Override, printable.Text(a.ID)))
 	}
 	switch {
 	case o.Overtaken || s.object == nil || !s.object.Verified:
@@ -90,7 +91,7 @@ func (s *State) follow(a *state.Applied) state.Operator {
 		o.Overtaken = true
 		s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
 			Message: "the ControllerConfig asks for something new, which wins over what the operator applied"}.
-			With(audit.Override, plan.Printable(a.ID)))
+			With(audit.Override, printable.Text(a.ID)))
 	}
 	return o
 }
@@ -104,7 +105,7 @@ func (s *State) applied(a state.Applied) plan.Desired {
 	for _, f := range a.Files {
 		e, err := s.Remember(f.Key, f.Data)
 		if err != nil {
-			d.Refused = append(d.Refused, plan.Refusal{Key: f.Key, Reason: plan.Printable(err.Error())})
+			d.Refused = append(d.Refused, plan.Refusal{Key: f.Key, Reason: printable.Text(err.Error())})
 			continue
 		}
 		d.Entries = append(d.Entries, e)
@@ -125,7 +126,7 @@ func (s *State) pausedBy(p *state.Pause) string {
 	if p.Boot == s.Clock.Boot() && end.Before(o.resume) {
 		o.resume = end
 	}
-	return fmt.Sprintf("%s (until %s)", plan.Printable(p.Reason), p.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s (until %s)", printable.Text(p.Reason), p.Until.UTC().Format(time.RFC3339))
 }
 
 // status shows what was applied, if anything was.
@@ -133,7 +134,7 @@ func (o override) status(inForce bool) *report.Override {
 	if o.Applied == nil {
 		return nil
 	}
-	r := &report.Override{ID: plan.Printable(o.Applied.ID), Source: plan.Printable(o.Applied.Source),
+	r := &report.Override{ID: printable.Text(o.Applied.ID), Source: printable.Text(o.Applied.Source),
 		At: o.Applied.At.UTC(), State: report.Overtaken}
 	if inForce {
 		r.State = report.InForce

@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Keeper gets an identity and keeps it: from a bootstrap credential over a request for a certificate
@@ -112,9 +112,9 @@ func (k *Keeper) Swapped() <-chan struct{} { return k.swapped }
 
 // tell leaves an audit record. What others said is escaped and cut.
 func (k *Keeper) tell(kind audit.Kind, message string, fields ...audit.Field) {
-	r := audit.Record{Kind: kind, Message: plan.Printable(message)}
+	r := audit.Record{Kind: kind, Message: printable.Text(message)}
 	for _, f := range fields {
-		r = r.With(f.Name, plan.Printable(f.Value))
+		r = r.With(f.Name, printable.Text(f.Value))
 	}
 	k.opt.Trail.Record(r)
 }

@@ -4,25 +4,11 @@ package plan
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
-
-const maxPrintable = 256
-
-// Printable makes a string from the cluster or the network fit for records, tables and terminals:
-// control and non-ASCII characters are escaped as in Go, and it is cut at 256 bytes.
-func Printable(s string) string {
-	s = s[:min(len(s), maxPrintable)]
-	q := strconv.QuoteToASCII(s)
-	q = strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-	if len(q) > maxPrintable {
-		q = q[:maxPrintable-3] + "..."
-	}
-	return q
-}
 
 // String is the plan as a person reads it, a line for each thing that would be done or not done,
 // and a line for each certificate that comes or goes.
@@ -41,13 +27,13 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "remove  %s (%s: no longer listed)\n", r.Path, r.Key)
 	}
 	for _, r := range p.Refused {
-		fmt.Fprintf(&b, "refuse  %s: %s\n", Printable(r.Key.String()), Printable(r.Reason))
+		fmt.Fprintf(&b, "refuse  %s: %s\n", printable.Text(r.Key.String()), printable.Text(r.Reason))
 	}
 	for _, k := range p.Retained {
-		fmt.Fprintf(&b, "retain  %s: %s\n", Printable(k.Key.String()), k.Reason)
+		fmt.Fprintf(&b, "retain  %s: %s\n", printable.Text(k.Key.String()), k.Reason)
 	}
 	for _, h := range p.Held {
-		fmt.Fprintf(&b, "hold    %s: %s\n", Printable(h.Key.String()), h.Reason)
+		fmt.Fprintf(&b, "hold    %s: %s\n", printable.Text(h.Key.String()), h.Reason)
 		if h.Cert != nil {
 			certLines(&b, "-", []pki.Cert{*h.Cert})
 		}
@@ -60,7 +46,7 @@ func (p Plan) String() string {
 
 func certLines(b *strings.Builder, sign string, certs []pki.Cert) {
 	for _, c := range certs {
-		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, Printable(c.Subject),
+		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, printable.Text(c.Subject),
 			c.NotAfter.UTC().Format("2006-01-02"))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // retain gives what the file shall have now: what the ControllerConfig asks for, and after it the certificates
@@ -151,7 +152,7 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 	left := limit - h.age()
 	switch {
 	case c.in.Desired.Paused != "":
-		return left, "paused: " + Printable(c.in.Desired.Paused)
+		return left, "paused: " + printable.Text(c.in.Desired.Paused)
 	case h.Confirmed || left <= 0:
 		return 0, ""
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 const (
@@ -88,7 +88,7 @@ func see(ctx context.Context, address string) (s sighting) {
 		return sighting{fault: "nothing listens there"}
 	}
 	if err != nil {
-		return sighting{fault: plan.Printable(err.Error())}
+		return sighting{fault: printable.Text(err.Error())}
 	}
 	defer func() { _ = conn.Close() }()
 	session := tls.Client(conn, &tls.Config{
@@ -108,7 +108,7 @@ func see(ctx context.Context, address string) (s sighting) {
 	})
 	// A server may end the handshake because it got no certificate. It has said what it accepts then.
 	if err := session.HandshakeContext(ctx); err != nil && !s.asked {
-		s.fault = plan.Printable("no TLS handshake: " + err.Error())
+		s.fault = printable.Text("no TLS handshake: " + err.Error())
 	} else if err == nil {
 		_ = session.Close() // in order, so that the server has nothing to log
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // sighting is what one handshake showed.
@@ -96,7 +96,7 @@ func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.Proof 
 	}
 	if _, err := leaf.Verify(opt); err != nil {
 		return liveness.Proof{State: liveness.Waiting,
-			Reason: plan.Printable(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
+			Reason: printable.Text(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
 	}
 	return liveness.Proof{State: liveness.Live}
 }

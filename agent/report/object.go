@@ -14,7 +14,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
 
@@ -156,7 +156,7 @@ func (o *Object) apply(ctx context.Context, s Status) error {
 	if err != nil || code < 300 || code == http.StatusNotFound {
 		return err
 	}
-	return fmt.Errorf("state object: the server answered %d %s", code, plan.Printable(message))
+	return fmt.Errorf("state object: the server answered %d %s", code, printable.Text(message))
 }
 
 // patch is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes

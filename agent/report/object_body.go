@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Bounds of the kind's schema, packaging/kubernetes/crd.
@@ -102,8 +103,8 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	}
 	o.Spec.Agent.Version = s.Version
 	if s.Error == "" {
-		o.Spec.Synced = stateSynced{UID: plan.Printable(s.ControllerConfig.UID),
-			ResourceVersion: plan.Printable(s.ControllerConfig.ResourceVersion)}
+		o.Spec.Synced = stateSynced{UID: printable.Text(s.ControllerConfig.UID),
+			ResourceVersion: printable.Text(s.ControllerConfig.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
 		file := stateFile{Field: string(f.Field), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Parse reads the content of StatusFile, which the agent's user wrote, and root prints: every text in it is made fit
 // for a terminal, whatever the agent did about that. The error is too.
 func Parse(data []byte) (s Status, err error) {
 	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("the status is not what an agent of this version writes: %s", plan.Printable(err.Error()))
+		return s, fmt.Errorf("the status is not what an agent of this version writes: %s", printable.Text(err.Error()))
 	}
 	makePlain(reflect.ValueOf(&s).Elem())
 	return s, nil
@@ -31,7 +31,7 @@ func plainText(s string) string {
 	if len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return s
 	}
-	return plan.Printable(s)
+	return printable.Text(s)
 }
 
 // makePlain does it to every string in v.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -240,7 +241,7 @@ func (s Status) Sentence() string {
 		line += strings.TrimSuffix("; the ConfigMap: "+string(c.State)+": "+c.Reason, ": ")
 	}
 	if v := s.ControllerConfig.ResourceVersion; v != "" {
-		line += fmt.Sprintf("; %d files from version %s", len(s.Files), plan.Printable(v))
+		line += fmt.Sprintf("; %d files from version %s", len(s.Files), printable.Text(v))
 	}
 	if s.Error != "" {
 		line += "; error: " + s.Error

@@ -11,7 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
@@ -78,6 +78,6 @@ func (s *Source) pass(p *part, r watch.Reading, last desired.Reading) desired.Re
 
 // publicStatus is a status as it is published. What it quotes of others is escaped and cut.
 func publicStatus(s identity.Status) report.Identity {
-	return report.Identity{State: report.IdentityState(s.State), Reason: plan.Printable(s.Reason), Serial: s.Serial,
+	return report.Identity{State: report.IdentityState(s.State), Reason: printable.Text(s.Reason), Serial: s.Serial,
 		PublicKey: s.PublicKey, Issued: s.Issued.UTC(), Expires: s.Expires.UTC(), Renew: s.Renew.UTC()}
 }

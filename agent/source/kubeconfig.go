@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
@@ -28,7 +29,7 @@ func (s *Source) FollowKubeconfig(ctx context.Context, file string, changed <-ch
 		read := digestOf(file)
 		id, err := apiserver.FromKubeconfig(file)
 		if err != nil {
-			s.offer(desired.Reading{State: NoIdentity, Reason: plan.Printable(err.Error())})
+			s.offer(desired.Reading{State: NoIdentity, Reason: printable.Text(err.Error())})
 			select {
 			case <-ctx.Done():
 			case <-changed:

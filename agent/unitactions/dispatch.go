@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -66,7 +66,7 @@ func (a *Actions) Ended(j Job) {
 // postpone has the action asked for again when whoever carries it out says. It was not tried, so it did not
 // fail either.
 func (a *Actions) postpone(j Job, s *unit, at time.Time) {
-	s.state, s.reason, s.due = report.UnitPending, plan.Printable(j.err.Error()), at
+	s.state, s.reason, s.due = report.UnitPending, printable.Text(j.err.Error()), at
 	message := fmt.Sprintf("%s %s was put off", j.unit.Verb, j.unit.Name)
 	a.Trail.Record(audit.Action(audit.UnitActionFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }
@@ -77,7 +77,7 @@ func (a *Actions) postpone(j Job, s *unit, at time.Time) {
 func (a *Actions) unpaid(j Job, s *unit) {
 	now := a.Clock.Now()
 	a.counter.Failed++
-	s.state, s.reason, s.failed = report.Failed, plan.Printable(j.err.Error()), j.inputs.Digest
+	s.state, s.reason, s.failed = report.Failed, printable.Text(j.err.Error()), j.inputs.Digest
 	s.due = now.Add(a.Backoff.Jitter(a.Backoff.Pause(s.failures + s.lost)))
 	s.lost++
 	if !unreachable(j.err) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -54,7 +55,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 	s.again = time.Time{}
 	now, affected, err := a.askSystemd(ctx, u)
 	if err != nil {
-		s.state, s.reason = report.Unknown, plan.Printable(err.Error())
+		s.state, s.reason = report.Unknown, printable.Text(err.Error())
 		return fmt.Errorf("asking systemd about %s: %v", u.Name, err)
 	}
 	if why := u.Refuse(affected); why != "" {
@@ -65,7 +66,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 	err = a.confirm(ctx, u, s, in, h.Seen(u.Name))
 	loaded, known := a.Memory.State().Units[u.Name]
 	if err != nil && loaded.Unknown { // its job is done: it has only to be asked who loads what it made
-		s.state, s.reason = report.Unknown, plan.Printable(err.Error())
+		s.state, s.reason = report.Unknown, printable.Text(err.Error())
 		return err
 	}
 	run := now.AsOf(a.Clock.Now(), a.Clock.Uptime())
@@ -90,7 +91,7 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 		a.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + decision.Why}.
 			With(audit.Unit, u.Name).With(audit.Inputs, in.Digest.String()))
 		if err = a.load(ctx, u, in, now); err != nil {
-			s.state, s.reason = report.Unknown, plan.Printable(err.Error())
+			s.state, s.reason = report.Unknown, printable.Text(err.Error())
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
@@ -30,7 +31,7 @@ func (a *Actions) isDue(d plan.Desired, u unitplan.Unit, s *unit, in unitplan.In
 		}
 	}
 	if p := d.Paused; p != "" {
-		s.state, s.reason, s.due = report.Paused, plan.Printable(p), time.Time{}
+		s.state, s.reason, s.due = report.Paused, printable.Text(p), time.Time{}
 		return false
 	}
 	now := a.Clock.Now()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Inputs are the files a unit reads, as one value and file by file.
@@ -173,7 +174,7 @@ func Doubts(asked, planned []plan.Entry, o plan.Observed, unsynced map[plan.Key]
 		wanted := func(e plan.Entry) bool { return e.Key == k }
 		switch {
 		case f.Kind == plan.Unreadable || f.Kind == plan.Irregular && slices.ContainsFunc(asked, wanted):
-			doubts[k] = plan.Printable(f.Reason)
+			doubts[k] = printable.Text(f.Reason)
 		case f.Kind == plan.Regular && f.Changed.IsZero():
 			doubts[k] = "it has not been looked at since it was written"
 		}

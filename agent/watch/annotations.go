@@ -9,6 +9,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // The ControllerConfig's annotations that mean something.
@@ -24,7 +25,7 @@ const (
 // annotated reads the annotations. What cannot be read is refused, and the rest counts.
 func (q *projection) annotated(all map[string]string) {
 	if reason, ok := all[PausedAnnotation]; ok {
-		if q.desired.Paused = plan.Printable(strings.TrimSpace(reason)); q.desired.Paused == "" {
+		if q.desired.Paused = printable.Text(strings.TrimSpace(reason)); q.desired.Paused == "" {
 			q.desired.Paused = "no reason given"
 		}
 	}

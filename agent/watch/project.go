@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Projector turns objects into what the host shall have. Its result depends on the arguments alone;
@@ -120,7 +121,7 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 		if e.File == "" {
 			q.unnamed(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
 		} else if _, err := spec.PathOf(name); err != nil {
-			q.unnamed(plan.Key{Field: spec.Field, Name: plan.Printable(name)}, plan.Printable(err.Error()))
+			q.unnamed(plan.Key{Field: spec.Field, Name: printable.Text(name)}, printable.Text(err.Error()))
 		} else {
 			named[name] = append(named[name], e)
 		}
@@ -168,7 +169,7 @@ func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
 	path, owner, err := q.claim(spec, k)
 	switch {
 	case err != nil:
-		q.refuse(k, plan.Printable(err.Error()))
+		q.refuse(k, printable.Text(err.Error()))
 		return
 	case owner != k:
 		if slices.ContainsFunc(q.desired.Refused, func(r plan.Refusal) bool { return r.Key == owner }) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // State says how following goes. Its text is one or two words, for records and metrics.
@@ -186,7 +187,7 @@ func (w *Watcher) found(o *Object) {
 
 // publish puts the newest reading where the consumer looks, over the one that is there.
 func (w *Watcher) publish(s State, reason string) {
-	reason = plan.Printable(reason)
+	reason = printable.Text(reason)
 	if w.sent && w.now.State == s && w.now.Reason == reason {
 		return
 	}

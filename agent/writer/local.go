@@ -11,6 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/kubeconfig"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Local does the work itself: behind the socket as root, or in plain mode in the agent's own
@@ -186,7 +187,7 @@ func (l *Local) differs(definitions map[plan.Field]plan.Digest) *Error {
 		if spec, ok := l.files[id]; ok && spec.Definition() != d {
 			return &Error{Kind: failed, Untouched: true,
 				Text: fmt.Sprintf("field %s: agent and writer have read the configuration at different times",
-					plan.Printable(string(id)))}
+					printable.Text(string(id)))}
 		}
 	}
 	return nil

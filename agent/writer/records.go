@@ -15,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // linePrints is how many fingerprints stand in one line. A file with more of them has several lines,
@@ -144,5 +145,5 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 
 // credentialLine names a credential, and never its content.
 func credentialLine(verb string, c bootstrap.Credential) string {
-	return fmt.Sprintf("<5>writer %s: credential=%q digest=%s", verb, plan.Printable(c.Name), c.Digest)
+	return fmt.Sprintf("<5>writer %s: credential=%q digest=%s", verb, printable.Text(c.Name), c.Digest)
 }

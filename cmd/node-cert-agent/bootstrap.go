@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 func bootstrapCommand(f *flags) *cobra.Command {
@@ -65,7 +65,7 @@ func getIdentity(ctx context.Context, k *identity.Keeper, out io.Writer) error {
 		case <-ctx.Done():
 			return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
 		case st := <-k.Readings():
-			if line := join(string(st.State), plan.Printable(st.Reason)); line != last {
+			if line := join(string(st.State), printable.Text(st.Reason)); line != last {
 				fmt.Fprintln(out, line)
 				last = line
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/check/collect"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // soon is how long before its end a certificate is worth a word, if that is at most a quarter of its
@@ -81,7 +81,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 	}
 	all, now := []certificate{}, time.Now()
 	for _, f := range files {
-		all = append(all, lines(plan.Printable(f.Key.String()), f.Path, f.Data, now)...)
+		all = append(all, lines(printable.Text(f.Key.String()), f.Path, f.Data, now)...)
 	}
 	file := kubeconfig
 	if file == "" {
@@ -90,7 +90,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 	name, _ := config.NodeName(f.configOptions(), s) // an identity that is another node's is said to be below
 	id, err := a.Identity(name)
 	if err != nil {
-		fmt.Fprintf(stderr, "node-cert-agent: the agent's own certificate is not listed: %s\n", plan.Printable(err.Error()))
+		fmt.Fprintf(stderr, "node-cert-agent: the agent's own certificate is not listed: %s\n", printable.Text(err.Error()))
 		return all, nil
 	}
 	return append(all, lines("identity", file, id.Certificate(), now)...), nil
@@ -100,7 +100,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	content := pki.Read(data)
 	for _, c := range content.Certs {
-		line := certificate{Field: field, File: file, Subject: plan.Printable(c.Subject), Fingerprint: c.Fingerprint.String(),
+		line := certificate{Field: field, File: file, Subject: printable.Text(c.Subject), Fingerprint: c.Fingerprint.String(),
 			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
 		if !content.Whole && field != "identity" {
 			line.Warnings = append(line.Warnings, "in a file that would be refused")

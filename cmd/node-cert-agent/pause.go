@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -39,7 +39,7 @@ what is pending. It outlives restarts and ends by itself, or with resume.`,
 				return err
 			}
 			now := time.Now()
-			p := &state.Pause{Reason: plan.Printable(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
+			p := &state.Pause{Reason: printable.Text(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
 				Boot: bootID(), Uptime: uptime()}
 			if err := state.Say(own, state.Word{Pause: p}); err != nil {
 				return err

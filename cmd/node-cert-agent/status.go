@@ -16,6 +16,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
@@ -106,7 +107,7 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 				i.Serial, i.Expires.Format(time.RFC3339), i.Renew.Format(time.RFC3339)))
 		}
 	}
-	line("ControllerConfig", plan.Printable(s.ControllerConfig.ResourceVersion))
+	line("ControllerConfig", printable.Text(s.ControllerConfig.ResourceVersion))
 	if !s.Synced.IsZero() {
 		line("Synced", s.Synced.Format(time.RFC3339)+since(s.Synced, now))
 	}
@@ -154,7 +155,7 @@ func waits(t io.Writer, s report.Status) {
 		fmt.Fprintf(t, "\nHELD\tCERTIFICATE\tUNTIL\tWHY\n")
 		for _, h := range s.Held {
 			fmt.Fprintf(t, "%s\t%.16s %s\t%s\t%s\n",
-				plan.Printable(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
+				printable.Text(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func exceptions(w io.Writer, title string, list []plan.Refusal) {
 	}
 	fmt.Fprintf(w, "\n%s\tWHY\n", title)
 	for _, r := range list {
-		fmt.Fprintf(w, "%s\t%s\n", plan.Printable(r.Key.String()), plan.Printable(r.Reason))
+		fmt.Fprintf(w, "%s\t%s\n", printable.Text(r.Key.String()), printable.Text(r.Reason))
 	}
 }
 
