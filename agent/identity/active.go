@@ -9,67 +9,67 @@ import (
 	"time"
 )
 
-// active lives with the identity until something is due.
-func (k *Keeper) active(ctx context.Context) transition {
-	now, reason := k.opt.Clock.Now(), k.reason
-	if reason == k.migration.note {
+// active uses the identity until a check, a renewal or a migration is due.
+func (m *Manager) active(ctx context.Context) transition {
+	now, reason := m.opt.Clock.Now(), m.reason
+	if reason == m.migration.note {
 		reason = ""
 	}
-	k.correctReceipt()
-	if !now.Before(k.health.probeAt) {
-		m, h := k.examine(ctx)
+	m.correctReceipt()
+	if !now.Before(m.health.probeAt) {
+		t, h := m.examine(ctx)
 		if h == refuted {
-			return m
+			return t
 		}
-		reason = k.remarks()
+		reason = m.note()
 		if h == unverified {
-			reason = m.reason
+			reason = t.reason
 		}
-		if h == holds && k.health.lastStatus == http.StatusForbidden {
-			reason = "known as " + k.user() + " and not allowed to do what was asked: a fault of RBAC"
-			k.health.probeAt = now.Add(2 * k.opt.Times.RetryMax) // who complained tries again before that
+		if h == holds && m.health.lastStatus == http.StatusForbidden {
+			reason = "known as " + m.user() + " and not allowed to do what was asked: a fault of RBAC"
+			m.health.probeAt = now.Add(2 * m.opt.Times.RetryMax) // who complained tries again before that
 		}
-		k.health.lastStatus = 0
+		m.health.lastStatus = 0
 	}
-	if k.attempt.pending != nil && k.current.answers(k.attempt.pending) { // it was not lost after all
-		if err := k.forget(); err != nil {
-			return transition{Active, err.Error(), k.opt.Times.RetryMax}
+	if m.attempt.pending != nil && m.current.answers(m.attempt.pending) { // it was not lost after all
+		if err := m.forget(); err != nil {
+			return transition{Active, err.Error(), m.opt.Times.RetryMax}
 		}
 	}
-	if k.attempt.pending != nil || !now.Before(k.health.renewAt) {
-		k.attempt.purpose = renewing
+	if m.attempt.pending != nil || !now.Before(m.health.renewAt) {
+		m.attempt.purpose = renewing
 		return transition{Requesting, "", 0}
 	}
-	if k.mayMigrate(ctx) {
-		k.attempt.purpose = migrating
+	if m.mayMigrate(ctx) {
+		m.attempt.purpose = migrating
 		return transition{Requesting, "the cluster has moved", 0}
 	}
 	if reason == "" {
-		reason = k.remarks()
+		reason = m.note()
 	}
-	return transition{Active, reason, k.untilNext()}
+	return transition{Active, reason, m.untilNext()}
 }
 
 // correctReceipt makes sure that the certificate was not received in the future: the clock was fast then and has been
-// put right. When to renew is counted from the receipt, and would be as late as the clock was fast: after the
-// end, if that was more than the life.
-func (k *Keeper) correctReceipt() {
-	now := k.opt.Clock.Now().UTC().Round(0)
-	if !k.current.Received.After(now) {
+// corrected since. The renewal is scheduled from the receipt, and would be as late as the clock was fast: after the
+// certificate's expiry, if that was more than its lifetime.
+func (m *Manager) correctReceipt() {
+	now := m.opt.Clock.Now().UTC().Round(0)
+	if !m.current.Received.After(now) {
 		return
 	}
-	g := *k.current
+	g := *m.current
 	g.Received = now
 	// If this cannot be kept, the next start counts anew.
-	_ = k.store.write(currentFile, &g)
-	k.current, k.health.renewAt = &g, k.opt.renewal(&g)
+	_ = m.store.write(currentFile, &g)
+	m.current, m.health.renewAt = &g, m.opt.renewal(&g)
 }
 
-// untilNext is when an identity that nobody complains about needs attention.
-func (k *Keeper) untilNext() time.Duration {
-	now, next := k.opt.Clock.Now(), k.credentials.polled.Add(k.pollInterval())
-	due := []time.Time{k.health.renewAt, k.health.probeAt}
-	for _, c := range k.credentials.list {
+// untilNext is the time until the next renewal, check or poll, while no server rejects the identity.
+func (m *Manager) untilNext() time.Duration {
+	now, next := m.opt.Clock.Now(), m.credentials.polled.Add(m.pollInterval())
+	due := []time.Time{m.health.renewAt, m.health.probeAt}
+	for _, c := range m.credentials.list {
 		if c.announced && now.Before(c.refused) {
 			due = append(due, c.refused)
 		}
@@ -82,7 +82,7 @@ func (k *Keeper) untilNext() time.Duration {
 	return next.Sub(now)
 }
 
-// remarks is what there is to say of an identity that works.
-func (k *Keeper) remarks() string {
-	return cmp.Or(k.health.renewalWarning, k.credentials.cleanupError, k.migration.note)
+// note is what status shows beside an identity that works.
+func (m *Manager) note() string {
+	return cmp.Or(m.health.renewalWarning, m.credentials.cleanupError, m.migration.note)
 }

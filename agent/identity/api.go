@@ -25,12 +25,12 @@ const (
 	maxMessage = 256
 )
 
-// answer is what came of one request. Status 0 means that no answer came.
+// answer is the outcome of one request. Status 0 means that no answer came.
 type answer struct {
 	status int
 	// reason is one line about an answer that is not a success.
 	reason string
-	// untrusted is set if the server was there and no CA that is known verifies it.
+	// untrusted is set if a server answered and no known CA verifies it.
 	untrusted bool
 	// after is what the server asked us to wait.
 	after   time.Duration

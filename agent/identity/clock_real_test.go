@@ -56,7 +56,7 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 	for sentence, off := range map[string]time.Duration{"slow": -9 * time.Hour, "fast": 9 * time.Hour,
 		"years slow": -20 * 365 * 24 * time.Hour} {
 		t.Run(sentence, func(t *testing.T) {
-			trail, w := &counting{}, newWorld(t) // of which only the state directory is used
+			trail, w := &counting{}, newEnv(t) // of which only the state directory is used
 			o := Options{Node: "worker-" + strings.ReplaceAll(sentence, " ", "-"), Dir: w, Trail: trail, Lifetime: time.Hour,
 				Clock:      wrong(off),
 				Credential: secret.New(kubeconfigs.Token(server, p.CA().PEM(), bearer))}
@@ -72,10 +72,10 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 						return renewal(g.leaf, g.Received)
 					}
 				}
-				k := New(o)
+				m := New(o)
 				ended := make(chan struct{})
-				go func() { k.Run(ctx); close(ended) }()
-				wantSettled(ctx, t, k, off, func(s Status) bool { return s.State == Active && int(trail.renewed.Load()) == life })
+				go func() { m.Run(ctx); close(ended) }()
+				wantSettled(ctx, t, m, off, func(s Status) bool { return s.State == Active && int(trail.renewed.Load()) == life })
 				stop()
 				<-ended
 			}
@@ -92,13 +92,13 @@ func TestWithAClockThatIsHoursOffTheIdentityIsGotKeptAndRenewed(t *testing.T) {
 }
 
 // wantSettled waits, and wants the renewal to be planned for the certificate's last third in true time.
-func wantSettled(ctx context.Context, t *testing.T, k *Keeper, off time.Duration, settled func(Status) bool) {
+func wantSettled(ctx context.Context, t *testing.T, m *Manager, off time.Duration, settled func(Status) bool) {
 	t.Helper()
 	for {
 		select {
 		case <-ctx.Done():
 			t.Fatal("it does not settle in time")
-		case s := <-k.Readings():
+		case s := <-m.Readings():
 			if !settled(s) {
 				t.Logf("%s: %s", s.State, s.Reason)
 				continue

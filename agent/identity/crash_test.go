@@ -13,9 +13,9 @@ import (
 // killed is what a contact panics with when the process dies there.
 type killed struct{}
 
-// lives runs a keeper until it has an identity and has renewed it once, and reports whether it got
+// lives runs a manager until it has an identity and has renewed it once, and reports whether it got
 // there before it was killed at its n-th contact with the outside.
-func lives(w *world, n int) (what string, survived bool) {
+func lives(w *env, n int) (what string, survived bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			if _, ok := r.(killed); !ok {
@@ -30,26 +30,26 @@ func lives(w *world, n int) (what string, survived bool) {
 		}
 	}
 	defer func() { w.contact = func(string) {} }()
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
+	m := w.manager()
+	w.until(m, Active, time.Minute)
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
 	return "", true
 }
 
 func TestKilledAtEveryContactWithTheOutside(t *testing.T) {
 	for n := 1; ; n++ {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.files = []bootstrap.Credential{w.file("token", "good")}
 		what, survived := lives(w, n)
 		if survived {
 			t.Logf("%d contacts", n-1)
 			return
 		}
-		k := w.keeper()
-		w.until(k, Active, time.Minute)
-		w.pass(k, time.Minute)
-		if got := w.whoGoesThrough(k); got != us {
+		m := w.manager()
+		w.until(m, Active, time.Minute)
+		w.advance(m, time.Minute)
+		if got := w.currentUser(m); got != us {
 			t.Errorf("killed at %q: known as %q", what, got)
 		}
 		// A renewal may have been due when the second life began, hence at most one request more.
@@ -62,7 +62,7 @@ func TestKilledAtEveryContactWithTheOutside(t *testing.T) {
 		if _, ok := w.dir[pendingFile]; ok {
 			t.Errorf("killed at %q: a pending key is left", what)
 		}
-		if k.current == nil || w.records(audit.IdentityLost) > 0 {
+		if m.current == nil || w.records(audit.IdentityLost) > 0 {
 			t.Errorf("killed at %q: something was lost", what)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// requester is somebody as whom a certificate may be asked for: a bootstrap credential, or an identity of ours, which
-// has a name and no digest.
+// requester is a credential that may request a certificate: a bootstrap credential, or an identity of ours, which has a
+// name and no digest.
 type requester struct {
 	bootstrap.ID
 	content string // what was the content when the connection was made
@@ -115,7 +115,7 @@ func (all *credentials) requester(f bootstrap.Credential, known *apiserver.Clust
 	return c, err
 }
 
-// asPair is how to speak to the known cluster with somebody else's certificate.
+// asPair is the configuration for the known cluster with the kubelet's certificate.
 func asPair(f bootstrap.Credential, known *apiserver.Cluster) (apiserver.Config, error) {
 	if known == nil {
 		return apiserver.Config{}, errors.New("says nothing of a cluster, and none is known")

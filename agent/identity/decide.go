@@ -14,7 +14,7 @@ import (
 type verdict int
 
 const (
-	silent    verdict = iota // no answer came
+	noAnswer  verdict = iota // no answer came
 	accepted                 // 2xx
 	exists                   // 409: somebody, most likely we, made it before
 	gone                     // 404
@@ -27,7 +27,7 @@ const (
 func (a answer) verdict() verdict {
 	switch {
 	case a.status == 0:
-		return silent
+		return noAnswer
 	case a.status < 300:
 		return accepted
 	case a.status == http.StatusConflict:
@@ -119,20 +119,20 @@ func backoff(least, most time.Duration, n int, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/4)
 }
 
-// The looks at a request come at most soon apart as long as there were no more than soonLooks of them, some
-// two minutes: a node that was just started is approved about then, and is not to lag behind.
+// The first soonPolls polls of a request, some two minutes, are at most soon apart: a node that was just started is
+// approved about then, and must not lag behind.
 const (
 	soon      = 4 * time.Second
-	soonLooks = 40
+	soonPolls = 40
 )
 
-// patience is the pause after the n-th look at a request that nobody has decided about, less a random share of
-// up to a quarter. It doubles up to soon, stays there for a while, and doubles again up to most.
-func patience(least, most time.Duration, n int, random float64) time.Duration {
-	if n <= soonLooks {
+// pollDelay is the pause after the n-th poll of an undecided request, less a random share of up to a quarter. It
+// doubles up to soon, stays there for a while, and doubles again up to most.
+func pollDelay(least, most time.Duration, n int, random float64) time.Duration {
+	if n <= soonPolls {
 		return backoff(least, min(soon, most), n, random)
 	}
-	return backoff(min(soon, most), most, n-soonLooks, random)
+	return backoff(min(soon, most), most, n-soonPolls, random)
 }
 
 // doubted reports whether refusals since then, the last one now, are enough to give an identity up

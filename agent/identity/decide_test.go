@@ -37,13 +37,13 @@ func TestARequestIsLookedAtOftenForTwoMinutesAndThenSeldom(t *testing.T) {
 	var waited time.Duration
 	n := 1
 	for ; waited < 100*time.Second; n++ {
-		pause := patience(least, most, n, float64(n%10)/10)
+		pause := pollDelay(least, most, n, float64(n%10)/10)
 		if waited += pause; pause > soon || pause < least {
 			t.Errorf("after %v the pause is %v", waited-pause, pause)
 		}
 	}
 	for ; waited < time.Hour; n++ {
-		pause := patience(least, most, n, 0)
+		pause := pollDelay(least, most, n, 0)
 		if waited += pause; pause > most || pause < soon {
 			t.Errorf("after %v the pause is %v", waited-pause, pause)
 		}
@@ -52,7 +52,7 @@ func TestARequestIsLookedAtOftenForTwoMinutesAndThenSeldom(t *testing.T) {
 		t.Errorf("%d looks in an hour", n)
 	}
 	for _, n := range []int{1, 39, 40, 41, 1000} {
-		if pause := patience(least, time.Second, n, 0); pause > time.Second {
+		if pause := pollDelay(least, time.Second, n, 0); pause > time.Second {
 			t.Errorf("the pause is %v, and may be a second at most", pause)
 		}
 	}

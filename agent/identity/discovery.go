@@ -16,15 +16,15 @@ import (
 // discoverCA looks for the pinned CAs of a cluster whose server cannot be verified with what is known, and
 // puts them in the place of those that pins had found before. It is an error if there are none, or no
 // others.
-func (k *Keeper) discoverCA(ctx context.Context, c *apiserver.Cluster) error {
+func (m *Manager) discoverCA(ctx context.Context, c *apiserver.Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	cas, bundle, err := k.pins.Discover(ctx, *c, k.opt.Dial)
+	cas, bundle, err := m.pins.Discover(ctx, *c, m.opt.Dial)
 	if err != nil {
 		return err
 	}
 	c.Pinned = bundle
-	k.tell(audit.CAPinned, "a CA with a pinned key is trusted for "+c.Server,
+	m.record(audit.CAPinned, "a CA with a pinned key is trusted for "+c.Server,
 		audit.Field{Name: audit.CertsAdded, Value: fingerprints(cas)})
 	return nil
 }
@@ -39,45 +39,45 @@ func fingerprints(certs []*x509.Certificate) string {
 }
 
 // rediscoverFor finds other CAs for the server of the credential in hand.
-func (k *Keeper) rediscoverFor(ctx context.Context) error {
-	c := k.attempt.requester.config.Cluster()
-	if err := k.discoverCA(ctx, &c); err != nil {
+func (m *Manager) rediscoverFor(ctx context.Context) error {
+	c := m.attempt.requester.config.Cluster()
+	if err := m.discoverCA(ctx, &c); err != nil {
 		return err
 	}
-	k.attempt.requester.config.Pinned = c.Pinned
-	conn, err := k.connect(k.attempt.requester.config)
+	m.attempt.requester.config.Pinned = c.Pinned
+	conn, err := m.connect(m.attempt.requester.config)
 	if err != nil {
 		return err
 	}
-	k.attempt.requester.conn.Close()
-	k.attempt.requester.conn = conn
+	m.attempt.requester.conn.Close()
+	m.attempt.requester.conn = conn
 	return nil
 }
 
 // rediscoverCA finds other CAs for the server of the identity in use, which failed with a. It gives the connection
 // and the answer that came of it. Only a server that then knows us by our name is believed from now on, and
 // that is durable first.
-func (k *Keeper) rediscoverCA(ctx context.Context, failed *apiserver.Conn, a answer) (*apiserver.Conn, answer) {
-	g := *k.current
-	if err := k.discoverCA(ctx, &g.Cluster); err != nil {
+func (m *Manager) rediscoverCA(ctx context.Context, failed *apiserver.Conn, a answer) (*apiserver.Conn, answer) {
+	g := *m.current
+	if err := m.discoverCA(ctx, &g.Cluster); err != nil {
 		a.reason += "; " + err.Error()
 		return failed, a
 	}
-	conn, err := k.open(&g)
+	conn, err := m.open(&g)
 	if err != nil {
 		a.reason += "; " + err.Error()
 		return failed, a
 	}
-	if a = k.api.whoami(ctx, conn); a.verdict() != accepted || a.user != k.user() {
+	if a = m.api.whoami(ctx, conn); a.verdict() != accepted || a.user != m.user() {
 		return conn, a
 	}
-	used, err := k.open(&g)
+	used, err := m.open(&g)
 	if err == nil {
-		err = k.store.write(currentFile, &g)
+		err = m.store.write(currentFile, &g)
 	}
 	if err != nil {
 		return conn, answer{reason: err.Error()}
 	}
-	k.use(ctx, &g, used)
+	m.use(ctx, &g, used)
 	return conn, a
 }

@@ -41,7 +41,7 @@ func returns(t *testing.T, f func()) {
 
 // What an identity needs is in its file. A path in there would be opened by whoever looks at it: root.
 func TestAStoredIdentityNamesNoFile(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	save(t, ca, w.ca.PEM())
 	f := w.file("10-token", "good")
@@ -50,22 +50,22 @@ func TestAStoredIdentityNamesNoFile(t *testing.T) {
 	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca +
 		text[from+strings.Index(text[from:], "}"):]))
 	w.files = []bootstrap.Credential{f}
-	w.until(w.keeper(), Active, time.Minute)
+	w.until(w.manager(), Active, time.Minute)
 	if notes := noted(t, w); strings.Contains(notes, ca) || !strings.Contains(notes, data(w.ca.PEM())) {
 		t.Errorf("it holds %s", notes)
 	}
 	if err := os.Remove(ca); err != nil {
 		t.Fatal(err)
 	}
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
-	if got := w.whoGoesThrough(k); got != us {
+	m := w.manager()
+	w.until(m, Active, time.Minute)
+	if got := w.currentUser(m); got != us {
 		t.Errorf("without the file known as %q", got)
 	}
 }
 
 // noted is what identity.pem says beside certificate and key.
-func noted(t *testing.T, w *world) string {
+func noted(t *testing.T, w *env) string {
 	t.Helper()
 	content := w.dir[currentFile]
 	block, _ := pem.Decode(content[bytes.Index(content, []byte("-----BEGIN "+notesBlock)):])
@@ -90,18 +90,18 @@ func TestAPathInAStoredIdentityIsNotOpened(t *testing.T) {
 	block.Bytes, _ = json.Marshal(notes)
 	w.dir[currentFile] = append(bytes.Clone(content[:at]), pem.EncodeToMemory(block)...)
 	returns(t, func() {
-		id, err := Stored(w, "worker-1")
+		id, err := Load(w, "worker-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := Ask(t.Context(), id); !s.Untrusted {
+		if s := Review(t.Context(), id); !s.Untrusted {
 			t.Errorf("the server is %+v", s)
 		}
 	})
 }
 
 func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	save(t, ca, w.next().PEM())
 	f := w.file("10-token", "good")
@@ -110,10 +110,10 @@ func TestABootstrapFileWhoseCAFileIsReplacedIsAnother(t *testing.T) {
 	f.Content = secret.New([]byte(text[:from] + "certificate-authority: " + ca +
 		text[from+strings.Index(text[from:], "}"):]))
 	w.files = []bootstrap.Credential{f}
-	k := w.keeper()
-	if s := w.pass(k, 5*time.Minute); s.State == Active {
+	m := w.manager()
+	if s := w.advance(m, 5*time.Minute); s.State == Active {
 		t.Fatal("a server that nothing verifies was believed")
 	}
 	save(t, ca, w.ca.PEM())
-	w.until(k, Active, time.Minute)
+	w.until(m, Active, time.Minute)
 }

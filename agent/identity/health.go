@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
-// health is how the identity in use stands with the server.
+// health is what the server last said of the identity in use.
 type health struct {
 	refusedSince   time.Time // zero while it is not refused
 	renewAt        time.Time
@@ -32,60 +32,60 @@ const (
 	unverified // no CA that is known verifies the server
 )
 
-// examine asks on a fresh connection whether the identity holds, and says where that leads.
-func (k *Keeper) examine(ctx context.Context) (transition, finding) {
-	now := k.opt.Clock.Now()
-	k.health.probeAt = now.Add(k.opt.Times.CheckInterval)
-	if k.trust.refused.Load() {
-		_ = k.adoptTrust(ctx) // was said when it was published
+// examine asks on a fresh connection whether the server accepts the identity, and gives the transition that follows.
+func (m *Manager) examine(ctx context.Context) (transition, finding) {
+	now := m.opt.Clock.Now()
+	m.health.probeAt = now.Add(m.opt.Times.CheckInterval)
+	if m.trust.refused.Load() {
+		_ = m.adoptTrust(ctx) // was said when it was published
 	}
-	conn, err := k.open(k.current)
+	conn, err := m.open(m.current)
 	if err != nil {
-		return transition{k.state, err.Error(), k.opt.Times.RetryMax}, unclear
+		return transition{m.state, err.Error(), m.opt.Times.RetryMax}, unclear
 	}
-	a := k.api.whoami(ctx, conn)
-	if a.untrusted && len(k.pins) > 0 {
+	a := m.api.whoami(ctx, conn)
+	if a.untrusted && len(m.pins) > 0 {
 		conn.Close()
-		conn, a = k.rediscoverCA(ctx, conn, a)
+		conn, a = m.rediscoverCA(ctx, conn, a)
 	}
 	defer conn.Close()
 	switch v := a.verdict(); {
-	case v == accepted && a.user == k.user():
-		k.health.refusedSince, k.health.proven = time.Time{}, true
-		k.checkRenewalAllowed(ctx, conn)
-		return transition{Active, k.remarks(), k.recheckDelay()}, holds
+	case v == accepted && a.user == m.user():
+		m.health.refusedSince, m.health.proven = time.Time{}, true
+		m.checkRenewalAllowed(ctx, conn)
+		return transition{Active, m.note(), m.recheckDelay()}, holds
 	case v == accepted:
 		a.reason = fmt.Sprintf("the server takes our certificate for %.128q", a.user)
 	case a.untrusted:
-		return transition{k.state, a.reason, k.opt.Times.RetryMax}, unverified
+		return transition{m.state, a.reason, m.opt.Times.RetryMax}, unverified
 	case v != unknown && v != forbidden:
-		return transition{k.state, a.reason, k.opt.Times.RetryMax}, unclear
+		return transition{m.state, a.reason, m.opt.Times.RetryMax}, unclear
 	}
-	if k.health.refusedSince.IsZero() {
-		k.health.refusedSince = now
+	if m.health.refusedSince.IsZero() {
+		m.health.refusedSince = now
 	}
-	return transition{Suspect, a.reason, k.recheckDelay()}, refuted
+	return transition{Suspect, a.reason, m.recheckDelay()}, refuted
 }
 
 // checkRenewalAllowed asks, weeks before it matters, whether a renewal would be allowed.
-func (k *Keeper) checkRenewalAllowed(ctx context.Context, conn *apiserver.Conn) {
-	if k.health.renewalAllowed {
+func (m *Manager) checkRenewalAllowed(ctx context.Context, conn *apiserver.Conn) {
+	if m.health.renewalAllowed {
 		return
 	}
-	a := k.api.mayAsk(ctx, conn)
+	a := m.api.mayAsk(ctx, conn)
 	if a.verdict() != accepted {
 		return
 	}
-	before := k.health.renewalWarning
-	k.health.renewalAllowed, k.health.renewalWarning = a.allowed, ""
+	before := m.health.renewalWarning
+	m.health.renewalAllowed, m.health.renewalWarning = a.allowed, ""
 	if !a.allowed {
-		k.health.renewalWarning = "a renewal would fail: " + k.user() +
+		m.health.renewalWarning = "a renewal would fail: " + m.user() +
 			" is not allowed to create certificatesigningrequests, a fault of RBAC"
 	}
-	if k.health.renewalWarning != "" && before == "" {
-		k.tell(audit.RenewalForbidden, k.health.renewalWarning)
+	if m.health.renewalWarning != "" && before == "" {
+		m.record(audit.RenewalForbidden, m.health.renewalWarning)
 	}
 }
 
 // expired is what our own clock says of the certificate in use.
-func (k *Keeper) expired() bool { return k.opt.Clock.Now().After(k.current.leaf.NotAfter) }
+func (m *Manager) expired() bool { return m.opt.Clock.Now().After(m.current.leaf.NotAfter) }

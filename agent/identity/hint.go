@@ -64,53 +64,53 @@ func (h hint) cluster(from apiserver.Cluster, p apiserver.Pins) (apiserver.Clust
 // Hint says what the ControllerConfig's HintAnnotation holds now, or that there is none. It may be called at any
 // time; the newest counts. A hint is kept as long as the ControllerConfig was last seen with it, and leads
 // nowhere before the identity in use, and no other credential, is known at the announced cluster.
-func (k *Keeper) Hint(text string) {
+func (m *Manager) Hint(text string) {
 	select {
-	case <-k.hints:
+	case <-m.hints:
 	default:
 	}
-	k.hints <- text // there is room: nobody else sends
+	m.hints <- text // there is room: nobody else sends
 }
 
 // setHint takes a hint up, durably. One that cannot be read changes nothing: the last one stays.
-func (k *Keeper) setHint(text string) {
-	if !k.opt.FollowHint || text == k.migration.text {
+func (m *Manager) setHint(text string) {
+	if !m.opt.FollowHint || text == m.migration.text {
 		return
 	}
-	k.migration.text, k.credentials.polled = text, time.Time{}
+	m.migration.text, m.credentials.polled = text, time.Time{}
 	if text == "" {
-		if k.reason == k.migration.note {
-			k.reason = ""
+		if m.reason == m.migration.note {
+			m.reason = ""
 		}
-		k.migration.hint, k.migration.note = nil, ""
-		if k.store.dropHint() != nil {
-			k.migration.text = "?" // to be heard again
+		m.migration.hint, m.migration.note = nil, ""
+		if m.store.dropHint() != nil {
+			m.migration.text = "?" // to be heard again
 		}
 		return
 	}
 	h, err := parseHint([]byte(text))
 	if err == nil {
-		err = k.store.keepHint([]byte(text))
+		err = m.store.keepHint([]byte(text))
 	}
 	if err != nil {
-		k.tell(audit.Refused, "the ControllerConfig's announcement of another cluster is not followed",
+		m.record(audit.Refused, "the ControllerConfig's announcement of another cluster is not followed",
 			audit.Field{Name: audit.Reason, Value: HintAnnotation + " " + err.Error()})
 		return
 	}
-	k.migration.hint = &h
-	k.tell(audit.ClusterAnnounced, "the ControllerConfig announces that its cluster will be at "+h.Server)
+	m.migration.hint = &h
+	m.record(audit.ClusterAnnounced, "the ControllerConfig announces that its cluster will be at "+h.Server)
 }
 
 // loadHint takes up the hint of an earlier run. What cannot be read is forgotten: the ControllerConfig says it again.
-func (k *Keeper) loadHint() error {
-	data, err := k.store.read(hintFile)
+func (m *Manager) loadHint() error {
+	data, err := m.store.read(hintFile)
 	if err != nil || data == nil {
 		return err
 	}
 	h, err := parseHint(data)
-	if err != nil || !k.opt.FollowHint {
-		return k.store.dropHint()
+	if err != nil || !m.opt.FollowHint {
+		return m.store.dropHint()
 	}
-	k.migration.text, k.migration.hint = string(data), &h
+	m.migration.text, m.migration.hint = string(data), &h
 	return nil
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package identity is how the agent authenticates to the API server: from a bootstrap credential to a
-// certificate of its own, its renewal, and back whenever it is lost (Keeper). Everybody else speaks through the one
-// client of the Keeper, behind which the identity changes without a restart.
+// certificate of its own, its renewal, and back whenever it is lost (Manager). Everybody else speaks through the one
+// client of the Manager, behind which the identity changes without a restart.
 //
 // It promises that a working identity stays until its successor has been proven on a fresh connection,
 // that one key waits in one request however long nobody approves it, and that no bootstrap credential
@@ -23,9 +23,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 )
 
-// Stored is the identity that a Keeper keeps in dir, for a short look beside it: it is neither renewed
+// Load reads the identity that a Manager keeps in dir, for a command that runs beside it: it is neither renewed
 // nor changed. The error matches fs.ErrNotExist if there is none.
-func Stored(dir Dir, node string) (*apiserver.Conn, error) {
+func Load(dir Dir, node string) (*apiserver.Conn, error) {
 	data, err := dir.ReadFile(currentFile)
 	if err != nil {
 		return nil, err
@@ -45,9 +45,8 @@ func Stored(dir Dir, node string) (*apiserver.Conn, error) {
 	return conn, nil
 }
 
-// Standing is how an identity stands with its API server. What it quotes of the server has to be
-// escaped.
-type Standing struct {
+// ServerView is what an API server says of an identity. What it quotes of the server has to be escaped.
+type ServerView struct {
 	// Status is that of the answer to who we are; 0 means that none came. Reason is the fact behind
 	// any but a success.
 	Status int
@@ -63,11 +62,11 @@ type Standing struct {
 	AskReason string
 }
 
-// Ask asks the API server once how it knows whoever speaks over c, and changes nothing there.
-func Ask(ctx context.Context, c *apiserver.Conn) Standing {
+// Review asks the API server once as whom it knows the client of c, and changes nothing there.
+func Review(ctx context.Context, c *apiserver.Conn) ServerView {
 	p := api{clock: system{}}
 	who := p.whoami(ctx, c)
-	s := Standing{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
+	s := ServerView{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
 	if who.verdict() == accepted {
 		may := p.mayAsk(ctx, c)
 		s.MayAsk, s.AskReason = may.allowed, may.reason

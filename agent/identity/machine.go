@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 )
 
-// State is what is known of the identity. Its text is a word or two, for status and records.
+// State is a state of the identity. Its text is a word or two, for status and records.
 type State string
 
 // The states. Requesting, Pending and Proving are the three parts of getting a certificate; while one that still works
@@ -32,16 +32,16 @@ const (
 // machine says for each state what is done in it, and which states may be next. Each is a file of that name. The tests
 // of this package fail where a tick leads elsewhere.
 var machine = map[State]struct {
-	act  func(*Keeper, context.Context) transition
+	act  func(*Manager, context.Context) transition
 	next []State
 }{
-	starting:     {(*Keeper).starting, []State{starting, NoCredential, Active}},
-	NoCredential: {(*Keeper).noCredential, []State{NoCredential, Requesting, Active}},
-	Requesting:   {(*Keeper).requesting, []State{Requesting, NoCredential, Pending, Active, Suspect}},
-	Pending:      {(*Keeper).awaitApproval, []State{Pending, Requesting, Proving, Active, Suspect}},
-	Proving:      {(*Keeper).proving, []State{Proving, Requesting, Active, Suspect}},
-	Active:       {(*Keeper).active, []State{Active, Requesting, Suspect}},
-	Suspect:      {(*Keeper).suspect, []State{Suspect, NoCredential, Requesting, Active}},
+	starting:     {(*Manager).starting, []State{starting, NoCredential, Active}},
+	NoCredential: {(*Manager).noCredential, []State{NoCredential, Requesting, Active}},
+	Requesting:   {(*Manager).requesting, []State{Requesting, NoCredential, Pending, Active, Suspect}},
+	Pending:      {(*Manager).awaitApproval, []State{Pending, Requesting, Proving, Active, Suspect}},
+	Proving:      {(*Manager).proving, []State{Proving, Requesting, Active, Suspect}},
+	Active:       {(*Manager).active, []State{Active, Requesting, Suspect}},
+	Suspect:      {(*Manager).suspect, []State{Suspect, NoCredential, Requesting, Active}},
 }
 
 // transition is the outcome of one tick: the state that follows, the fact behind it, and when to go on.
@@ -52,43 +52,43 @@ type transition struct {
 }
 
 // tick does what the present state asks for and returns how long to wait before the next tick.
-func (k *Keeper) tick(ctx context.Context) time.Duration {
-	if k.state != starting {
-		k.pollCredentials(ctx)
-		k.giveWay(ctx)
+func (m *Manager) tick(ctx context.Context) time.Duration {
+	if m.state != starting {
+		m.pollCredentials(ctx)
+		m.giveWay(ctx)
 	}
-	return k.transitionTo(machine[k.state].act(k, ctx))
+	return m.transitionTo(machine[m.state].act(m, ctx))
 }
 
 // giveWay decides between a renewal that is due and a migration. What works comes first, and the migration begins again
 // after it. But a renewal that fails may have no chance where we are, and what leads elsewhere is there to end
 // that: it is preferred for a while, and then the renewal is tried again.
-func (k *Keeper) giveWay(ctx context.Context) {
-	now := k.opt.Clock.Now()
-	preferred := now.Before(k.migration.preferredUntil)
-	switch a := &k.attempt; {
-	case a.purpose == migrating && !preferred && !now.Before(k.health.renewAt):
+func (m *Manager) giveWay(ctx context.Context) {
+	now := m.opt.Clock.Now()
+	preferred := now.Before(m.migration.preferredUntil)
+	switch a := &m.attempt; {
+	case a.purpose == migrating && !preferred && !now.Before(m.health.renewAt):
 		if a.rejected || !a.backoffUntil.IsZero() { // to ask for the same once more would lead to the same answer
 			a.newKey = true
-			_ = k.forget() // what cannot be dropped serves for the renewal
+			_ = m.forget() // what cannot be dropped serves for the renewal
 		}
-		a.purpose, k.state, a.backoffUntil = bootstrapping, Active, time.Time{}
-	case a.purpose == renewing && preferred && asking(k.state) && k.mayMigrate(ctx):
-		a.purpose, k.state, a.backoffUntil = migrating, Requesting, time.Time{}
+		a.purpose, m.state, a.backoffUntil = bootstrapping, Active, time.Time{}
+	case a.purpose == renewing && preferred && asking(m.state) && m.mayMigrate(ctx):
+		a.purpose, m.state, a.backoffUntil = migrating, Requesting, time.Time{}
 	}
 }
 
 // transitionTo makes the transition and publishes what can be seen of it.
-func (k *Keeper) transitionTo(t transition) time.Duration {
-	if t.to != k.state && t.to == Suspect {
-		k.tell(audit.IdentitySuspect, "the API server refuses this node's identity",
+func (m *Manager) transitionTo(t transition) time.Duration {
+	if t.to != m.state && t.to == Suspect {
+		m.record(audit.IdentitySuspect, "the API server refuses this node's identity",
 			audit.Field{Name: audit.Reason, Value: t.reason})
 	}
-	if t.to != k.state && (!asking(t.to) || !asking(k.state)) {
-		k.attempt.failures = 0
+	if t.to != m.state && (!asking(t.to) || !asking(m.state)) {
+		m.attempt.failures = 0
 	}
-	k.state, k.reason = t.to, t.reason
-	k.publish()
+	m.state, m.reason = t.to, t.reason
+	m.publish()
 	return max(t.wait, 0)
 }
 
@@ -96,7 +96,7 @@ func (k *Keeper) transitionTo(t transition) time.Duration {
 // should. What fails there fails in a row, until an answer is accepted.
 func asking(s State) bool { return s == Requesting || s == Pending }
 
-// Status is what is known of the identity now.
+// Status is the present state of the identity.
 type Status struct {
 	State State
 	// Reason is the fact behind State, in one line; it quotes the server and has to be escaped.
@@ -112,23 +112,23 @@ type Status struct {
 	Expires, Renew time.Time
 }
 
-func (k *Keeper) publish() {
-	s := Status{State: k.state, Reason: k.reason, Usable: k.current != nil}
+func (m *Manager) publish() {
+	s := Status{State: m.state, Reason: m.reason, Usable: m.current != nil}
 	switch {
-	case k.state == starting:
+	case m.state == starting:
 		s.State = NoCredential
-	case k.attempt.purpose != bootstrapping && k.state != Active && k.state != Suspect:
+	case m.attempt.purpose != bootstrapping && m.state != Active && m.state != Suspect:
 		s.State = Renewing
 	}
-	if k.current != nil {
-		leaf := k.current.leaf
+	if m.current != nil {
+		leaf := m.current.leaf
 		key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 		s.Serial, s.PublicKey = leaf.SerialNumber.Text(16), hex.EncodeToString(key[:])
-		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, k.health.renewAt
+		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, m.health.renewAt
 	}
 	select {
-	case <-k.readings:
+	case <-m.readings:
 	default:
 	}
-	k.readings <- s // there is room: nobody else sends
+	m.readings <- s // there is room: nobody else sends
 }

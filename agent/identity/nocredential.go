@@ -6,15 +6,15 @@ import (
 	"context"
 )
 
-// noCredential waits for somebody as whom to ask.
-func (k *Keeper) noCredential(ctx context.Context) transition {
-	if k.current != nil {
-		if m, h := k.examine(ctx); h == holds {
-			return m
+// noCredential waits for a credential to ask with.
+func (m *Manager) noCredential(ctx context.Context) transition {
+	if m.current != nil {
+		if t, h := m.examine(ctx); h == holds {
+			return t
 		}
 	}
-	if k.credentials.next(k.opt.Clock.Now()) != nil {
+	if m.credentials.next(m.opt.Clock.Now()) != nil {
 		return transition{Requesting, "", 0}
 	}
-	return transition{NoCredential, k.credentials.why(), k.opt.Times.PollInterval}
+	return transition{NoCredential, m.credentials.why(), m.opt.Times.PollInterval}
 }

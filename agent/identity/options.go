@@ -45,7 +45,7 @@ type Options struct {
 	// Pins are the keys of the cluster's CAs, sha256:<hex> over SubjectPublicKeyInfo. With them a
 	// bootstrap file need not state a CA, and one that no longer verifies the server is no end.
 	Pins []string
-	// FollowHint lets the ControllerConfig announce another cluster: see Keeper.Hint.
+	// FollowHint lets the ControllerConfig announce another cluster: see Manager.Hint.
 	FollowHint bool
 	// Credential is a kubeconfig that systemd handed over; it is tried after the files.
 	Credential secret.Bytes
@@ -74,8 +74,8 @@ type Times struct {
 	DeniedMin, DeniedMax time.Duration
 	// RetryMin and RetryMax bound the pause after a failed request (1 s, 30 s).
 	RetryMin, RetryMax time.Duration
-	// ApprovalPollMin and ApprovalPollMax bound the pause between two looks at a request (100 ms, 1 min). It grows
-	// slowly, see patience.
+	// ApprovalPollMin and ApprovalPollMax bound the pause between two polls of a request (100 ms, 1 min). It grows
+	// slowly, see pollDelay.
 	ApprovalPollMin, ApprovalPollMax time.Duration
 	// Prove is how long a new certificate may be unknown to the server (10 min).
 	Prove time.Duration

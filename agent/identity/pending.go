@@ -10,81 +10,81 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
 
-// awaitApproval looks at the request. However long the approver stays away, it is the same object.
-func (k *Keeper) awaitApproval(ctx context.Context) transition {
-	if k.current != nil && k.attempt.purpose == bootstrapping && !k.opt.Clock.Now().Before(k.health.probeAt) {
-		if m, h := k.examine(ctx); h == holds {
-			return m // it was an API server that was behind
+// awaitApproval polls the request. It stays the same object however long the approval takes.
+func (m *Manager) awaitApproval(ctx context.Context) transition {
+	if m.current != nil && m.attempt.purpose == bootstrapping && !m.opt.Clock.Now().Before(m.health.probeAt) {
+		if t, h := m.examine(ctx); h == holds {
+			return t // it was an API server that was behind
 		}
 	}
-	if k.attempt.purpose != renewing && !slices.Contains(k.credentials.list, k.attempt.requester) {
-		return transition{Requesting, "the bootstrap file " + k.attempt.requester.Name + " is gone", 0}
+	if m.attempt.purpose != renewing && !slices.Contains(m.credentials.list, m.attempt.requester) {
+		return transition{Requesting, "the bootstrap file " + m.attempt.requester.Name + " is gone", 0}
 	}
-	a := k.api.get(ctx, k.conn(), k.attempt.request.name)
+	a := m.api.get(ctx, m.conn(), m.attempt.request.name)
 	switch a.verdict() {
 	case accepted:
-		k.attempt.failures = 0
+		m.attempt.failures = 0
 	case gone: // the cluster forgets pending requests after a day; most likely it is to be made again
-		k.attempt.notFound++
-		wait := backoff(k.opt.Times.ApprovalPollMin, k.opt.Times.ApprovalPollMax, k.attempt.notFound, k.opt.Rand())
+		m.attempt.notFound++
+		wait := backoff(m.opt.Times.ApprovalPollMin, m.opt.Times.ApprovalPollMax, m.attempt.notFound, m.opt.Rand())
 		return transition{Requesting, "the request is gone", wait}
 	default:
-		return k.requestFailed(ctx, Pending, a)
+		return m.requestFailed(ctx, Pending, a)
 	}
-	if !k.attempt.request.same(a.request) {
-		return k.deny("another request has the name of ours")
+	if !m.attempt.request.same(a.request) {
+		return m.deny("another request has the name of ours")
 	}
 	stage, why := a.request.stage()
 	switch stage {
 	case denied:
-		return k.deny(why)
+		return m.deny(why)
 	case issued:
-		return k.accept(a.request.certificate)
+		return m.accept(a.request.certificate)
 	}
-	k.attempt.looks++
-	wait := patience(k.opt.Times.ApprovalPollMin, k.opt.Times.ApprovalPollMax, k.attempt.looks, k.opt.Rand())
-	return transition{Pending, why + ", as " + k.attempt.request.name, wait}
+	m.attempt.polls++
+	wait := pollDelay(m.opt.Times.ApprovalPollMin, m.opt.Times.ApprovalPollMax, m.attempt.polls, m.opt.Rand())
+	return transition{Pending, why + ", as " + m.attempt.request.name, wait}
 }
 
-// accept takes what was issued, if it is what was asked for.
-func (k *Keeper) accept(certificate []byte) transition {
-	g := &generation{cert: certificate, generationNotes: generationNotes{Received: k.opt.Clock.Now().UTC().Round(0)}}
-	if k.attempt.purpose == renewing {
-		g.Cluster = k.current.Cluster
-		if !k.credentials.consumed {
-			g.Credential = k.current.Credential
+// accept takes the issued certificate, if it is what was requested.
+func (m *Manager) accept(certificate []byte) transition {
+	g := &generation{cert: certificate, generationNotes: generationNotes{Received: m.opt.Clock.Now().UTC().Round(0)}}
+	if m.attempt.purpose == renewing {
+		g.Cluster = m.current.Cluster
+		if !m.credentials.consumed {
+			g.Credential = m.current.Credential
 		}
 	} else {
-		g.Cluster, g.Credential = k.attempt.requester.config.Cluster(), k.attempt.requester.Digest
-		if k.attempt.requester.announced && k.current != nil {
-			g.Credential = k.current.Credential // is still to be consumed
+		g.Cluster, g.Credential = m.attempt.requester.config.Cluster(), m.attempt.requester.Digest
+		if m.attempt.requester.announced && m.current != nil {
+			g.Credential = m.current.Credential // is still to be consumed
 		}
 	}
-	if k.current != nil {
-		g.Origin = k.current.Origin
+	if m.current != nil {
+		g.Origin = m.current.Origin
 	}
-	if k.attempt.requester != nil && k.attempt.requester.consumable() {
-		g.Origin = k.attempt.requester.ID
+	if m.attempt.requester != nil && m.attempt.requester.consumable() {
+		g.Origin = m.attempt.requester.ID
 	}
-	key, err := k.attempt.pending.encode()
+	key, err := m.attempt.pending.encode()
 	if err == nil {
 		var blocks map[string][]byte
 		if blocks, err = split(key); err == nil {
 			g.key = secret.New(blocks["PRIVATE KEY"])
-			err = g.check(k.opt.Node)
+			err = g.check(m.opt.Node)
 		}
 	}
 	if err != nil {
-		return k.deny("what was issued cannot be used: " + err.Error())
+		return m.deny("what was issued cannot be used: " + err.Error())
 	}
-	if k.current != nil && g.leaf.Equal(k.current.leaf) {
-		k.attempt.newKey = true
-		if err := k.forget(); err != nil {
-			return transition{Requesting, err.Error(), k.pause()}
+	if m.current != nil && g.leaf.Equal(m.current.leaf) {
+		m.attempt.newKey = true
+		if err := m.forget(); err != nil {
+			return transition{Requesting, err.Error(), m.pause()}
 		}
 		return transition{Requesting, "the request of the lost certificate is still there", 0}
 	}
-	k.attempt.fresh, k.attempt.proveBy = g, k.opt.Clock.Now().Add(k.opt.Times.Prove)
-	k.tell(audit.IdentityIssued, "a certificate was issued", k.certificate(g)...)
+	m.attempt.fresh, m.attempt.proveBy = g, m.opt.Clock.Now().Add(m.opt.Times.Prove)
+	m.record(audit.IdentityIssued, "a certificate was issued", m.certificate(g)...)
 	return transition{Proving, "", 0}
 }

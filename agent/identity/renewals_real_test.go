@@ -134,9 +134,9 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 	defer cancel()
 	p, store := plane(ctx, t)
 	go approver(ctx, t, p)
-	trail, w := &counting{}, newWorld(t) // of which only the state directory is used
+	trail, w := &counting{}, newEnv(t) // of which only the state directory is used
 	issued := 0
-	k := New(Options{Node: "worker-1", Dir: w, Trail: trail, Lifetime: time.Hour,
+	m := New(Options{Node: "worker-1", Dir: w, Trail: trail, Lifetime: time.Hour,
 		Credential: secret.New(kubeconfigs.Token(p.URL(), p.CA().PEM(), bearer)),
 		Times:      Times{Retire: 100 * time.Millisecond},
 		renewal: func(g *generation) time.Time {
@@ -146,13 +146,13 @@ func Test200RenewalsUnderAWatchLoseNoEventAndLeaveNoRequestBehind(t *testing.T) 
 			return g.Received
 		}})
 	kept := make(chan struct{})
-	go func() { k.Run(ctx); close(kept) }()
-	for s := range k.Readings() {
+	go func() { m.Run(ctx); close(kept) }()
+	for s := range m.Readings() {
 		if s.Usable {
 			break
 		}
 	}
-	o := watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped(),
+	o := watch.Options{Client: m.HTTPClient(), Server: m.Server(), Reopen: m.Rotated(),
 		Group: controllerconfig.Small.Group, Version: controllerconfig.Small.Version,
 		Resource: "controllerconfigs", Name: controllerconfig.Name, RetryJitter: time.Second}
 	watcher := watch.New(o)

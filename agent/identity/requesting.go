@@ -15,80 +15,80 @@ import (
 )
 
 // requesting makes the request, or finds the one that an earlier try made.
-func (k *Keeper) requesting(ctx context.Context) transition {
-	now := k.opt.Clock.Now()
-	if now.Before(k.attempt.backoffUntil) {
-		return transition{Requesting, k.reason, min(k.attempt.backoffUntil.Sub(now), k.opt.Times.PollInterval)}
+func (m *Manager) requesting(ctx context.Context) transition {
+	now := m.opt.Clock.Now()
+	if now.Before(m.attempt.backoffUntil) {
+		return transition{Requesting, m.reason, min(m.attempt.backoffUntil.Sub(now), m.opt.Times.PollInterval)}
 	}
-	if !k.attempt.backoffUntil.IsZero() {
-		k.attempt.newKey = true
-		if err := k.forget(); err != nil {
-			return transition{Requesting, err.Error(), k.pause()}
+	if !m.attempt.backoffUntil.IsZero() {
+		m.attempt.newKey = true
+		if err := m.forget(); err != nil {
+			return transition{Requesting, err.Error(), m.pause()}
 		}
 	}
-	k.attempt.requester = nil
-	switch k.attempt.purpose {
+	m.attempt.requester = nil
+	switch m.attempt.purpose {
 	case migrating:
-		k.attempt.requester = k.migrationTarget()
-		if k.attempt.requester == nil {
-			k.attempt.purpose = bootstrapping
-			if err := k.forget(); err != nil {
+		m.attempt.requester = m.migrationTarget()
+		if m.attempt.requester == nil {
+			m.attempt.purpose = bootstrapping
+			if err := m.forget(); err != nil {
 				return transition{Active, err.Error(), 0} // and the key serves for an early renewal
 			}
-			return transition{Active, k.reason, 0}
+			return transition{Active, m.reason, 0}
 		}
 	case bootstrapping:
-		k.attempt.requester = k.credentials.next(now)
-		if k.attempt.requester == nil {
-			return transition{NoCredential, k.credentials.why(), 0}
+		m.attempt.requester = m.credentials.next(now)
+		if m.attempt.requester == nil {
+			return transition{NoCredential, m.credentials.why(), 0}
 		}
 	}
-	if err := k.prepare(); err != nil {
-		return transition{Requesting, err.Error(), k.pause()}
+	if err := m.prepare(); err != nil {
+		return transition{Requesting, err.Error(), m.pause()}
 	}
-	a := k.api.create(ctx, k.conn(), k.attempt.request)
+	a := m.api.create(ctx, m.conn(), m.attempt.request)
 	switch a.verdict() {
 	case accepted:
-		k.attempt.failures, k.attempt.looks = 0, 0
-		k.tell(audit.RequestCreated, "asked for a certificate "+k.requesterName(), k.fields()...)
-		return transition{Pending, "waiting for approval", k.opt.Times.ApprovalPollMin}
+		m.attempt.failures, m.attempt.polls = 0, 0
+		m.record(audit.RequestCreated, "asked for a certificate "+m.requesterName(), m.fields()...)
+		return transition{Pending, "waiting for approval", m.opt.Times.ApprovalPollMin}
 	case exists:
 		return transition{Pending, "waiting for approval", 0}
 	}
-	return k.requestFailed(ctx, Requesting, a)
+	return m.requestFailed(ctx, Requesting, a)
 }
 
-// prepare makes the key durable before anybody hears of it, and builds the request.
-func (k *Keeper) prepare() error {
-	if k.attempt.pending == nil {
-		key, err := k.key()
+// prepare makes the key durable before it is used, and builds the request.
+func (m *Manager) prepare() error {
+	if m.attempt.pending == nil {
+		key, err := m.key()
 		if err != nil {
 			return err
 		}
-		p := &pending{key, requestNotes{k.opt.Node, int32(k.opt.Lifetime / time.Second)}}
-		if err := k.store.keepPending(p); err != nil {
+		p := &pending{key, requestNotes{m.opt.Node, int32(m.opt.Lifetime / time.Second)}}
+		if err := m.store.keepPending(p); err != nil {
 			return err
 		}
-		k.attempt.pending, k.attempt.request = p, request{}
+		m.attempt.pending, m.attempt.request = p, request{}
 	}
-	if k.attempt.request.name == "" {
-		pem, err := csr.Build(k.attempt.pending.Node, k.attempt.pending.key, rand.Reader)
+	if m.attempt.request.name == "" {
+		pem, err := csr.Build(m.attempt.pending.Node, m.attempt.pending.key, rand.Reader)
 		if err != nil {
 			return err
 		}
-		if k.attempt.request, err = k.attempt.pending.request(pem); err != nil {
+		if m.attempt.request, err = m.attempt.pending.request(pem); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// key is for the next request. An identity that is lost is asked for with the key that it had: whoever
-// holds that takes nothing over, and the approver need not wait until the old one looks unused. Once
-// only: that request may be denied, or be there and have led to the very certificate that is refused.
-func (k *Keeper) key() (*ecdsa.PrivateKey, error) {
-	if k.current != nil && k.attempt.purpose == bootstrapping && !k.attempt.newKey {
-		return k.current.private()
+// key is the key of the next request. A lost identity is requested again with its own key: the holder of that key
+// takes nothing over, and the approver need not wait until the old identity looks unused. This is done once only: that
+// request may be denied, or may exist already and have led to the certificate that the server refuses.
+func (m *Manager) key() (*ecdsa.PrivateKey, error) {
+	if m.current != nil && m.attempt.purpose == bootstrapping && !m.attempt.newKey {
+		return m.current.private()
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,11 +98,11 @@ func (k *Keeper) key() (*ecdsa.PrivateKey, error) {
 }
 
 // forget gives up the pending key; the next request is another one.
-func (k *Keeper) forget() error {
-	if err := k.store.dropPending(); err != nil {
+func (m *Manager) forget() error {
+	if err := m.store.dropPending(); err != nil {
 		return err
 	}
-	a := &k.attempt
+	a := &m.attempt
 	a.pending, a.request, a.backoffUntil, a.rejected = nil, request{}, time.Time{}, false
 	return nil
 }

@@ -8,28 +8,28 @@ import (
 )
 
 // suspect decides whether the identity is lost. It stays in use: some API server may still know it.
-func (k *Keeper) suspect(ctx context.Context) transition {
-	since := k.health.refusedSince
-	m, h := k.examine(ctx)
-	if h == refuted && doubted(since, k.opt.Clock.Now(), k.current.leaf.NotAfter, k.opt.Times.SuspectAfter) {
-		k.attempt.purpose, k.credentials.polled = bootstrapping, time.Time{}
-		return transition{NoCredential, m.reason, 0}
+func (m *Manager) suspect(ctx context.Context) transition {
+	since := m.health.refusedSince
+	t, h := m.examine(ctx)
+	if h == refuted && doubted(since, m.opt.Clock.Now(), m.current.leaf.NotAfter, m.opt.Times.SuspectAfter) {
+		m.attempt.purpose, m.credentials.polled = bootstrapping, time.Time{}
+		return transition{NoCredential, t.reason, 0}
 	}
 	if h == unclear || h == unverified {
-		// Who could settle it is not there, and perhaps never will be: what leads elsewhere has its turn.
-		if k.mayMigrate(ctx) {
-			k.attempt.purpose = migrating
-			k.migration.preferredUntil = k.opt.Clock.Now().Add(k.opt.Times.Refused)
+		// No server answers, and perhaps none will: a migration has its turn.
+		if m.mayMigrate(ctx) {
+			m.attempt.purpose = migrating
+			m.migration.preferredUntil = m.opt.Clock.Now().Add(m.opt.Times.Refused)
 			return transition{Requesting, "the cluster has moved", 0}
 		}
 	}
-	return m
+	return t
 }
 
-// recheckDelay is the wait for a second opinion.
-func (k *Keeper) recheckDelay() time.Duration {
-	if k.expired() {
-		return k.opt.Times.RetryMin
+// recheckDelay is the wait before a refused identity is checked again.
+func (m *Manager) recheckDelay() time.Duration {
+	if m.expired() {
+		return m.opt.Times.RetryMin
 	}
-	return min(max(k.opt.Times.SuspectAfter/4, k.opt.Times.RetryMin), k.opt.Times.RetryMax)
+	return min(max(m.opt.Times.SuspectAfter/4, m.opt.Times.RetryMin), m.opt.Times.RetryMax)
 }

@@ -11,20 +11,20 @@ import (
 )
 
 // open opens a connection for a generation.
-func (k *Keeper) open(g *generation) (*apiserver.Conn, error) {
+func (m *Manager) open(g *generation) (*apiserver.Conn, error) {
 	c, err := g.config()
 	if err != nil {
 		return nil, err
 	}
-	return k.connect(c)
+	return m.connect(c)
 }
 
 // connect opens a connection that knows what time it is at least. The signer's clock found the API server's
 // certificate valid when it issued ours, so that this makes no server look expired.
-func (k *Keeper) connect(c apiserver.Config) (*apiserver.Conn, error) {
-	c.Trusted = k.trusting(c.Cluster().Server)
-	c.Clock, c.Dial = k.opt.Clock.Now, k.opt.Dial
-	for _, g := range []*generation{k.current, k.previous} {
+func (m *Manager) connect(c apiserver.Config) (*apiserver.Conn, error) {
+	c.Trusted = m.trustFor(c.Cluster().Server)
+	c.Clock, c.Dial = m.opt.Clock.Now, m.opt.Dial
+	for _, g := range []*generation{m.current, m.previous} {
 		if g != nil && g.leaf.NotBefore.After(c.NotBefore) {
 			c.NotBefore = g.leaf.NotBefore
 		}
@@ -33,33 +33,33 @@ func (k *Keeper) connect(c apiserver.Config) (*apiserver.Conn, error) {
 }
 
 // use makes a generation the one in use.
-func (k *Keeper) use(ctx context.Context, g *generation, c *apiserver.Conn) {
-	k.current, k.state, k.credentials.consumed = g, Active, g.Credential == (plan.Digest{})
-	k.attempt.purpose, k.attempt.newKey, k.health.refusedSince = bootstrapping, false, time.Time{}
-	k.correctReceipt()
-	k.health.renewAt, k.health.probeAt = k.opt.renewal(k.current), k.opt.Clock.Now().Add(k.opt.Times.CheckInterval)
-	k.health.proven = false
-	if k.expired() || !k.credentials.consumed || !k.health.renewalAllowed {
+func (m *Manager) use(ctx context.Context, g *generation, c *apiserver.Conn) {
+	m.current, m.state, m.credentials.consumed = g, Active, g.Credential == (plan.Digest{})
+	m.attempt.purpose, m.attempt.newKey, m.health.refusedSince = bootstrapping, false, time.Time{}
+	m.correctReceipt()
+	m.health.renewAt, m.health.probeAt = m.opt.renewal(m.current), m.opt.Clock.Now().Add(m.opt.Times.CheckInterval)
+	m.health.proven = false
+	if m.expired() || !m.credentials.consumed || !m.health.renewalAllowed {
 		// Perhaps only our clock is fast; what has served is consumed only once that is proven; and a
 		// fault of RBAC is best known early.
-		k.health.probeAt = k.opt.Clock.Now()
+		m.health.probeAt = m.opt.Clock.Now()
 	}
-	k.swap(ctx, c)
+	m.swap(ctx, c)
 }
 
-// swap puts another connection behind the transport. Who used the one before is told, and may finish.
-func (k *Keeper) swap(ctx context.Context, c *apiserver.Conn) {
-	old := k.transport.Swap(c)
+// swap puts another connection behind the transport. Users of the old one are told, and may finish.
+func (m *Manager) swap(ctx context.Context, c *apiserver.Conn) {
+	old := m.transport.Swap(c)
 	select {
-	case k.swapped <- struct{}{}:
+	case m.rotated <- struct{}{}:
 	default:
 	}
 	if old == nil {
 		return
 	}
 	old.CloseIdle()
-	over := k.opt.Clock.After(k.opt.Times.Retire)
-	k.retiring.Go(func() {
+	over := m.opt.Clock.After(m.opt.Times.Retire)
+	m.retiring.Go(func() {
 		select {
 		case <-over:
 		case <-ctx.Done():

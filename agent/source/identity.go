@@ -21,18 +21,18 @@ import (
 // client that authenticates as that identity.
 func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 	tell func(context.Context, *http.Client, *url.URL)) {
-	k := identity.New(o)
-	s.trust.use(k, k.Trust)
+	m := identity.New(o)
+	s.trust.use(m, m.Trust)
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	parts.Go(func() { k.Run(ctx) })
+	parts.Go(func() { m.Run(ctx) })
 	var w watches
 	last := desired.Reading{State: NoIdentity}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case st := <-k.Readings():
+		case st := <-m.Readings():
 			now := publicStatus(st)
 			if last.Identity != nil && *last.Identity == now {
 				continue
@@ -42,14 +42,14 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 				last.Reason = strings.TrimSuffix(string(now.State)+": "+now.Reason, ": ")
 			}
 			if st.Usable && w.object == nil {
-				w = s.watchAs(k)
+				w = s.watchAs(m)
 				parts.Go(func() { w.run(ctx) })
-				parts.Go(func() { tell(ctx, k.HTTPClient(), k.Server()) })
+				parts.Go(func() { tell(ctx, m.HTTPClient(), m.Server()) })
 			}
 			s.offer(last)
 		case r := <-w.object:
 			if r.Object != nil {
-				k.Hint(r.Object.Annotations[identity.HintAnnotation])
+				m.Hint(r.Object.Annotations[identity.HintAnnotation])
 			}
 			last = s.pass(&s.object, r, last)
 		case r := <-w.configMap:
@@ -59,12 +59,12 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 }
 
 // watchAs makes the watches, which are opened anew when another identity takes over.
-func (s *Source) watchAs(k *identity.Keeper) watches {
+func (s *Source) watchAs(m *identity.Manager) watches {
 	select {
-	case <-k.Swapped(): // by the first identity, which nobody used before
+	case <-m.Rotated(): // by the first identity, which nobody used before
 	default:
 	}
-	return s.watches(watch.Options{Client: k.HTTPClient(), Server: k.Server(), Reopen: k.Swapped()})
+	return s.watches(watch.Options{Client: m.HTTPClient(), Server: m.Server(), Reopen: m.Rotated()})
 }
 
 // pass offers what is known after r, with the identity of the last reading, and returns it.

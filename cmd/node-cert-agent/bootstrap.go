@@ -52,19 +52,19 @@ while the service is stopped: both would write to its state directory.`,
 	return cmd
 }
 
-// getIdentity prints each state until there is an identity, or ctx ends. Nothing of the keeper is left
+// getIdentity prints each state until there is an identity, or ctx ends. Nothing of the manager is left
 // running after it.
-func getIdentity(ctx context.Context, k *identity.Keeper, out io.Writer) error {
+func getIdentity(ctx context.Context, m *identity.Manager, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	defer keeping.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer cancel()
-	keeping.Go(func() { k.Run(ctx) })
+	running.Go(func() { m.Run(ctx) })
 	for last := ""; ; {
 		select {
 		case <-ctx.Done():
 			return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
-		case st := <-k.Readings():
+		case st := <-m.Readings():
 			if line := join(string(st.State), printable.Text(st.Reason)); line != last {
 				fmt.Fprintln(out, line)
 				last = line

@@ -71,7 +71,7 @@ func (w *wiring) stored(node string) (*apiserver.Conn, error) {
 	own, err := w.tree.Directory(stateDir)
 	var id *apiserver.Conn
 	if err == nil {
-		id, err = identity.Stored(own, node)
+		id, err = identity.Load(own, node)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, source.ErrNoIdentity

@@ -60,7 +60,7 @@ func (c *collector) api(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiPatience)
 	defer cancel()
-	s := identity.Ask(ctx, id)
+	s := identity.Review(ctx, id)
 	c.facts.API = check.API{Asked: true, Server: id.Server().Host, Status: s.Status, Reason: s.Reason,
 		Untrusted: s.Untrusted, User: s.User, MayAsk: s.MayAsk, AskReason: s.AskReason}
 	c.facts.Clock.Server = s.Date

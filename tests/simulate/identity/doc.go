@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity walks the agent's real identity.Keeper through random histories: from a token over renewals
+// Package identity walks the agent's real identity.Manager through random histories: from a token over renewals
 // to other clusters and back, with API servers that fail in every way there is, and checks what the package
 // promises.
 //

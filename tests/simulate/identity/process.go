@@ -25,7 +25,7 @@ import (
 // does has an effect.
 type process struct {
 	w      *world
-	keeper *keep.Keeper
+	keeper *keep.Manager
 	alive  bool
 	left   int // contacts until it is killed; 0: it is not
 	cause  string

@@ -35,15 +35,15 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// world is everything around a keeper: a small API server on loopback with an approver and a signer,
-// the state directory, the bootstrap directory, the trail and the clock. It is the keeper's Dir,
+// env is everything around a manager: a small API server on loopback with an approver and a signer,
+// the state directory, the bootstrap directory, the trail and the clock. It is the manager's Dir,
 // Bootstrap, Recorder and Clock.
-type world struct {
+type env struct {
 	t      *testing.T
 	server *httptest.Server
 	mu     sync.Mutex
 	now    time.Time     // by the host's clock
-	ahead  time.Duration // of the API server's
+	skew   time.Duration // of the API server's
 
 	// The cluster. Requests of one cluster are gone when their entry is.
 	ca       *testpki.Authority
@@ -56,11 +56,11 @@ type world struct {
 	rolled   bool                 // no client certificate is known any more
 	forbids  bool                 // RBAC lets nobody renew
 	revoked  string               // a serial number that is not
-	requests map[string]*twin
+	requests map[string]*fakeRequest
 	made     int // requests ever made
 	calls    int // of any kind
 	life     time.Duration
-	approve  func(*twin)
+	approve  func(*fakeRequest)
 	override func(what string) int // status; 0: answer as usual
 	busy     string                // Retry-After of every answer
 
@@ -69,7 +69,7 @@ type world struct {
 	files    []bootstrap.Credential
 	consumed []string
 	keep     bool
-	looks    int
+	polls    int
 	broken   error // of the bootstrap directory
 	stuck    error // of every consumption
 	pins     []string
@@ -79,8 +79,8 @@ type world struct {
 	contact func(what string)
 }
 
-// twin is a CertificateSigningRequest as the server keeps it.
-type twin struct {
+// fakeRequest is a CertificateSigningRequest as the server keeps it.
+type fakeRequest struct {
 	Metadata metadata `json:"metadata"`
 	Spec     request  `json:"spec"`
 	Status   struct {
@@ -89,9 +89,9 @@ type twin struct {
 	} `json:"status"`
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Now().UTC().Truncate(time.Second), tokens: map[string]bool{"good": true},
-		requests: map[string]*twin{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {},
+func newEnv(t *testing.T) *env {
+	w := &env{t: t, now: time.Now().UTC().Truncate(time.Second), tokens: map[string]bool{"good": true},
+		requests: map[string]*fakeRequest{}, life: 24 * time.Hour, dir: map[string][]byte{}, contact: func(string) {},
 		override: func(string) int { return 0 }}
 	w.ca = testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "cluster"}, NotAfter: w.now.AddDate(1, 0, 0)},
 		testpki.ECDSA)
@@ -117,13 +117,13 @@ func serving(a *testpki.Authority) testpki.Pair {
 }
 
 // file is a bootstrap file with a token.
-func (w *world) file(name, token string) bootstrap.Credential {
+func (w *env) file(name, token string) bootstrap.Credential {
 	id := bootstrap.ID{Name: name, Digest: plan.DigestOf([]byte(name + " " + token))}
 	return bootstrap.Credential{ID: id, Content: secret.New(kubeconfigs.Token(w.server.URL, w.ca.PEM(), token))}
 }
 
 // sign approves and issues what was asked for.
-func (w *world) sign(r *twin) {
+func (w *env) sign(r *fakeRequest) {
 	block, _ := pem.Decode(r.Spec.Request)
 	asked, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -134,7 +134,7 @@ func (w *world) sign(r *twin) {
 	r.Status.Certificate = w.issue(asked.PublicKey, asked.Subject)
 }
 
-func (w *world) issue(key any, subject pkix.Name) []byte {
+func (w *env) issue(key any, subject pkix.Name) []byte {
 	serial, _ := rand.Int(rand.Reader, big.NewInt(1<<62))
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial, Subject: subject,
 		NotBefore: w.now.Add(-5 * time.Minute),
@@ -146,10 +146,10 @@ func (w *world) issue(key any, subject pkix.Name) []byte {
 }
 
 // who is the user behind a request, "" if the server knows none.
-func (w *world) who(r *http.Request) string {
+func (w *env) who(r *http.Request) string {
 	if certs := r.TLS.PeerCertificates; len(certs) > 0 {
 		issued := func(a *testpki.Authority) bool { return certs[0].CheckSignatureFrom(a.Cert) == nil }
-		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.ahead).After(certs[0].NotAfter) ||
+		if w.rolled || certs[0].SerialNumber.Text(16) == w.revoked || w.now.Add(-w.skew).After(certs[0].NotAfter) ||
 			!issued(w.ca) && !slices.ContainsFunc(w.clients, issued) {
 			return ""
 		}
@@ -162,7 +162,7 @@ func (w *world) who(r *http.Request) string {
 }
 
 // ServeHTTP is the API server.
-func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *env) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	what := r.Method + " " + path.Base(r.URL.Path)
@@ -204,14 +204,14 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if body == nil {
-		body = map[string]any{"kind": "Status", "message": "twin says " + http.StatusText(status)}
+		body = map[string]any{"kind": "Status", "message": "fake says " + http.StatusText(status)}
 	}
 	rw.WriteHeader(status)
 	_ = json.NewEncoder(rw).Encode(body)
 }
 
 // clusterInfo is for everybody, and who asks for it must not say who he is: he does not know us yet.
-func (w *world) clusterInfo(r *http.Request) (int, any) {
+func (w *env) clusterInfo(r *http.Request) (int, any) {
 	if len(r.TLS.PeerCertificates) > 0 || r.Header.Get("Authorization") != "" {
 		w.t.Error("a credential was sent to a server that was not verified")
 	}
@@ -223,8 +223,8 @@ func (w *world) clusterInfo(r *http.Request) (int, any) {
 			base64.StdEncoding.EncodeToString(w.info) + "\n    server: https://elsewhere:6443\n  name: ''\ncontexts: null\n"}}
 }
 
-func (w *world) create(r *http.Request) (int, any) {
-	var made twin
+func (w *env) create(r *http.Request) (int, any) {
+	var made fakeRequest
 	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
 		return http.StatusBadRequest, nil
 	}
@@ -237,7 +237,7 @@ func (w *world) create(r *http.Request) (int, any) {
 	return http.StatusCreated, made
 }
 
-func (w *world) ReadFile(name string) ([]byte, error) {
+func (w *env) ReadFile(name string) ([]byte, error) {
 	w.contact("read " + name)
 	b, ok := w.dir[name]
 	if !ok {
@@ -246,14 +246,14 @@ func (w *world) ReadFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-func (w *world) WriteFile(name string, data []byte) error {
+func (w *env) WriteFile(name string, data []byte) error {
 	w.contact("before write " + name)
 	w.dir[name] = append([]byte(nil), data...)
 	w.contact("after write " + name)
 	return nil
 }
 
-func (w *world) Rename(from, to string) error {
+func (w *env) Rename(from, to string) error {
 	w.contact("rename " + from)
 	if _, ok := w.dir[from]; !ok {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
@@ -263,20 +263,20 @@ func (w *world) Rename(from, to string) error {
 	return nil
 }
 
-func (w *world) Remove(name string) error {
+func (w *env) Remove(name string) error {
 	w.contact("before remove " + name)
 	delete(w.dir, name)
 	w.contact("after remove " + name)
 	return nil
 }
 
-func (w *world) Bootstrap(context.Context) ([]bootstrap.Credential, error) {
+func (w *env) Bootstrap(context.Context) ([]bootstrap.Credential, error) {
 	w.contact("bootstrap")
-	w.looks++
+	w.polls++
 	return w.files, w.broken
 }
 
-func (w *world) Consume(_ context.Context, digest plan.Digest) (string, error) {
+func (w *env) Consume(_ context.Context, digest plan.Digest) (string, error) {
 	w.contact("before consume")
 	if w.keep || w.stuck != nil {
 		return "", w.stuck
@@ -292,15 +292,15 @@ func (w *world) Consume(_ context.Context, digest plan.Digest) (string, error) {
 	return "", nil
 }
 
-func (w *world) Record(r audit.Record) {
+func (w *env) Record(r audit.Record) {
 	w.contact("record " + r.Kind.Name)
 	w.trail = append(w.trail, r)
 }
 
-func (w *world) Now() time.Time { return w.now }
+func (w *env) Now() time.Time { return w.now }
 
 // After implements Clock for what the tests never wait for.
-func (w *world) After(time.Duration) <-chan time.Time { return nil }
+func (w *env) After(time.Duration) <-chan time.Time { return nil }
 
 func save(t *testing.T, path string, data []byte) {
 	t.Helper()
@@ -312,7 +312,7 @@ func save(t *testing.T, path string, data []byte) {
 func data(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 // records counts the records of a kind.
-func (w *world) records(k audit.Kind) (n int) {
+func (w *env) records(k audit.Kind) (n int) {
 	for _, r := range w.trail {
 		if r.Kind == k {
 			n++
@@ -321,30 +321,30 @@ func (w *world) records(k audit.Kind) (n int) {
 	return n
 }
 
-// keeper is a new one, as after a start of the process.
-func (w *world) keeper() *Keeper {
+// manager is a new one, as after a start of the process.
+func (w *env) manager() *Manager {
 	return New(Options{Node: "worker-1", Lifetime: time.Hour, Dir: w, Bootstrap: w, Pins: w.pins, FollowHint: true,
 		Trail: w, Clock: w, Rand: func() float64 { return 0 }})
 }
 
-// tick is one of the keeper's, which leads where the table says.
-func (w *world) tick(k *Keeper) time.Duration {
+// tick is one of the manager's, which leads where the table says.
+func (w *env) tick(m *Manager) time.Duration {
 	w.t.Helper()
-	from := k.state
-	wait := k.tick(w.t.Context())
-	if !slices.Contains(machine[from].next, k.state) {
-		w.t.Errorf("from %s the machine went to %s", from, k.state)
+	from := m.state
+	wait := m.tick(w.t.Context())
+	if !slices.Contains(machine[from].next, m.state) {
+		w.t.Errorf("from %s the machine went to %s", from, m.state)
 	}
 	return wait
 }
 
-// until lets time pass as the keeper asks for it, until it is in the state; it gives up after a while
-// of the world's time.
-func (w *world) until(k *Keeper, s State, most time.Duration) {
+// until lets time pass as the manager asks for it, until it is in the state; it gives up after a while
+// of the env's time.
+func (w *env) until(m *Manager, s State, most time.Duration) {
 	w.t.Helper()
 	for end := w.now.Add(most); ; {
-		wait := w.tick(k)
-		got := <-k.readings
+		wait := w.tick(m)
+		got := <-m.readings
 		if got.State == s {
 			return
 		}
@@ -357,12 +357,12 @@ func (w *world) until(k *Keeper, s State, most time.Duration) {
 	}
 }
 
-// pass lets time go by, with the keeper doing what it does.
-func (w *world) pass(k *Keeper, d time.Duration) (last Status) {
+// advance lets time go by, with the manager doing what it does.
+func (w *env) advance(m *Manager, d time.Duration) (last Status) {
 	w.t.Helper()
 	for end := w.now.Add(d); w.now.Before(end); {
-		wait := w.tick(k)
-		last = <-k.readings
+		wait := w.tick(m)
+		last = <-m.readings
 		w.mu.Lock()
 		w.now = w.now.Add(max(wait, time.Millisecond))
 		w.mu.Unlock()
@@ -371,11 +371,11 @@ func (w *world) pass(k *Keeper, d time.Duration) (last Status) {
 }
 
 // names of the user behind the door, or the error.
-func (w *world) whoGoesThrough(k *Keeper) string {
-	c := k.transport.Conn()
+func (w *env) currentUser(m *Manager) string {
+	c := m.transport.Conn()
 	if c == nil {
 		return ""
 	}
-	a := k.api.whoami(w.t.Context(), c)
+	a := m.api.whoami(w.t.Context(), c)
 	return a.user + a.reason
 }

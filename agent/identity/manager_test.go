@@ -24,14 +24,14 @@ import (
 
 const us = "node-cert-agent:node:worker-1"
 
-// active is a world with a keeper that has got its identity from one token.
-func active(t *testing.T) (*world, *Keeper) {
+// active is an env with a manager that has got its identity from one token.
+func active(t *testing.T) (*env, *Manager) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good")}
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
-	return w, k
+	m := w.manager()
+	w.until(m, Active, time.Minute)
+	return w, m
 }
 
 func wantOne(t *testing.T, what string, got, want int) {
@@ -42,8 +42,8 @@ func wantOne(t *testing.T, what string, got, want int) {
 }
 
 func TestFromATokenToAnIdentity(t *testing.T) {
-	w, k := active(t)
-	if got := w.whoGoesThrough(k); got != us {
+	w, m := active(t)
+	if got := w.currentUser(m); got != us {
 		t.Errorf("known as %q", got)
 	}
 	wantOne(t, "requests", w.made, 1)
@@ -63,87 +63,87 @@ func TestFromATokenToAnIdentity(t *testing.T) {
 
 func TestTheIdentityOutlivesARestart(t *testing.T) {
 	w, _ := active(t)
-	k := w.keeper()
-	w.until(k, Active, time.Second)
-	if got := w.whoGoesThrough(k); got != us || w.made != 1 {
+	m := w.manager()
+	w.until(m, Active, time.Second)
+	if got := w.currentUser(m); got != us || w.made != 1 {
 		t.Errorf("known as %q after %d requests", got, w.made)
 	}
 }
 
 func TestAnAbsentApproverIsPatience(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
-	k := w.keeper()
-	w.until(k, Pending, time.Minute)
+	m := w.manager()
+	w.until(m, Pending, time.Minute)
 	key := bytes.Clone(w.dir[pendingFile])
 	for range 3 { // restarts included
-		s := w.pass(k, 9*time.Hour)
+		s := w.advance(m, 9*time.Hour)
 		if s.State != Pending || !strings.Contains(s.Reason, "waiting for approval") {
 			t.Errorf("state %s: %s", s.State, s.Reason)
 		}
-		k = w.keeper()
+		m = w.manager()
 	}
 	wantOne(t, "requests", w.made, 1)
 	if !bytes.Equal(key, w.dir[pendingFile]) {
 		t.Error("the key changed")
 	}
 	w.approve = w.sign
-	w.until(k, Active, 2*time.Minute)
+	w.until(m, Active, 2*time.Minute)
 	wantOne(t, "requests", w.made, 1)
 }
 
 func TestAnApprovalWithinTheFirstMinutesIsSeenWithinFiveSeconds(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
-	k := w.keeper()
-	w.until(k, Pending, time.Minute)
+	m := w.manager()
+	w.until(m, Pending, time.Minute)
 	for asked := w.now; w.now.Before(asked.Add(100 * time.Second)); {
 		before := w.now
-		w.pass(k, time.Millisecond) // one look, and the pause after it
+		w.advance(m, time.Millisecond) // one look, and the pause after it
 		if pause := w.now.Sub(before); pause > 5*time.Second {
 			t.Errorf("%v after the request, nobody looks at it for %v", before.Sub(asked), pause)
 		}
 	}
 	w.approve = w.sign
-	w.until(k, Active, 5*time.Second)
+	w.until(m, Active, 5*time.Second)
 }
 
 func TestADeniedRequestIsFollowedByAnotherAfterAPause(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("token", "good")}
-	w.approve = func(r *twin) {
+	w.approve = func(r *fakeRequest) {
 		r.Status.Conditions = []condition{{Type: "Denied", Status: "True", Reason: "NodeUnknown", Message: "no such node"}}
 	}
-	k := w.keeper()
-	s := w.pass(k, 4*time.Minute)
+	m := w.manager()
+	s := w.advance(m, 4*time.Minute)
 	if s.State != Requesting || !strings.Contains(s.Reason, "Denied: NodeUnknown: no such node; asking again at ") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
-	k = w.keeper() // a restart does not shorten the pause
-	w.pass(k, 4*time.Minute)
+	m = w.manager() // a restart does not shorten the pause
+	w.advance(m, 4*time.Minute)
 	wantOne(t, "requests in 4 minutes", w.made, 1)
-	w.pass(k, 24*time.Hour)
+	w.advance(m, 24*time.Hour)
 	if w.made < 20 || w.made > 32 {
 		t.Errorf("%d requests in a day, want about one an hour", w.made)
 	}
 	made := w.made
 	w.approve = w.sign
 	w.files = append(w.files, w.file("token-2", "good"))
-	w.until(k, Active, time.Minute) // a new file ends the pause
+	w.until(m, Active, time.Minute) // a new file ends the pause
 	wantOne(t, "requests", w.made, made+1)
 }
 
 func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
-	k := w.keeper()
-	w.until(k, Pending, time.Minute)
+	m := w.manager()
+	w.until(m, Pending, time.Minute)
 	key := bytes.Clone(w.dir[pendingFile])
 	var name string
 	for name = range w.requests {
 		delete(w.requests, name)
 	}
-	w.pass(k, 5*time.Minute)
+	w.advance(m, 5*time.Minute)
 	if w.requests[name] == nil || !bytes.Equal(key, w.dir[pendingFile]) {
 		t.Error("another request was made")
 	}
@@ -153,23 +153,23 @@ func TestADeletedRequestIsMadeAgainWithTheSameKey(t *testing.T) {
 func TestTheSameCredentialAgainIsThereToBeUsed(t *testing.T) {
 	w, _ := active(t)
 	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good")}
-	k := w.keeper()
-	w.pass(k, 2*time.Hour)
+	m := w.manager()
+	w.advance(m, 2*time.Hour)
 	if len(w.files) == 0 {
 		t.Error("it was consumed without having served")
 	}
 }
 
 func TestARenewalHappensBetween70And90Percent(t *testing.T) {
-	w, k := active(t)
+	w, m := active(t)
 	first := w.dir[currentFile]
 	start := w.now
-	w.until(k, Renewing, w.life)
+	w.until(m, Renewing, w.life)
 	if part := float64(w.now.Sub(start)) / float64(w.life); part < 0.69 || part > 0.91 {
 		t.Errorf("renewed at %.2f of the life", part)
 	}
-	w.until(k, Active, time.Minute)
-	if got := w.whoGoesThrough(k); got != us || w.made != 2 || bytes.Equal(first, w.dir[currentFile]) {
+	w.until(m, Active, time.Minute)
+	if got := w.currentUser(m); got != us || w.made != 2 || bytes.Equal(first, w.dir[currentFile]) {
 		t.Errorf("known as %q after %d requests", got, w.made)
 	}
 	if !bytes.Equal(first, w.dir[previousFile]) {
@@ -179,10 +179,10 @@ func TestARenewalHappensBetween70And90Percent(t *testing.T) {
 }
 
 func TestWhileARenewalIsPendingTheIdentityWorks(t *testing.T) {
-	w, k := active(t)
+	w, m := active(t)
 	w.approve = nil
-	w.until(k, Renewing, w.life)
-	if s := w.pass(k, time.Hour); s.State != Renewing || !s.Usable || w.whoGoesThrough(k) != us {
+	w.until(m, Renewing, w.life)
+	if s := w.advance(m, time.Hour); s.State != Renewing || !s.Usable || w.currentUser(m) != us {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 	wantOne(t, "requests", w.made, 2)
@@ -192,10 +192,10 @@ func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 	w, _ := active(t)
 	w.files = []bootstrap.Credential{w.file("another", "good")}
 	w.now = w.now.Add(2 * w.life)
-	k := w.keeper()
-	w.until(k, Suspect, time.Second) // it was tried first
-	w.until(k, Active, time.Minute)
-	if got := w.whoGoesThrough(k); got != us {
+	m := w.manager()
+	w.until(m, Suspect, time.Second) // it was tried first
+	w.until(m, Active, time.Minute)
+	if got := w.currentUser(m); got != us {
 		t.Errorf("known as %q", got)
 	}
 }
@@ -203,72 +203,72 @@ func TestACertificateThatExpiredWhileTheAgentWasOff(t *testing.T) {
 // A kill between the deletion of the file that has served and the note of it leaves the note standing.
 // The same token delivered again must then not be deleted on the word of an identity that is dead.
 func TestACredentialThatComesAgainServesAnIdentityThatIsDead(t *testing.T) {
-	w, k := active(t)
+	w, m := active(t)
 	again := w.file("20-token.kubeconfig", "good")
-	noted := *k.current
+	noted := *m.current
 	noted.Credential = again.Digest
-	if err := k.store.write(currentFile, &noted); err != nil {
+	if err := m.store.write(currentFile, &noted); err != nil {
 		t.Fatal(err)
 	}
 	w.files = []bootstrap.Credential{again}
 	w.now = w.now.Add(2 * w.life)
 	approve := w.approve
 	w.approve = nil
-	k = w.keeper()
-	if s := w.pass(k, 5*time.Minute); s.State != Pending || len(w.files) != 1 {
+	m = w.manager()
+	if s := w.advance(m, 5*time.Minute); s.State != Pending || len(w.files) != 1 {
 		t.Fatalf("state %s: %s; %d files left", s.State, s.Reason, len(w.files))
 	}
 	w.approve = approve
-	w.until(k, Active, 2*time.Minute)
+	w.until(m, Active, 2*time.Minute)
 }
 
 func TestARolledClientCA(t *testing.T) {
-	w, k := active(t)
+	w, m := active(t)
 	w.files = []bootstrap.Credential{w.file("another", "good")}
 	w.rolled = true
-	k.health.probeAt = w.now
-	w.until(k, Suspect, time.Minute)
+	m.health.probeAt = w.now
+	w.until(m, Suspect, time.Minute)
 	before := w.now
-	w.until(k, Requesting, time.Hour)
+	w.until(m, Requesting, time.Hour)
 	if d := w.now.Sub(before); d < 2*time.Minute {
 		t.Errorf("given up after %v", d)
 	}
 	w.override = func(what string) int { w.rolled = what == "GET request"; return 0 } // the new certificate is known
-	w.until(k, Active, time.Minute)
+	w.until(m, Active, time.Minute)
 	if _, ok := w.dir[previousFile]; !ok {
 		t.Error("the old identity is gone")
 	}
 }
 
 func TestOneRefusalOfSeveralServersIsNoLoss(t *testing.T) {
-	w, k := active(t)
-	w.rolled, k.health.probeAt = true, w.now
-	w.until(k, Suspect, time.Minute)
+	w, m := active(t)
+	w.rolled, m.health.probeAt = true, w.now
+	w.until(m, Suspect, time.Minute)
 	w.rolled = false
-	w.until(k, Active, time.Minute)
+	w.until(m, Active, time.Minute)
 	wantOne(t, "requests", w.made, 1)
 }
 
 func TestATokenThatEndedIsReplacedWhileRunning(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("old", "ended")}
-	k := w.keeper()
-	s := w.pass(k, time.Hour)
+	m := w.manager()
+	s := w.advance(m, time.Hour)
 	if s.State != NoCredential || !strings.Contains(s.Reason, "old: the server answered 401") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 	w.files = []bootstrap.Credential{w.file("old", "good")}
-	w.until(k, Active, 15*time.Second)
+	w.until(m, Active, 15*time.Second)
 }
 
 func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	bad := w.file("10-bad", "good")
 	bad.Content = testFile("users: [{name: u, user: {exec: {command: x}}}]")
 	w.files = []bootstrap.Credential{bad, {ID: bootstrap.ID{Name: "20-mode"}, Refused: "readable by others"},
 		w.file("30-ended", "ended"), w.file("40-good", "good")}
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
+	m := w.manager()
+	w.until(m, Active, time.Minute)
 	var why []string
 	for _, r := range w.trail {
 		if r.Kind == audit.CredentialRefused {
@@ -278,29 +278,29 @@ func TestFilesThatAreRefusedAreNamedAndTheNextIsTried(t *testing.T) {
 	if len(why) != 3 || !slices.Equal(w.consumed, []string{"40-good"}) {
 		t.Errorf("refused %q, consumed %q", why, w.consumed)
 	}
-	if w.pass(k, 3*time.Hour); w.records(audit.CredentialRefused) != 3 {
+	if w.advance(m, 3*time.Hour); w.records(audit.CredentialRefused) != 3 {
 		t.Error("a refusal is on record more than once")
 	}
 }
 
 func TestNothingIsSentWithAFileThatIsRefused(t *testing.T) {
-	for sentence, change := range map[string]func(w *world, good string) string{
-		"exec": func(_ *world, s string) string {
+	for sentence, change := range map[string]func(w *env, good string) string{
+		"exec": func(_ *env, s string) string {
 			return strings.Replace(s, "{token:", "{exec: {command: x}, token:", 1)
 		},
-		"auth-provider": func(_ *world, s string) string {
+		"auth-provider": func(_ *env, s string) string {
 			return strings.Replace(s, "{token:", "{auth-provider: {name: x}, token:", 1)
 		},
-		"a server that is not verified": func(_ *world, s string) string {
+		"a server that is not verified": func(_ *env, s string) string {
 			return strings.Replace(s, "{server:", "{insecure-skip-tls-verify: true, server:", 1)
 		},
-		"a CA that is none": func(w *world, _ string) string {
+		"a CA that is none": func(w *env, _ string) string {
 			return string(kubeconfigs.Token(w.server.URL, w.ca.Client("somebody").Cert, "good"))
 		},
-		"no YAML": func(_ *world, s string) string { return s + "'" },
+		"no YAML": func(_ *env, s string) string { return s + "'" },
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnv(t)
 			f := w.file("10-bad", "good")
 			changed := change(w, string(f.Content.Reveal()))
 			if changed == string(f.Content.Reveal()) {
@@ -308,20 +308,20 @@ func TestNothingIsSentWithAFileThatIsRefused(t *testing.T) {
 			}
 			f.Content = testFile(changed)
 			w.files = []bootstrap.Credential{f}
-			k := w.keeper()
-			w.pass(k, time.Hour)
-			if k.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 ||
-				!strings.HasPrefix(k.reason, "10-bad: ") {
-				t.Errorf("%s: %q; %d requests, %d records", k.state, k.reason, w.tokened, w.records(audit.CredentialRefused))
+			m := w.manager()
+			w.advance(m, time.Hour)
+			if m.state != NoCredential || w.tokened != 0 || w.records(audit.CredentialRefused) != 1 ||
+				!strings.HasPrefix(m.reason, "10-bad: ") {
+				t.Errorf("%s: %q; %d requests, %d records", m.state, m.reason, w.tokened, w.records(audit.CredentialRefused))
 			}
 		})
 	}
 }
 
 func TestDamagedIdentityFiles(t *testing.T) {
-	w, k := active(t)
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
+	w, m := active(t)
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
 	good, previous := w.dir[currentFile], w.dir[previousFile]
 	other := testpki.New("cluster", testpki.ECDSA).Client(us, "node-cert-agent:nodes")
 	cut := bytes.Index(good, []byte("-----BEGIN PRIVATE"))
@@ -338,10 +338,10 @@ func TestDamagedIdentityFiles(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			w.dir = map[string][]byte{currentFile: damaged, previousFile: previous}
 			w.trail = nil
-			k := w.keeper()
-			w.tick(k)
-			<-k.readings
-			if got := w.whoGoesThrough(k); got != us {
+			m := w.manager()
+			w.tick(m)
+			<-m.readings
+			if got := w.currentUser(m); got != us {
 				t.Errorf("known as %q", got)
 			}
 			if !bytes.Equal(w.dir[currentFile+bad], damaged) || w.records(audit.IdentityLost) != 1 {
@@ -355,87 +355,87 @@ func TestWithBothGenerationsDamagedTheTokenServes(t *testing.T) {
 	w, _ := active(t)
 	w.dir = map[string][]byte{currentFile: []byte("x"), previousFile: []byte("y"), pendingFile: []byte("z")}
 	w.files = []bootstrap.Credential{w.file("another", "good")}
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
+	m := w.manager()
+	w.until(m, Active, time.Minute)
 	wantOne(t, "losses on record", w.records(audit.IdentityLost), 3)
 }
 
 func TestAStartingServerCostsNoCredential(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable,
 		http.StatusInternalServerError} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.files = []bootstrap.Credential{w.file("token", "good")}
 		w.override = func(string) int { return status }
-		k := w.keeper()
-		if s := w.pass(k, 5*time.Minute); s.State != Requesting {
+		m := w.manager()
+		if s := w.advance(m, 5*time.Minute); s.State != Requesting {
 			t.Errorf("%d: state %s: %s", status, s.State, s.Reason)
 		}
 		w.override = func(string) int { return 0 }
-		w.until(k, Active, time.Minute)
+		w.until(m, Active, time.Minute)
 
 		w.override = func(string) int { return status }
-		if s := w.pass(k, time.Minute); status != http.StatusForbidden && s.State != Active {
+		if s := w.advance(m, time.Minute); status != http.StatusForbidden && s.State != Active {
 			t.Errorf("%d: state %s: %s", status, s.State, s.Reason)
 		}
 		w.override = func(string) int { return 0 }
-		w.until(k, Active, 5*time.Minute)
+		w.until(m, Active, 5*time.Minute)
 		wantOne(t, "requests", w.made, 1)
 	}
 }
 
 func TestAForbiddenWatchUnderOurOwnNameIsAFaultOfRBAC(t *testing.T) {
-	w, k := active(t)
-	k.health.probeAt, k.health.lastStatus = w.now, http.StatusForbidden
-	s := w.pass(k, time.Second)
+	w, m := active(t)
+	m.health.probeAt, m.health.lastStatus = w.now, http.StatusForbidden
+	s := w.advance(m, time.Second)
 	if s.State != Active || !strings.Contains(s.Reason, "known as "+us) || !strings.Contains(s.Reason, "RBAC") {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
-	if s := w.pass(k, 5*time.Minute); s.Reason != "" {
+	if s := w.advance(m, 5*time.Minute); s.Reason != "" {
 		t.Errorf("the reason stays: %s", s.Reason)
 	}
 }
 
 func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("token", "good")}
 	w.rolled = true
-	k := w.keeper()
-	if s := w.pass(k, 5*time.Minute); s.State != Proving || len(w.consumed) > 0 {
+	m := w.manager()
+	if s := w.advance(m, 5*time.Minute); s.State != Proving || len(w.consumed) > 0 {
 		t.Errorf("state %s: %s, consumed %v", s.State, s.Reason, w.consumed)
 	}
 	w.rolled = false
-	w.until(k, Active, time.Minute)
+	w.until(m, Active, time.Minute)
 	wantOne(t, "requests", w.made, 1)
 }
 
 func TestOldConnectionsEndAfterTheSwap(t *testing.T) {
-	w, k := active(t)
-	old := k.transport.Conn()
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
-	if k.transport.Conn() == old {
+	w, m := active(t)
+	old := m.transport.Conn()
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
+	if m.transport.Conn() == old {
 		t.Error("the link is the old one")
 	}
 	select {
-	case <-k.Swapped():
+	case <-m.Rotated():
 	default:
 		t.Error("nobody was told")
 	}
 }
 
 func TestTheDoorLeadsToTheServer(t *testing.T) {
-	w, k := active(t)
+	w, m := active(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		k.Server().JoinPath("apis", "x").String()+"?watch=true", nil)
+		m.Server().JoinPath("apis", "x").String()+"?watch=true", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := k.HTTPClient().Do(req)
+	res, err := m.HTTPClient().Do(req)
 	if err != nil || res.StatusCode != http.StatusNotFound {
 		t.Fatalf("%v, %v", res, err)
 	}
 	_ = res.Body.Close()
-	if _, err := w.keeper().HTTPClient().Do(req.Clone(context.Background())); err == nil ||
+	if _, err := w.manager().HTTPClient().Do(req.Clone(context.Background())); err == nil ||
 		!strings.Contains(err.Error(), "this node has no identity yet") {
 		t.Errorf("without an identity: %v", err)
 	}
@@ -444,29 +444,29 @@ func TestTheDoorLeadsToTheServer(t *testing.T) {
 func testFile(s string) secret.Bytes { return secret.New([]byte(s)) }
 
 func TestThePreviousGenerationIsTheFirstToAsk(t *testing.T) {
-	w, k := active(t)
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
-	w.revoked = k.current.leaf.SerialNumber.Text(16)
+	w, m := active(t)
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
+	w.revoked = m.current.leaf.SerialNumber.Text(16)
 	w.files = []bootstrap.Credential{w.file("token", "good")}
-	k.health.probeAt = w.now
-	w.until(k, Requesting, time.Hour)
-	w.until(k, Active, time.Minute)
-	if got := w.whoGoesThrough(k); got != us || len(w.files) == 0 {
+	m.health.probeAt = w.now
+	w.until(m, Requesting, time.Hour)
+	w.until(m, Active, time.Minute)
+	if got := w.currentUser(m); got != us || len(w.files) == 0 {
 		t.Errorf("known as %q, and the token was used: %v", got, len(w.files) == 0)
 	}
 }
 
 func TestAReplacedFileIsAskedWithWhileARequestWaits(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
-	k := w.keeper()
-	w.until(k, Pending, time.Minute)
-	other := newWorld(t)
+	m := w.manager()
+	w.until(m, Pending, time.Minute)
+	other := newEnv(t)
 	other.tokens["other"] = true
 	w.files = []bootstrap.Credential{other.file("token", "other")}
-	w.until(k, Active, time.Minute)
-	if k.current.Cluster.Server != other.server.URL {
+	w.until(m, Active, time.Minute)
+	if m.current.Cluster.Server != other.server.URL {
 		t.Error("the old cluster is still asked")
 	}
 }
@@ -474,16 +474,16 @@ func TestAReplacedFileIsAskedWithWhileARequestWaits(t *testing.T) {
 func TestABootstrapDirectoryThatCannotBeReadIsAskedForInPeace(t *testing.T) {
 	w, _ := active(t)
 	w.broken = errors.New("no writer")
-	k := w.keeper()
-	w.until(k, Active, time.Second)
-	if looks := w.looks; w.pass(k, time.Hour).State != Active || w.looks-looks > 361 {
-		t.Errorf("%d looks in an hour", w.looks-looks)
+	m := w.manager()
+	w.until(m, Active, time.Second)
+	if looks := w.polls; w.advance(m, time.Hour).State != Active || w.polls-looks > 361 {
+		t.Errorf("%d looks in an hour", w.polls-looks)
 	}
-	w = newWorld(t)
+	w = newEnv(t)
 	w.broken = errors.New("no writer")
-	k = w.keeper()
-	if s := w.pass(k, time.Hour); s.State != NoCredential || !strings.Contains(s.Reason, "no writer") || w.looks > 361 {
-		t.Errorf("%d looks in an hour, state %s: %s", w.looks, s.State, s.Reason)
+	m = w.manager()
+	if s := w.advance(m, time.Hour); s.State != NoCredential || !strings.Contains(s.Reason, "no writer") || w.polls > 361 {
+		t.Errorf("%d looks in an hour, state %s: %s", w.polls, s.State, s.Reason)
 	}
 }
 
@@ -496,26 +496,26 @@ func TestTheKubeletsCertificateServesWhenNothingElseDoes(t *testing.T) {
 	w.now = w.now.Add(8 * time.Hour) // within the life of the test's kubelet, past that of ours
 	w.revoked = serial(t, w)
 	delete(w.dir, previousFile)
-	k := w.keeper()
-	w.tick(k)
-	<-k.readings
-	k.health.probeAt = w.now
-	w.until(k, Requesting, time.Hour)
-	w.until(k, Active, time.Minute)
-	if got := w.whoGoesThrough(k); got != us || len(w.files) != 2 {
+	m := w.manager()
+	w.tick(m)
+	<-m.readings
+	m.health.probeAt = w.now
+	w.until(m, Requesting, time.Hour)
+	w.until(m, Active, time.Minute)
+	if got := w.currentUser(m); got != us || len(w.files) != 2 {
 		t.Errorf("known as %q with %d files left", got, len(w.files))
 	}
 
-	fresh := newWorld(t)
+	fresh := newEnv(t)
 	fresh.files = w.files[1:]
-	if s := fresh.pass(fresh.keeper(), time.Minute); s.State != NoCredential ||
+	if s := fresh.advance(fresh.manager(), time.Minute); s.State != NoCredential ||
 		!strings.Contains(s.Reason, "none is known") {
 		t.Errorf("without a known cluster: state %s: %s", s.State, s.Reason)
 	}
 }
 
 // serial is that of the identity on disk.
-func serial(t *testing.T, w *world) string {
+func serial(t *testing.T, w *env) string {
 	t.Helper()
 	g, err := decodeGeneration(w.dir[currentFile], "worker-1")
 	if err != nil {
@@ -525,19 +525,19 @@ func serial(t *testing.T, w *world) string {
 }
 
 func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T) {
-	w, k := active(t)
-	moved := newWorld(t)
+	w, m := active(t)
+	moved := newEnv(t)
 	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
 	w.files = []bootstrap.Credential{moved.file("20-moved", "there")}
-	w.until(k, Renewing, 2*time.Hour)
+	w.until(m, Renewing, 2*time.Hour)
 	moved.now = w.now
-	if s := w.pass(k, 3*time.Hour); s.State != Renewing || w.whoGoesThrough(k) != us || moved.made != 1 || w.made != 1 {
+	if s := w.advance(m, 3*time.Hour); s.State != Renewing || w.currentUser(m) != us || moved.made != 1 || w.made != 1 {
 		t.Errorf("state %s: %s, %d requests there, %d here", s.State, s.Reason, moved.made, w.made)
 	}
-	moved.approve = func(r *twin) { moved.now = w.now; moved.sign(r) }
-	w.until(k, Active, 2*time.Minute)
-	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us || len(w.files) > 0 {
-		t.Errorf("the server is %s, known as %s, %d files left", k.current.Cluster.Server, w.whoGoesThrough(k), len(w.files))
+	moved.approve = func(r *fakeRequest) { moved.now = w.now; moved.sign(r) }
+	w.until(m, Active, 2*time.Minute)
+	if m.current.Cluster.Server != moved.server.URL || w.currentUser(m) != us || len(w.files) > 0 {
+		t.Errorf("the server is %s, known as %s, %d files left", m.current.Cluster.Server, w.currentUser(m), len(w.files))
 	}
 	if previous, err := decodeGeneration(w.dir[previousFile], "worker-1"); err != nil ||
 		previous.Cluster.Server != w.server.URL {
@@ -546,49 +546,49 @@ func TestAClusterThatMovedIsFollowedAndTheOldIdentityWorksUntilThen(t *testing.T
 }
 
 func TestOfTwoKeptFilesTheLaterOneWinsAndThatIsThat(t *testing.T) {
-	w, k := active(t)
-	moved := newWorld(t)
+	w, m := active(t)
+	moved := newEnv(t)
 	moved.tokens, moved.now = map[string]bool{"there": true}, w.now.Add(time.Hour)
 	w.files = []bootstrap.Credential{w.file("10-token.kubeconfig", "good"), moved.file("20-moved", "there")}
 	w.keep = true
-	w.pass(k, 3*time.Hour)
-	if k.current.Cluster.Server != moved.server.URL || moved.made != 1 || w.made != 1 {
-		t.Errorf("the server is %s after %d requests here and %d there", k.current.Cluster.Server, w.made, moved.made)
+	w.advance(m, 3*time.Hour)
+	if m.current.Cluster.Server != moved.server.URL || moved.made != 1 || w.made != 1 {
+		t.Errorf("the server is %s after %d requests here and %d there", m.current.Cluster.Server, w.made, moved.made)
 	}
 }
 
 func TestARenewalComesBeforeAMove(t *testing.T) {
-	w, k := active(t)
-	moved := newWorld(t)
+	w, m := active(t)
+	moved := newEnv(t)
 	moved.tokens, moved.approve, moved.now = map[string]bool{"there": true}, nil, w.now
 	w.files = []bootstrap.Credential{moved.file("20-moved", "there")}
-	w.pass(k, w.life)
-	if w.made != 2 || w.records(audit.IdentityRenewed) != 1 || w.whoGoesThrough(k) != us {
-		t.Errorf("%d requests, known as %s", w.made, w.whoGoesThrough(k))
+	w.advance(m, w.life)
+	if w.made != 2 || w.records(audit.IdentityRenewed) != 1 || w.currentUser(m) != us {
+		t.Errorf("%d requests, known as %s", w.made, w.currentUser(m))
 	}
 }
 
 func TestAMoveThatFailsLeavesEverythingAsItWas(t *testing.T) {
-	w, k := active(t)
-	moved := newWorld(t)
+	w, m := active(t)
+	moved := newEnv(t)
 	w.files = []bootstrap.Credential{moved.file("20-moved", "ended")}
-	s := w.pass(k, 3*time.Hour)
-	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.whoGoesThrough(k) != us {
+	s := w.advance(m, 3*time.Hour)
+	if _, ok := w.dir[pendingFile]; ok || s.State != Active || w.made != 1 || w.currentUser(m) != us {
 		t.Errorf("state %s: %s, %d requests, a pending key: %v", s.State, s.Reason, w.made, ok)
 	}
 }
 
 func TestARenewalThatWouldBeForbiddenIsKnownEarly(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.forbids = []bootstrap.Credential{w.file("token", "good")}, true
-	k := w.keeper()
-	w.until(k, Active, time.Minute)
-	if s := w.pass(k, time.Hour); s.State != Active || !strings.Contains(s.Reason, "a renewal would fail: "+us) {
+	m := w.manager()
+	w.until(m, Active, time.Minute)
+	if s := w.advance(m, time.Hour); s.State != Active || !strings.Contains(s.Reason, "a renewal would fail: "+us) {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 	wantOne(t, "warnings on record", w.records(audit.RenewalForbidden), 1)
 	w.forbids = false
-	if s := w.pass(k, time.Hour); s.State != Active || s.Reason != "" {
+	if s := w.advance(m, time.Hour); s.State != Active || s.Reason != "" {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 }
@@ -601,24 +601,24 @@ func TestWhatThereIsIsUsableBeforeAnybodyIsAsked(t *testing.T) {
 		}
 	}
 	w.override = func(what string) int { t.Errorf("the server was asked: %s", what); return 0 }
-	k := w.keeper()
-	w.tick(k)
-	if s := <-k.readings; !s.Usable || s.State != Active {
+	m := w.manager()
+	w.tick(m)
+	if s := <-m.readings; !s.Usable || s.State != Active {
 		t.Errorf("state %s: %s", s.State, s.Reason)
 	}
 }
 
-// lost is a world whose API server has just given the identity up, with another token at hand.
-func lost(t *testing.T) (*world, *Keeper) {
+// lost is an env whose API server has just given the identity up, with another token at hand.
+func lost(t *testing.T) (*env, *Manager) {
 	t.Helper()
-	w, k := active(t)
-	w.files, w.revoked, k.health.probeAt = []bootstrap.Credential{w.file("another", "good")},
-		k.current.leaf.SerialNumber.Text(16), w.now
-	return w, k
+	w, m := active(t)
+	w.files, w.revoked, m.health.probeAt = []bootstrap.Credential{w.file("another", "good")},
+		m.current.leaf.SerialNumber.Text(16), w.now
+	return w, m
 }
 
 // keyInUse is that of the identity on disk.
-func (w *world) keyInUse() string {
+func (w *env) keyInUse() string {
 	g, err := decodeGeneration(w.dir[currentFile], "worker-1")
 	if err != nil {
 		w.t.Fatal(err)
@@ -627,53 +627,53 @@ func (w *world) keyInUse() string {
 }
 
 func TestALostIdentityIsAskedForWithTheKeyThatItHad(t *testing.T) {
-	w, k := lost(t)
+	w, m := lost(t)
 	key := w.keyInUse()
 	clear(w.requests) // an hour later
-	w.until(k, Suspect, time.Minute)
-	w.until(k, Active, time.Hour)
-	if w.keyInUse() != key || w.made != 2 || w.whoGoesThrough(k) != us {
-		t.Errorf("another key after %d requests, known as %s", w.made, w.whoGoesThrough(k))
+	w.until(m, Suspect, time.Minute)
+	w.until(m, Active, time.Hour)
+	if w.keyInUse() != key || w.made != 2 || w.currentUser(m) != us {
+		t.Errorf("another key after %d requests, known as %s", w.made, w.currentUser(m))
 	}
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
 	if w.keyInUse() == key {
 		t.Error("it was renewed with the same key")
 	}
 }
 
 func TestALostIdentityWhoseRequestIsStillThereGetsAnotherKey(t *testing.T) {
-	w, k := lost(t)
+	w, m := lost(t)
 	key := w.keyInUse()
-	w.until(k, Suspect, time.Minute)
+	w.until(m, Suspect, time.Minute)
 	before := w.now
-	w.until(k, Active, time.Hour)
+	w.until(m, Active, time.Hour)
 	if w.keyInUse() == key || w.made != 2 || w.now.Sub(before) > 3*time.Minute {
 		t.Errorf("the same key, or %d requests, or it took %v", w.made, w.now.Sub(before))
 	}
 }
 
 func TestALostIdentityThatIsDeniedAsksWithAnotherKey(t *testing.T) {
-	w, k := lost(t)
+	w, m := lost(t)
 	key := w.keyInUse()
 	clear(w.requests)
-	w.approve = func(r *twin) { r.Status.Conditions = []condition{{Type: "Denied", Status: "True"}} }
-	w.until(k, Suspect, time.Minute)
-	w.pass(k, 4*time.Minute)
+	w.approve = func(r *fakeRequest) { r.Status.Conditions = []condition{{Type: "Denied", Status: "True"}} }
+	w.until(m, Suspect, time.Minute)
+	w.advance(m, 4*time.Minute)
 	wantOne(t, "denials on record", w.records(audit.RequestDenied), 1)
 	w.approve = w.sign
-	w.until(k, Active, time.Hour)
+	w.until(m, Active, time.Hour)
 	if w.keyInUse() == key {
 		t.Error("it asked with the same key")
 	}
 }
 
 func TestAnIdentityThatHoldsAfterAllIsNotRenewedForIt(t *testing.T) {
-	w, k := lost(t)
+	w, m := lost(t)
 	clear(w.requests)
 	w.approve = nil
-	w.until(k, Suspect, time.Minute)
-	w.until(k, Pending, time.Hour)
+	w.until(m, Suspect, time.Minute)
+	w.until(m, Pending, time.Hour)
 	w.revoked, w.approve = "", w.sign
 	w.override = func(what string) int { // nobody looks at the request before the server knows us again
 		if what == "GET request" {
@@ -681,9 +681,9 @@ func TestAnIdentityThatHoldsAfterAllIsNotRenewedForIt(t *testing.T) {
 		}
 		return 0
 	}
-	w.until(k, Active, time.Hour)
+	w.until(m, Active, time.Hour)
 	w.override = func(string) int { return 0 }
-	w.pass(k, time.Hour)
+	w.advance(m, time.Hour)
 	if _, ok := w.dir[pendingFile]; ok || w.made != 2 || w.records(audit.IdentityRenewed) > 0 {
 		t.Errorf("a pending key: %v, %d requests, %d renewals", ok, w.made, w.records(audit.IdentityRenewed))
 	}
@@ -691,23 +691,23 @@ func TestAnIdentityThatHoldsAfterAllIsNotRenewedForIt(t *testing.T) {
 
 // What reset sets aside can be put back until there is something better. Keys are not kept for longer.
 func TestWhatWasSetAsideGoesOnceAnotherIdentityIsProven(t *testing.T) {
-	w, k := active(t)
-	w.until(k, Renewing, w.life)
-	w.until(k, Active, time.Minute)
+	w, m := active(t)
+	w.until(m, Renewing, w.life)
+	w.until(m, Active, time.Minute)
 	aside, err := Reset(w)
 	if err != nil || len(aside) != 2 {
 		t.Fatalf("set aside %v, %v", aside, err)
 	}
 	w.files, w.approve = []bootstrap.Credential{w.file("another", "good")}, nil
-	k = w.keeper()
-	w.pass(k, time.Hour)
+	m = w.manager()
+	w.advance(m, time.Hour)
 	for _, name := range aside {
 		if w.dir[name] == nil {
 			t.Errorf("%s is gone before there is another identity", name)
 		}
 	}
 	w.approve = w.sign
-	w.until(k, Active, 2*time.Minute)
+	w.until(m, Active, 2*time.Minute)
 	for name := range w.dir {
 		if strings.HasSuffix(name, ".reset") {
 			t.Errorf("%s is left", name)
@@ -720,24 +720,25 @@ func TestAnIdentityThatCameWhileTheClockWasFastIsRenewedInTime(t *testing.T) {
 	for sentence, fast := range map[string]time.Duration{"hours": 5 * time.Hour,
 		"more than the life": 30 * 24 * time.Hour} {
 		for _, restart := range []bool{false, true} {
-			w := newWorld(t)
-			w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, func(r *twin) { // the signer's clock is right
+			w := newEnv(t)
+			w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, func(r *fakeRequest) {
+				// The signer's clock is right.
 				w.now = wallclock.Set(w.now, -fast)
 				w.sign(r)
 				w.now = wallclock.Set(w.now, fast)
 			}
-			w.ahead, w.now = fast, wallclock.Set(time.Now(), fast)
-			k := w.keeper()
-			w.until(k, Active, time.Minute)
-			w.pass(k, time.Minute)
-			w.now, w.ahead = wallclock.Set(w.now, -fast), 0
+			w.skew, w.now = fast, wallclock.Set(time.Now(), fast)
+			m := w.manager()
+			w.until(m, Active, time.Minute)
+			w.advance(m, time.Minute)
+			w.now, w.skew = wallclock.Set(w.now, -fast), 0
 			w.approve = w.sign
 			if restart {
-				k = w.keeper()
+				m = w.manager()
 			}
 			made := w.made
 			for end := w.now.Add(3 * w.life); w.now.Before(end); {
-				s := w.pass(k, 10*time.Minute)
+				s := w.advance(m, 10*time.Minute)
 				if s.State == NoCredential || w.now.After(s.Expires) {
 					t.Fatalf("%s, restarted %v: %s: %s, expired %v ago", sentence, restart, s.State, s.Reason, w.now.Sub(s.Expires))
 				}
@@ -754,7 +755,7 @@ func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden,
 		http.StatusBadRequest} {
 		for _, files := range []int{1, 2} {
-			w := newWorld(t)
+			w := newEnv(t)
 			w.approve = nil
 			for i := range files {
 				w.files = append(w.files, w.file(fmt.Sprint("token", i), "good"))
@@ -765,15 +766,15 @@ func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
 				}
 				return 0
 			}
-			k := w.keeper()
-			w.pass(k, 5*time.Minute)
+			m := w.manager()
+			w.advance(m, 5*time.Minute)
 			calls := w.calls
-			w.pass(k, time.Hour)
+			w.advance(m, time.Hour)
 			if n := w.calls - calls; n > 450 {
 				t.Errorf("%d with %d files: %d calls in an hour", status, files, n)
 			}
 			w.override, w.approve = func(string) int { return 0 }, w.sign
-			w.until(k, Active, 2*time.Minute)
+			w.until(m, Active, 2*time.Minute)
 			wantOne(t, "requests", w.made, 1)
 		}
 	}
@@ -781,7 +782,7 @@ func TestARequestThatCannotBeLookedAtIsAskedForEverMoreSeldom(t *testing.T) {
 
 // Every second look at the request fails: each success would begin anew with the shortest pause.
 func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.approve = []bootstrap.Credential{w.file("token", "good")}, nil
 	looks := 0
 	w.override = func(what string) int {
@@ -790,40 +791,40 @@ func TestARequestThatCanBeLookedAtNowAndThenIsAskedForSeldom(t *testing.T) {
 		}
 		return 0
 	}
-	k := w.keeper()
-	w.pass(k, 10*time.Minute)
+	m := w.manager()
+	w.advance(m, 10*time.Minute)
 	calls := w.calls
-	w.pass(k, time.Hour)
+	w.advance(m, time.Hour)
 	if n := w.calls - calls; n > 700 {
 		t.Errorf("%d calls in an hour", n)
 	}
 }
 
 func TestAKeeperAsksLaterThanTheServerSaysAndNotAtThatVeryMoment(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files, w.busy = []bootstrap.Credential{w.file("token", "good")}, "60"
 	w.override = func(string) int { return http.StatusTooManyRequests }
-	k := w.keeper()
+	m := w.manager()
 	for range 3 {
-		w.pass(k, time.Millisecond)
+		w.advance(m, time.Millisecond)
 	}
 	before := w.now
-	w.pass(k, time.Millisecond)
+	w.advance(m, time.Millisecond)
 	if wait := w.now.Sub(before); wait <= time.Minute {
 		t.Errorf("it asks again after %v", wait)
 	}
 }
 
-// whileRenewing brings a renewal of the world's identity to a stop, with a file that leads to where it would
+// whileRenewing brings a renewal of the env's identity to a stop, with a file that leads to where it would
 // succeed.
-func whileRenewing(t *testing.T, stop func(w *world), file func(w *world) bootstrap.Credential) (w *world, k *Keeper) {
+func whileRenewing(t *testing.T, stop func(w *env), file func(w *env) bootstrap.Credential) (w *env, m *Manager) {
 	t.Helper()
-	w, k = active(t)
+	w, m = active(t)
 	stop(w)
-	w.until(k, Renewing, w.life)
-	w.pass(k, time.Minute)
+	w.until(m, Renewing, w.life)
+	w.advance(m, time.Minute)
 	w.files = []bootstrap.Credential{file(w)}
-	return w, k
+	return w, m
 }
 
 // at is a file for this server with that CA.
@@ -834,35 +835,35 @@ func at(server string, ca []byte, token string) bootstrap.Credential {
 
 func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
 	for _, restart := range []bool{false, true} {
-		var moved *world
+		var moved *env
 		next := testpki.New("next", testpki.ECDSA)
 		for sentence, c := range map[string]struct {
-			stop func(w *world)
-			file func(w *world) bootstrap.Credential
+			stop func(w *env)
+			file func(w *env) bootstrap.Credential
 		}{
-			"with another CA of the server": {func(w *world) { w.reissued(next); w.server.CloseClientConnections() },
-				func(w *world) bootstrap.Credential { return at(w.server.URL, next.PEM(), "good") }},
-			"for another cluster": {func(w *world) { w.server.Close() }, func(w *world) bootstrap.Credential {
-				moved = newWorld(t)
+			"with another CA of the server": {func(w *env) { w.reissued(next); w.server.CloseClientConnections() },
+				func(w *env) bootstrap.Credential { return at(w.server.URL, next.PEM(), "good") }},
+			"for another cluster": {func(w *env) { w.server.Close() }, func(w *env) bootstrap.Credential {
+				moved = newEnv(t)
 				moved.tokens, moved.now = map[string]bool{"there": true}, w.now
 				return at(moved.server.URL, moved.ca.PEM(), "there")
 			}},
 		} {
 			t.Run(fmt.Sprintf("%s, restarted: %v", sentence, restart), func(t *testing.T) {
-				w, k := whileRenewing(t, c.stop, c.file)
+				w, m := whileRenewing(t, c.stop, c.file)
 				if restart {
-					k = w.keeper()
-					w.pass(k, time.Second)
+					m = w.manager()
+					w.advance(m, time.Second)
 				}
-				for end := w.now.Add(time.Hour); k.attempt.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
-					w.pass(k, time.Second)
+				for end := w.now.Add(time.Hour); m.attempt.fresh == nil && w.now.Before(end) && len(w.files) > 0; {
+					w.advance(m, time.Second)
 					if moved != nil {
 						moved.now = w.now
 					}
 				}
-				w.until(k, Active, time.Minute)
-				w.pass(k, time.Minute)
-				if got := w.whoGoesThrough(k); got != us || len(w.files) > 0 {
+				w.until(m, Active, time.Minute)
+				w.advance(m, time.Minute)
+				if got := w.currentUser(m); got != us || len(w.files) > 0 {
 					t.Errorf("known as %q, %d files left", got, len(w.files))
 				}
 			})
@@ -871,29 +872,29 @@ func TestARenewalThatCannotSucceedHereGivesWayToAFile(t *testing.T) {
 }
 
 func TestAMoveThatHangsDoesNotKeepADueRenewalFromAnotherTry(t *testing.T) {
-	moved := newWorld(t)
+	moved := newEnv(t)
 	moved.tokens, moved.approve = map[string]bool{"there": true}, nil
-	w, k := whileRenewing(t, func(w *world) { w.override = func(string) int { return http.StatusServiceUnavailable } },
-		func(w *world) bootstrap.Credential {
+	w, m := whileRenewing(t, func(w *env) { w.override = func(string) int { return http.StatusServiceUnavailable } },
+		func(w *env) bootstrap.Credential {
 			moved.now = w.now
 			return at(moved.server.URL, moved.ca.PEM(), "there")
 		})
-	w.pass(k, time.Hour)
+	w.advance(m, time.Hour)
 	if moved.made == 0 {
 		t.Error("nobody asked at the other cluster")
 	}
 	w.override = func(string) int { return 0 }
-	w.pass(k, 30*time.Minute)
-	if w.records(audit.IdentityRenewed) != 1 || k.current.Cluster.Server != w.server.URL {
-		t.Errorf("%d renewals, the server is %s", w.records(audit.IdentityRenewed), k.current.Cluster.Server)
+	w.advance(m, 30*time.Minute)
+	if w.records(audit.IdentityRenewed) != 1 || m.current.Cluster.Server != w.server.URL {
+		t.Errorf("%d renewals, the server is %s", w.records(audit.IdentityRenewed), m.current.Cluster.Server)
 	}
 }
 
 // The server dies between the issue of a certificate and its proof.
 func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
-	w, other := newWorld(t), newWorld(t)
+	w, other := newEnv(t), newEnv(t)
 	other.tokens, other.now = map[string]bool{"there": true}, w.now
-	w.approve = func(r *twin) {
+	w.approve = func(r *fakeRequest) {
 		w.sign(r)
 		w.override = func(what string) int {
 			if strings.HasPrefix(what, "POST") {
@@ -903,51 +904,51 @@ func TestAProofThatCannotBeHadEndsForAnotherFile(t *testing.T) {
 		}
 	}
 	w.files = []bootstrap.Credential{w.file("10-token", "good")}
-	k := w.keeper()
-	w.until(k, Proving, time.Minute)
+	m := w.manager()
+	w.until(m, Proving, time.Minute)
 	w.files = append(w.files, at(other.server.URL, other.ca.PEM(), "there"))
-	for end := w.now.Add(time.Hour); w.now.Before(end) && k.state != Active; {
-		w.pass(k, time.Second)
+	for end := w.now.Add(time.Hour); w.now.Before(end) && m.state != Active; {
+		w.advance(m, time.Second)
 		other.now = w.now
 	}
-	if k.current == nil || k.current.Cluster.Server != other.server.URL || w.whoGoesThrough(k) != us {
-		t.Errorf("state %s: %s", k.state, k.reason)
+	if m.current == nil || m.current.Cluster.Server != other.server.URL || w.currentUser(m) != us {
+		t.Errorf("state %s: %s", m.state, m.reason)
 	}
 }
 
 func TestOfTwoFilesThatLeadElsewhereTheSecondIsTriedToo(t *testing.T) {
-	w, k := active(t)
-	gone, moved := newWorld(t), newWorld(t)
+	w, m := active(t)
+	gone, moved := newEnv(t), newEnv(t)
 	gone.server.Close()
 	moved.tokens = map[string]bool{"there": true}
 	w.files = []bootstrap.Credential{gone.file("20-gone", "good"), moved.file("30-moved", "there")}
-	for end := w.now.Add(3 * time.Hour); w.now.Before(end) && k.current.Cluster.Server == w.server.URL; {
-		w.pass(k, time.Second)
+	for end := w.now.Add(3 * time.Hour); w.now.Before(end) && m.current.Cluster.Server == w.server.URL; {
+		w.advance(m, time.Second)
 		moved.now = w.now
 	}
-	if k.current.Cluster.Server != moved.server.URL || w.whoGoesThrough(k) != us {
-		t.Errorf("the server is %s, known as %s; state %s: %s", k.current.Cluster.Server, w.whoGoesThrough(k), k.state,
-			k.reason)
+	if m.current.Cluster.Server != moved.server.URL || w.currentUser(m) != us {
+		t.Errorf("the server is %s, known as %s; state %s: %s", m.current.Cluster.Server, w.currentUser(m), m.state,
+			m.reason)
 	}
 	wantOne(t, "requests there", moved.made, 1)
 }
 
 func TestADoubtThatNobodyAnswersDoesNotKeepAFileFromBeingUsed(t *testing.T) {
-	w, k := active(t)
-	w.rolled, k.health.probeAt = true, w.now
-	w.until(k, Suspect, time.Minute)
+	w, m := active(t)
+	w.rolled, m.health.probeAt = true, w.now
+	w.until(m, Suspect, time.Minute)
 	next := testpki.New("next", testpki.ECDSA)
 	w.reissued(next)
 	w.rolled = false
 	w.override = func(string) int {
-		w.rolled = k.attempt.fresh == nil // the new certificate is known, and the old one is not
+		w.rolled = m.attempt.fresh == nil // the new certificate is known, and the old one is not
 		return 0
 	}
-	w.pass(k, time.Minute)
+	w.advance(m, time.Minute)
 	w.files = []bootstrap.Credential{at(w.server.URL, next.PEM(), "good")}
-	w.until(k, Active, 5*time.Minute)
-	w.pass(k, time.Minute)
-	if got := w.whoGoesThrough(k); w.made != 2 || len(w.files) > 0 {
+	w.until(m, Active, 5*time.Minute)
+	w.advance(m, time.Minute)
+	if got := w.currentUser(m); w.made != 2 || len(w.files) > 0 {
 		t.Errorf("known as %q after %d requests, %d files left", got, w.made, len(w.files))
 	}
 }

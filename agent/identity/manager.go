@@ -14,14 +14,14 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
-// Keeper gets an identity and keeps it: from a bootstrap credential over a request for a certificate
+// Manager gets an identity and keeps it: from a bootstrap credential over a request for a certificate
 // to the proof that the API server knows us by it, and back whenever that ends. Make it with New.
 //
 // It never gives up and never exits; what is missing is a state with a reason and a next try. A
 // working identity stays in use until its successor has been proven on a fresh connection, and stays
 // on disk beside it. Whatever it has to remember is durable before it is needed: it may be killed at
 // any moment.
-type Keeper struct {
+type Manager struct {
 	opt       Options
 	pins      apiserver.Pins
 	api       api
@@ -33,7 +33,7 @@ type Keeper struct {
 	rejected chan int // the status that cast doubt on the identity
 	hints    chan string
 	trusts   chan []byte
-	swapped  chan struct{}
+	rotated  chan struct{}
 	readings chan Status
 
 	state    State
@@ -48,76 +48,76 @@ type Keeper struct {
 	trust       trust
 }
 
-// New makes a Keeper; Run makes it work.
-func New(o Options) *Keeper {
+// New makes a Manager; Run makes it work.
+func New(o Options) *Manager {
 	o = o.withDefaults()
-	k := &Keeper{
+	m := &Manager{
 		opt: o, pins: apiserver.ParsePins(o.Pins), api: api{o.Clock}, store: store{o.Dir, o.Node}, state: starting,
 		rejected: make(chan int, 1), hints: make(chan string, 1), trusts: make(chan []byte, 1),
-		swapped: make(chan struct{}, 1), readings: make(chan Status, 1),
+		rotated: make(chan struct{}, 1), readings: make(chan Status, 1),
 	}
-	k.credentials = credentials{connect: k.connect, pinned: len(k.pins) > 0, reported: make(map[string]bool)}
-	k.transport = apiserver.NewRotating(func(status int) {
-		if status == 0 && len(k.pins) == 0 && !k.trust.refused.Load() {
+	m.credentials = credentials{connect: m.connect, pinned: len(m.pins) > 0, reported: make(map[string]bool)}
+	m.transport = apiserver.NewRotating(func(status int) {
+		if status == 0 && len(m.pins) == 0 && !m.trust.refused.Load() {
 			return // asking again would not help
 		}
 		select {
-		case k.rejected <- status:
+		case m.rejected <- status:
 		default:
 		}
 	})
-	return k
+	return m
 }
 
 // Run keeps the identity until ctx ends. It must be called once.
-func (k *Keeper) Run(ctx context.Context) {
+func (m *Manager) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait := k.tick(ctx)
-		rejected := k.rejected
-		if k.state != Active {
+		wait := m.tick(ctx)
+		rejected := m.rejected
+		if m.state != Active {
 			rejected = nil // the doubt is being looked into, or nobody was trusted to begin with
 		}
 		select {
 		case <-ctx.Done():
-		case <-k.opt.Clock.After(wait):
+		case <-m.opt.Clock.After(wait):
 		case status := <-rejected:
-			k.health.probeAt, k.health.lastStatus = k.opt.Clock.Now(), status
-		case bundle := <-k.trusts:
-			k.setTrust(ctx, bundle)
-		case text := <-k.hints:
-			k.setHint(text)
+			m.health.probeAt, m.health.lastStatus = m.opt.Clock.Now(), status
+		case bundle := <-m.trusts:
+			m.setTrust(ctx, bundle)
+		case text := <-m.hints:
+			m.setHint(text)
 		}
 	}
-	k.retiring.Wait()
-	if c := k.transport.Swap(nil); c != nil {
+	m.retiring.Wait()
+	if c := m.transport.Swap(nil); c != nil {
 		c.Close()
 	}
-	k.credentials.refresh(nil, nil, nil)
+	m.credentials.refresh(nil, nil, nil)
 }
 
 // HTTPClient goes to the API server that the identity is for, as the identity; it verifies the server,
 // does not follow redirects and has no overall timeout. The certificate may change between two
 // requests. Before there is an identity requests fail.
-func (k *Keeper) HTTPClient() *http.Client { return k.transport.HTTPClient() }
+func (m *Manager) HTTPClient() *http.Client { return m.transport.HTTPClient() }
 
 // Server is the base URL for requests of HTTPClient. It stands for wherever the API server is.
-func (k *Keeper) Server() *url.URL { return k.transport.Server() }
+func (m *Manager) Server() *url.URL { return m.transport.Server() }
 
 // Readings is where every change appears. It holds the newest only.
-func (k *Keeper) Readings() <-chan Status { return k.readings }
+func (m *Manager) Readings() <-chan Status { return m.readings }
 
-// Swapped announces that requests now go out with another identity. Streams opened before it should be
+// Rotated announces that requests now go out with another identity. Streams opened before it should be
 // opened anew: they end after Times.Retire.
-func (k *Keeper) Swapped() <-chan struct{} { return k.swapped }
+func (m *Manager) Rotated() <-chan struct{} { return m.rotated }
 
-// tell leaves an audit record. What others said is escaped and cut.
-func (k *Keeper) tell(kind audit.Kind, message string, fields ...audit.Field) {
+// record leaves an audit record. What others said is escaped and cut.
+func (m *Manager) record(kind audit.Kind, message string, fields ...audit.Field) {
 	r := audit.Record{Kind: kind, Message: printable.Text(message)}
 	for _, f := range fields {
 		r = r.With(f.Name, printable.Text(f.Value))
 	}
-	k.opt.Trail.Record(r)
+	m.opt.Trail.Record(r)
 }
 
 // user is who we want to be.
-func (k *Keeper) user() string { return csr.User(k.opt.Node) }
+func (m *Manager) user() string { return csr.User(m.opt.Node) }

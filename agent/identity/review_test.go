@@ -15,13 +15,13 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
-// kept is a world with an identity in its directory, as a command finds it.
-func kept(t *testing.T) (*world, *apiserver.Conn) {
+// kept is an env with an identity in its directory, as a command finds it.
+func kept(t *testing.T) (*env, *apiserver.Conn) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("10-token", "good")}
-	w.until(w.keeper(), Active, time.Minute)
-	id, err := Stored(w, "worker-1")
+	w.until(w.manager(), Active, time.Minute)
+	id, err := Load(w, "worker-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,13 +31,13 @@ func kept(t *testing.T) (*world, *apiserver.Conn) {
 func TestAStandingIsWhatTheServerSays(t *testing.T) {
 	w, id := kept(t)
 	before := time.Now().Add(-2 * time.Second)
-	s := Ask(t.Context(), id)
+	s := Review(t.Context(), id)
 	if s.Status != http.StatusCreated || s.User != us || !s.MayAsk || s.Reason+s.AskReason != "" || s.Untrusted ||
 		s.Date.Before(before) {
 		t.Errorf("asked when all is well it is %+v", s)
 	}
 	w.forbids = true
-	if s := Ask(t.Context(), id); s.Status != http.StatusCreated || s.MayAsk {
+	if s := Review(t.Context(), id); s.Status != http.StatusCreated || s.MayAsk {
 		t.Errorf("without the permission it is %+v", s)
 	}
 	w.override = func(what string) int {
@@ -46,15 +46,15 @@ func TestAStandingIsWhatTheServerSays(t *testing.T) {
 		}
 		return 0
 	}
-	if s := Ask(t.Context(), id); s.MayAsk || !strings.Contains(s.AskReason, "500") {
+	if s := Review(t.Context(), id); s.MayAsk || !strings.Contains(s.AskReason, "500") {
 		t.Errorf("when the permission cannot be asked for it is %+v", s)
 	}
 	w.rolled = true
-	if s := Ask(t.Context(), id); s.Status != http.StatusUnauthorized || s.Reason == "" || s.MayAsk {
+	if s := Review(t.Context(), id); s.Status != http.StatusUnauthorized || s.Reason == "" || s.MayAsk {
 		t.Errorf("when we are unknown it is %+v", s)
 	}
 	w.server.Close()
-	if s := Ask(t.Context(), id); s.Status != 0 || s.Reason == "" || s.Untrusted {
+	if s := Review(t.Context(), id); s.Status != 0 || s.Reason == "" || s.Untrusted {
 		t.Errorf("without a server it is %+v", s)
 	}
 }
@@ -63,18 +63,18 @@ func TestTrustMayBeAddedForALook(t *testing.T) {
 	w, _ := kept(t)
 	next := w.next()
 	w.reissued(next)
-	id, err := Stored(w, "worker-1")
+	id, err := Load(w, "worker-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := Ask(t.Context(), id); s.Status != 0 || !s.Untrusted {
+	if s := Review(t.Context(), id); s.Status != 0 || !s.Untrusted {
 		t.Errorf("a server with another CA: %+v", s)
 	}
 	id, err = id.Trusting(slices.Concat(w.ca.PEM(), next.PEM()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := Ask(t.Context(), id); s.User != us {
+	if s := Review(t.Context(), id); s.User != us {
 		t.Errorf("with its CA: %+v", s)
 	}
 }
