@@ -57,13 +57,14 @@ func (c Config) tls() (*tls.Config, error) {
 	}
 	out.RootCAs.AppendCertsFromPEM(c.Pinned)
 	out.RootCAs.AppendCertsFromPEM(c.Trusted)
-	clock, floor := c.Clock, later(c.NotBefore, eldest(authorities(slices.Concat(c.transport.TLS.CAData, c.Pinned))))
+	cas := authorities(slices.Concat(c.transport.TLS.CAData, c.Pinned))
+	clock, notBefore := c.Clock, later(c.NotBefore, earliestNotBefore(cas))
 	if clock == nil {
 		clock = time.Now
 	}
-	// A clock that is behind what has happened must not make a server's certificate look as if it had not
-	// begun. Time only moves forward here: what has expired by the clock stays so.
-	out.Time = func() time.Time { return later(clock(), floor) }
+	// With a slow clock a server's certificate must not look as if it were not yet valid. The time only moves
+	// forward here: a certificate that has expired by the clock stays expired.
+	out.Time = func() time.Time { return later(clock(), notBefore) }
 	return out, nil
 }
 
@@ -74,9 +75,9 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// eldest is when the first of these CAs began, zero if there are none: one that verifies a server has
-// begun, and the others may be there for the future.
-func eldest(cas []*x509.Certificate) (t time.Time) {
+// earliestNotBefore is the earliest NotBefore of these CAs, zero if there are none. The CA that verifies a server is
+// valid already; the others may be published for the future.
+func earliestNotBefore(cas []*x509.Certificate) (t time.Time) {
 	for _, c := range cas {
 		if t.IsZero() || c.NotBefore.Before(t) {
 			t = c.NotBefore

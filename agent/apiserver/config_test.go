@@ -24,7 +24,7 @@ func TestServersAreJudgedByNoTimeThatHasPassed(t *testing.T) {
 			hour(-9)},
 		"nothing but a clock": {hour(-50), time.Time{}, nil, hour(-50)},
 	} {
-		if got := later(later(c.clock, c.own), eldest(c.cas)); !got.Equal(c.want) {
+		if got := later(later(c.clock, c.own), earliestNotBefore(c.cas)); !got.Equal(c.want) {
 			t.Errorf("%s: %v, want %v", sentence, got, c.want)
 		}
 	}

@@ -41,7 +41,7 @@ func (p Pins) Discover(ctx context.Context, c Cluster, dial DialFunc) (cas []*x5
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for pinned CAs: %v", err)
 	}
-	cas, leaf := p.keep(presented)
+	cas, leaf := p.pinned(presented)
 	pem = encodePEM(cas)
 	switch {
 	case len(cas) == 0 && leaf:

@@ -80,7 +80,7 @@ func (s section) trust(c *Config, pinned bool) error {
 		return s.fault(s.values["server"], "server", "accepted is https://host[:port][/path]")
 	}
 	c.server = *u
-	if err := s.anchor(c, pinned); err != nil {
+	if err := s.readCAs(c, pinned); err != nil {
 		return err
 	}
 	if c.transport.TLS.ServerName, err = s.text("tls-server-name"); err != nil {
@@ -103,10 +103,10 @@ func (s section) trust(c *Config, pinned bool) error {
 	return nil
 }
 
-// anchor reads the CAs, and makes sure that something stated can verify a server. A server's own certificate in
-// the place of its CA would do so until it is renewed, and lock us out then. What a file holds is taken over
-// as it is now: a path would be opened anew by whoever connects, whatever stands there then.
-func (s section) anchor(c *Config, pinned bool) error {
+// readCAs reads the CAs, and makes sure that one of them can verify a server. A server's own certificate in place of
+// its CA would do so until it is renewed, and lock us out then. A file is read now: with its path, each connection
+// would read again whatever is there then.
+func (s section) readCAs(c *Config, pinned bool) error {
 	ca, file, err := s.content("certificate-authority")
 	if err != nil {
 		return err

@@ -30,17 +30,17 @@ func ParsePins(texts []string) Pins {
 
 // Filter gives those of the certificates in PEM that are CAs with a pinned key, nil if there are none.
 func (p Pins) Filter(bundle []byte) []byte {
-	cas, _ := p.keep(authorities(bundle))
+	cas, _ := p.pinned(authorities(bundle))
 	return encodePEM(cas)
 }
 
 func (p Pins) match(c *x509.Certificate) bool { return p[sha256.Sum256(c.RawSubjectPublicKeyInfo)] }
 
-// keep gives the CAs that have a pinned key, each once, and nothing that came with them. leaf is set if
+// pinned gives the CAs with a pinned key, each once, and no other certificate. leaf is set if
 // a pin fits a certificate that is no CA.
 //
-// Somebody may forge a certificate around a pinned key. It verifies nothing: that takes the private key.
-func (p Pins) keep(presented []*x509.Certificate) (cas []*x509.Certificate, leaf bool) {
+// Anyone can forge a certificate with a pinned key. It verifies nothing: that takes the private key.
+func (p Pins) pinned(presented []*x509.Certificate) (cas []*x509.Certificate, leaf bool) {
 	seen := make(map[string]bool)
 	for _, c := range presented {
 		switch {
