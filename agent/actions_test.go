@@ -65,7 +65,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	h.publish(kubelet(caB)) // pending on top, and not asked for while the job runs
 	for range 3 {
 		h.clock.Move(10 * time.Minute)
-		h.drift <- struct{}{}
+		h.watcher <- struct{}{}
 		h.pass()
 	}
 	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 || h.recorded("unit-action-failed") != 0 {

@@ -46,10 +46,10 @@ type Reporter interface {
 
 // Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
 type Agent struct {
-	Source Source
-	Drift  Drift
-	Writer files.Writer
-	Units  unitactions.Systemd
+	Source      Source
+	FileWatcher FileWatcher
+	Writer      files.Writer
+	Units       unitactions.Systemd
 	// Prober may be nil; nobody is asked then whether they use a file.
 	Prober consumers.Prober
 	// Trust may be nil; the trust source then never shrinks.
@@ -94,7 +94,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case r := <-a.Source.Readings():
 			l.desired.Take(r)
-		case <-a.Drift.Changed():
+		case <-a.FileWatcher.Changed():
 			l.desired.Reload()
 		case j := <-l.actions.Jobs():
 			l.actions.Ended(j)

@@ -51,13 +51,13 @@ type host struct {
 	watched watched
 	node    string
 
-	trail  *agenttest.Trail
-	source agenttest.Source
-	drift  agenttest.Drift
-	report *agenttest.Reporter
-	stop   func()
-	last   report.Status
-	asked  int // how often the loop has asked for a timer once it waits again
+	trail   *agenttest.Trail
+	source  agenttest.Source
+	watcher agenttest.FileWatcher
+	report  *agenttest.Reporter
+	stop    func()
+	last    report.Status
+	asked   int // how often the loop has asked for a timer once it waits again
 }
 
 func newHost(t *testing.T) *host {
@@ -79,9 +79,9 @@ func newHost(t *testing.T) *host {
 
 // agent is a new one on this host.
 func (h *host) agent() *agent.Agent {
-	h.trail, h.source, h.drift, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.Drift),
+	h.trail, h.source, h.watcher, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.FileWatcher),
 		agenttest.NewReporter()
-	return &agent.Agent{Source: h.source, Drift: following{h.drift, &h.watched}, Writer: h.disk, Units: h.systemd,
+	return &agent.Agent{Source: h.source, FileWatcher: following{h.watcher, &h.watched}, Writer: h.disk, Units: h.systemd,
 		Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
@@ -120,13 +120,13 @@ type watched struct {
 	err         error
 }
 
-// following is drift that keeps what it is told to watch.
+// following is a FileWatcher that keeps what it is told to watch.
 type following struct {
-	agenttest.Drift
+	agenttest.FileWatcher
 	*watched
 }
 
-// Set implements agent.Drift.
+// Set implements agent.FileWatcher.
 func (f following) Set(directories []string) error {
 	f.sets++
 	if f.err != nil {
@@ -201,7 +201,7 @@ func (h *host) lapse(d time.Duration) {
 	h.move(d)
 	for {
 		select {
-		case h.drift <- struct{}{}:
+		case h.watcher <- struct{}{}:
 			h.pass()
 			return
 		case s := <-h.report.Statuses:
@@ -383,7 +383,7 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 
 	h.spin(func() { h.tell(kubelet(caB), registry("a", caA), registry("b", caA)) })
 	h.wantFile(kubeletCA, caB)
-	h.spin(func() { h.drift <- struct{}{} })
+	h.spin(func() { h.watcher <- struct{}{} })
 	h.clock.Move(900 * time.Millisecond)
 	h.spin(func() { h.tell(kubelet(caB), registry("a", caB), registry("b", caA)) })
 	h.wantFile(certsD+"a/ca.crt", caB)
@@ -462,11 +462,11 @@ func TestDriftIsHealedWithoutTheObject(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.disk.Put(kubeletCA, "scribble")
-	h.drift <- struct{}{}
+	h.watcher <- struct{}{}
 	h.pass()
 	h.wantFile(kubeletCA, caA)
 	h.disk.Delete(kubeletCA)
-	h.drift <- struct{}{}
+	h.watcher <- struct{}{}
 	h.pass()
 	h.wantFile(kubeletCA, caA)
 }

@@ -49,7 +49,7 @@ func (a *Agent) loop() *loop {
 			Timeout: a.Times.Probe, Again: a.Times.Resync}),
 		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
 		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},
-		followed: &followed{drift: a.Drift, log: a.Log}}
+		followed: &followed{watcher: a.FileWatcher, log: a.Log}}
 }
 
 // begin loads the memory and brings the host back to the last good version as far as that takes

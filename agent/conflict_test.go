@@ -19,7 +19,7 @@ const (
 // drifted says that somebody touched the files, and waits for the reconcile.
 func (h *host) drifted() {
 	h.t.Helper()
-	h.drift <- struct{}{}
+	h.watcher <- struct{}{}
 	h.pass()
 }
 
@@ -158,7 +158,7 @@ func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
 	h.wait(time.Hour)
 	for range 20 {
 		select {
-		case h.drift <- struct{}{}:
+		case h.watcher <- struct{}{}:
 			h.pass()
 		case <-h.report.Statuses:
 			t.Fatal("a reconcile that nothing asked for and no time has come for")

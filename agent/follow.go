@@ -9,8 +9,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Drift announces that something happened to a managed file, perhaps by our own hand.
-type Drift interface {
+// FileWatcher announces that something happened to a managed file, perhaps by our own hand.
+type FileWatcher interface {
 	Changed() <-chan struct{}
 	// Set says which directories hold managed files now. An error names those that cannot be
 	// watched; the resync still looks at them.
@@ -19,7 +19,7 @@ type Drift interface {
 
 // followed are the directories that are watched.
 type followed struct {
-	drift       Drift
+	watcher     FileWatcher
 	log         *zap.Logger
 	directories map[string]bool // nil if they are to be set anew
 	trouble     string          // why they could not be set the last time
@@ -32,7 +32,7 @@ func (f *followed) set(directories map[string]bool) {
 		return
 	}
 	trouble := ""
-	if err := f.drift.Set(slices.Sorted(maps.Keys(directories))); err != nil {
+	if err := f.watcher.Set(slices.Sorted(maps.Keys(directories))); err != nil {
 		if trouble = err.Error(); trouble != f.trouble {
 			f.log.Warn("watching the managed directories", zap.Error(err))
 		}

@@ -36,7 +36,7 @@ func (h *host) turn() report.Status {
 	h.t.Helper()
 	for {
 		select {
-		case h.drift <- struct{}{}:
+		case h.watcher <- struct{}{}:
 			return h.pass()
 		case s := <-h.report.Statuses:
 			h.saw(s)

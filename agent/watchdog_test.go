@@ -40,7 +40,7 @@ func TestTheWatchdogHearsFromALoopThatTurnsAndFromNothingElse(t *testing.T) {
 		}
 	}
 	hang = true
-	h.drift <- struct{}{}
+	h.watcher <- struct{}{}
 	<-entered
 	before := h.report.Answers()
 	h.clock.Move(time.Minute)

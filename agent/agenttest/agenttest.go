@@ -173,14 +173,14 @@ type Source chan desired.Reading
 // Readings implements agent.Source.
 func (s Source) Readings() <-chan desired.Reading { return s }
 
-// Drift announces what a test says.
-type Drift chan struct{}
+// FileWatcher announces what a test says.
+type FileWatcher chan struct{}
 
-// Changed implements agent.Drift.
-func (d Drift) Changed() <-chan struct{} { return d }
+// Changed implements agent.FileWatcher.
+func (d FileWatcher) Changed() <-chan struct{} { return d }
 
-// Set implements agent.Drift.
-func (d Drift) Set([]string) error { return nil }
+// Set implements agent.FileWatcher.
+func (d FileWatcher) Set([]string) error { return nil }
 
 // Trail keeps audit records.
 type Trail struct {

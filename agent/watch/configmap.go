@@ -13,8 +13,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// feed gives the key of the ConfigMap to every field that takes from it.
-func (o *Object) feed(f Field) {
+// setAll gives the key of the ConfigMap to every field that takes from it.
+func (o *Object) setAll(f Field) {
 	if o.Fields == nil {
 		o.Fields = make(map[plan.Field]Field)
 	}
@@ -37,25 +37,25 @@ func (d *decoder) keys(o *Object, binary bool) error {
 		if binary {
 			f.Data, f.Reason, err = d.bytes(last)
 		} else {
-			f.Data, f.Reason, err = d.words(last)
+			f.Data, f.Reason, err = d.decodeText(last)
 		}
-		o.feed(f)
+		o.setAll(f)
 		return err
 	})
 }
 
-// words decodes text, which is base64 if it can be: the machine config daemon accepts both, and PEM
+// decodeText decodes text, which is base64 if it can be: the machine config daemon accepts both, and PEM
 // never is. If the result equals last, it is last.
-func (d *decoder) words(last []byte) (data []byte, reason string, err error) {
+func (d *decoder) decodeText(last []byte) (data []byte, reason string, err error) {
 	if kind := d.json.PeekKind(); kind != jsontext.KindString {
-		return nil, "is " + article(kind) + ", not text", d.json.SkipValue()
+		return nil, "is " + kindName(kind) + ", not text", d.json.SkipValue()
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
 		return nil, "", err
 	}
 	data = d.content(raw)
-	d.swollen = d.swollen || len(data) > swelling
+	d.large = d.large || len(data) > largeValue
 	if n := base64.StdEncoding.DecodedLen(len(data)); cap(d.scratch) < n {
 		d.scratch = make([]byte, n)
 	}

@@ -29,8 +29,8 @@ const (
 	maxText        = 256 // bytes of an untrusted string that is shown
 )
 
-// swelling is a value, in bytes, for which memory is not kept until the next event.
-const swelling = 256 << 10
+// largeValue is a value, in bytes, for which memory is not kept until the next event.
+const largeValue = 256 << 10
 
 // Object is what was decoded of the controllerconfig, or of the ConfigMap. It is immutable: unchanged fields of
 // successive objects share memory.
@@ -93,19 +93,19 @@ type status struct {
 // field costs no memory and is recognised downstream.
 type decoder struct {
 	json    *jsontext.Decoder
-	meter   meter
+	reader  limitReader
 	fields  map[string]plan.Field // by the name of their field
 	key     string                // of a ConfigMap; empty for a controllerconfig
 	last    map[plan.Field]Field
 	scratch []byte // decoded base64
 	unquote []byte // a string with its escapes resolved
-	swollen bool   // by a large value
+	large   bool   // by a large value
 }
 
 // newDecoder begins a stream. last is what an earlier stream decoded last, or nil; seen, if not nil,
 // is called whenever bytes arrive.
 func newDecoder(r io.Reader, last map[plan.Field]Field, seen func()) *decoder {
-	d := &decoder{fields: make(map[string]plan.Field), last: last, meter: meter{r: r, seen: seen}}
+	d := &decoder{fields: make(map[string]plan.Field), last: last, reader: limitReader{r: r, seen: seen}}
 	for _, id := range plan.Fields() {
 		if !id.FromConfigMap() {
 			d.fields[string(id)] = id
@@ -121,16 +121,16 @@ func newDecoder(r io.Reader, last map[plan.Field]Field, seen func()) *decoder {
 func (d *decoder) renew() {
 	if d.json != nil {
 		unread := bytes.Clone(d.json.UnreadBuffer())
-		d.meter.r, d.meter.total = io.MultiReader(bytes.NewReader(unread), d.meter.r), 0
+		d.reader.r, d.reader.total = io.MultiReader(bytes.NewReader(unread), d.reader.r), 0
 	}
-	d.json, d.scratch, d.unquote, d.swollen = new(jsontext.Decoder), nil, nil, false
-	d.meter.dec = d.json
+	d.json, d.scratch, d.unquote, d.large = new(jsontext.Decoder), nil, nil, false
+	d.reader.dec = d.json
 	// The server has checked what it sends; only our fields deserve a check, and get it.
-	d.json.Reset(&d.meter, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.json.Reset(&d.reader, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // begin grants the next value its budget of bytes.
-func (d *decoder) begin() { d.meter.left = maxEvent }
+func (d *decoder) begin() { d.reader.left = maxEvent }
 
 // next returns the next event, or io.EOF at the clean end of the stream.
 func (d *decoder) next() (event, error) {
@@ -155,7 +155,7 @@ func (d *decoder) next() (event, error) {
 	if len(e.object.Fields) > 0 {
 		d.last = e.object.Fields
 	}
-	if d.swollen {
+	if d.large {
 		d.renew()
 	}
 	return e, nil
@@ -231,7 +231,7 @@ func (d *decoder) object(e *event) error {
 		return d.json.SkipValue()
 	})
 	if d.key != "" && e.object.Name != "" && e.object.Fields == nil {
-		e.object.feed(Field{Reason: "the ConfigMap has no key " + d.key})
+		e.object.setAll(Field{Reason: "the ConfigMap has no key " + d.key})
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (d *decoder) spec(o *Object) error {
 // list decodes the entries of a registry list; last is what the list held before.
 func (d *decoder) list(last Field) (f Field, err error) {
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginArray {
-		return Field{Reason: "is " + article(kind) + ", not a list"}, d.json.SkipValue()
+		return Field{Reason: "is " + kindName(kind) + ", not a list"}, d.json.SkipValue()
 	}
 	if n := len(last.Entries); n > 0 {
 		f.Entries = make([]ListEntry, 0, n)
@@ -321,7 +321,7 @@ func (d *decoder) list(last Field) (f Field, err error) {
 // entry decodes one {file, data}. before is the entry that stood at this place in the last list, all.
 func (d *decoder) entry(before ListEntry, all []ListEntry) (e ListEntry, err error) {
 	if kind := d.json.PeekKind(); kind != jsontext.KindBeginObject {
-		return ListEntry{Reason: "is " + article(kind) + ", not an object"}, d.json.SkipValue()
+		return ListEntry{Reason: "is " + kindName(kind) + ", not an object"}, d.json.SkipValue()
 	}
 	e.File = before.File
 	named := false
@@ -456,14 +456,14 @@ func (d *decoder) bytes(last []byte) (data []byte, reason string, err error) {
 		return nil, "", d.json.SkipValue()
 	case jsontext.KindString:
 	default:
-		return nil, "is " + article(kind) + ", not base64 text", d.json.SkipValue()
+		return nil, "is " + kindName(kind) + ", not base64 text", d.json.SkipValue()
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
 		return nil, "", err
 	}
 	text := d.content(raw)
-	d.swollen = d.swollen || len(text) > swelling
+	d.large = d.large || len(text) > largeValue
 	if n := base64.StdEncoding.DecodedLen(len(text)); cap(d.scratch) < n {
 		d.scratch = make([]byte, n)
 	}
@@ -477,15 +477,15 @@ func (d *decoder) bytes(last []byte) (data []byte, reason string, err error) {
 		return nil, "", nil
 	case bytes.Equal(data, last):
 		return last, "", nil
-	case n > swelling && cap(d.scratch) < n+n/8:
+	case n > largeValue && cap(d.scratch) < n+n/8:
 		d.scratch = nil // given away: a copy would be another megabyte
 		return data, "", nil
 	}
 	return bytes.Clone(data), "", nil
 }
 
-// article names a kind of JSON value in a sentence.
-func article(k jsontext.Kind) string {
+// kindName names a kind of JSON value in a sentence.
+func kindName(k jsontext.Kind) string {
 	switch k {
 	case jsontext.KindNull:
 		return "null"
@@ -501,9 +501,9 @@ func article(k jsontext.Kind) string {
 	return "a list"
 }
 
-// meter bounds what one event may cost. jsontext streams everything except the string at hand,
+// limitReader bounds what one event may cost. jsontext streams everything except the string at hand,
 // which it buffers whole.
-type meter struct {
+type limitReader struct {
 	r     io.Reader
 	seen  func()
 	dec   *jsontext.Decoder
@@ -517,7 +517,7 @@ var (
 )
 
 // Read implements io.Reader.
-func (m *meter) Read(p []byte) (int, error) {
+func (m *limitReader) Read(p []byte) (int, error) {
 	switch {
 	case m.left <= 0:
 		return 0, errEventSize

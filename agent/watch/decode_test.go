@@ -156,8 +156,8 @@ func TestAValueTakesNoMoreThanItsBudget(t *testing.T) {
 	if _, err := d.next(); !errors.Is(err, errValueSize) {
 		t.Errorf("error %v", err)
 	}
-	if d.meter.total > 3*maxValue {
-		t.Errorf("took %d bytes", d.meter.total)
+	if d.reader.total > 3*maxValue {
+		t.Errorf("took %d bytes", d.reader.total)
 	}
 }
 
@@ -246,7 +246,7 @@ func reference(in []byte) ([]byte, bool) {
 }
 
 func TestAnEventBehindALargeValueIsReadAndItsBuffersAreNot(t *testing.T) {
-	big := bytes.Repeat([]byte("x"), 2*swelling)
+	big := bytes.Repeat([]byte("x"), 2*largeValue)
 	stream := slices.Concat(line("ADDED", object(t, fields{"rootCAData": big})),
 		line("MODIFIED", object(t, fields{"rootCAData": []byte("y")})),
 		line("MODIFIED", object(t, fields{"rootCAData": big, "cloudProviderCAData": []byte("z")})))
@@ -256,7 +256,7 @@ func TestAnEventBehindALargeValueIsReadAndItsBuffersAreNot(t *testing.T) {
 		if err != nil || !bytes.Equal(e.object.Fields[plan.RootCAData].Data, want) {
 			t.Fatalf("event %d has %d bytes, want %d: %v", i, len(e.object.Fields[plan.RootCAData].Data), len(want), err)
 		}
-		if cap(d.scratch) > swelling || cap(d.json.UnreadBuffer()) > swelling {
+		if cap(d.scratch) > largeValue || cap(d.json.UnreadBuffer()) > largeValue {
 			t.Errorf("event %d leaves %d and %d bytes of buffers", i, cap(d.scratch), cap(d.json.UnreadBuffer()))
 		}
 	}

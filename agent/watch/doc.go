@@ -2,7 +2,7 @@
 
 // Package watch follows the one object that says what the host's certificates shall be, and in the
 // same way the one ConfigMap that some hosts need beside it. It owns the way from the bytes of an HTTP
-// response to plan.Desired, and the notice that a directory of the host has changed (Drift).
+// response to plan.Desired, and the notice that a directory of the host has changed (FileWatcher).
 //
 // The object is about 100 KB, nearly all of it fields that are not ours, so it is decoded from the
 // stream: the fields that are configured, what names the version, and nothing else is kept (Watcher,

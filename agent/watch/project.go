@@ -18,20 +18,20 @@ import (
 // it remembers what it validated last, because parsing costs 20 µs a certificate and most fields of
 // most objects are old. The zero value is ready. It is not safe for concurrent use.
 type Projector struct {
-	memo map[memoKey]memo
+	cache map[cacheKey]cached
 }
 
-// memoKey is what a verdict depends on beside content and clock: fields differ in strictness and in whether
+// cacheKey is what a result depends on beside content and clock: fields differ in strictness and in whether
 // the bytes themselves are written, and two entries of one field are judged apart.
-type memoKey struct {
+type cacheKey struct {
 	plan.Key
 	strict      bool
 	asPublished bool
 }
 
-// memo is the verdict on one piece of content. It holds while no certificate's expiry lies between
-// the clock then and the clock now.
-type memo struct {
+// cached is the result for one piece of content. It is valid while no certificate's expiry lies between the clock
+// then and the clock now.
+type cached struct {
 	data        []byte // as published
 	entry       plan.Entry
 	reason      string
@@ -50,7 +50,7 @@ func (p *Projector) Project(o Object, specs []plan.FileSpec, now time.Time) plan
 	q := projection{
 		desired: plan.Desired{ControllerConfig: plan.ControllerConfig{UID: o.UID, ResourceVersion: o.ResourceVersion},
 			Listed: make(map[plan.Field]bool)},
-		old: p.memo, memo: make(map[memoKey]memo, len(p.memo)), paths: make(map[string]plan.Key), now: now,
+		old: p.cache, cache: make(map[cacheKey]cached, len(p.cache)), paths: make(map[string]plan.Key), now: now,
 	}
 	q.annotated(o.Annotations)
 	// Backwards, because where two fields name one file the later field wins.
@@ -69,16 +69,16 @@ func (p *Projector) Project(o Object, specs []plan.FileSpec, now time.Time) plan
 			q.bundle(specs[i], f.Data)
 		}
 	}
-	p.memo = q.memo
+	p.cache = q.cache
 	return q.sorted()
 }
 
 // projection is the work on one object.
 type projection struct {
-	desired   plan.Desired
-	old, memo map[memoKey]memo
-	paths     map[string]plan.Key // who has a path, refused or not
-	now       time.Time
+	desired    plan.Desired
+	old, cache map[cacheKey]cached
+	paths      map[string]plan.Key // who has a path, refused or not
+	now        time.Time
 }
 
 func (q *projection) refuse(k plan.Key, reason string) {
@@ -89,7 +89,7 @@ func (q *projection) refuse(k plan.Key, reason string) {
 func (q *projection) bundle(spec plan.FileSpec, data []byte) {
 	key := plan.Key{Field: spec.Field}
 	if !spec.ByFingerprint() {
-		q.place(spec, key, data)
+		q.layOut(spec, key, data)
 		return
 	}
 	whole, reason := q.validate(spec, key, data)
@@ -99,7 +99,7 @@ func (q *projection) bundle(spec plan.FileSpec, data []byte) {
 	}
 	q.desired.Listed[spec.Field] = true
 	for _, c := range whole.Certs {
-		q.place(spec, plan.Key{Field: spec.Field, Name: c.Fingerprint.String()}, c.PEM())
+		q.layOut(spec, plan.Key{Field: spec.Field, Name: c.Fingerprint.String()}, c.PEM())
 	}
 }
 
@@ -119,9 +119,9 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	for i, e := range entries {
 		name := registryName(e.File)
 		if e.File == "" {
-			q.unnamed(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
+			q.refuseName(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
 		} else if _, err := spec.PathOf(name); err != nil {
-			q.unnamed(plan.Key{Field: spec.Field, Name: printable.Text(name)}, printable.Text(err.Error()))
+			q.refuseName(plan.Key{Field: spec.Field, Name: printable.Text(name)}, printable.Text(err.Error()))
 		} else {
 			named[name] = append(named[name], e)
 		}
@@ -136,7 +136,7 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 			q.claim(spec, key)
 			q.refuse(key, e.Reason)
 		case len(e.Data) > 0:
-			q.place(spec, key, e.Data)
+			q.layOut(spec, key, e.Data)
 		default:
 			// The entry is there and asks for nothing: its last good file stays.
 			q.claim(spec, key)
@@ -145,9 +145,9 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	}
 }
 
-// unnamed refuses an entry whose file cannot be told. It may be one that was there before under a
+// refuseName refuses an entry whose file cannot be derived from its name. It may be one that was there before under a
 // good name, so nothing may count as missing from this list.
-func (q *projection) unnamed(k plan.Key, reason string) {
+func (q *projection) refuseName(k plan.Key, reason string) {
 	q.desired.Listed[k.Field] = false
 	q.refuse(k, reason)
 }
@@ -164,8 +164,8 @@ func (q *projection) claim(spec plan.FileSpec, k plan.Key) (path string, owner p
 	return path, k, nil
 }
 
-// place asks for data at the path of k, if data is valid and no later field has the path.
-func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
+// layOut asks for data at the path of k, if data is valid and no later field has the path.
+func (q *projection) layOut(spec plan.FileSpec, k plan.Key, data []byte) {
 	path, owner, err := q.claim(spec, k)
 	switch {
 	case err != nil:
@@ -187,20 +187,20 @@ func (q *projection) place(spec plan.FileSpec, k plan.Key, data []byte) {
 	q.desired.Entries = append(q.desired.Entries, e)
 }
 
-// validate judges data for one key, or remembers the verdict. reason is empty if data is good.
+// validate judges data for one key, or gives the cached result. reason is empty if data is good.
 func (q *projection) validate(spec plan.FileSpec, k plan.Key, data []byte) (e plan.Entry, reason string) {
-	mk := memoKey{Key: k, strict: spec.Strict, asPublished: spec.AsPublished()}
+	mk := cacheKey{Key: k, strict: spec.Strict, asPublished: spec.AsPublished()}
 	m, ok := q.old[mk]
 	if !ok || !bytes.Equal(m.data, data) || q.now.Before(m.from) || (!m.until.IsZero() && q.now.After(m.until)) {
 		m = q.judge(spec, k, data)
 	}
-	q.memo[mk] = m
+	q.cache[mk] = m
 	return m.entry, m.reason
 }
 
-// judge validates. A verdict changes by itself only when a certificate expires.
-func (q *projection) judge(spec plan.FileSpec, k plan.Key, data []byte) memo {
-	m := memo{data: data, from: q.now}
+// judge validates. A result changes by itself only when a certificate expires.
+func (q *projection) judge(spec plan.FileSpec, k plan.Key, data []byte) cached {
+	m := cached{data: data, from: q.now}
 	e, err := spec.Entry(k.Name, data, q.now)
 	if err != nil {
 		m.reason = err.Error()

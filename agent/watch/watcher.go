@@ -75,8 +75,8 @@ type Options struct {
 	// RetryMax bounds the windows (30 s).
 	RetryMax time.Duration
 
-	// Reopen has the watch opened anew at once, without a word about it: the client goes another way
-	// from now on. It may be nil.
+	// Reopen has the watch opened anew at once, and no change of state is shown: the client has a new
+	// connection. It may be nil.
 	Reopen <-chan struct{}
 
 	// Clock and Rand (in [0,1)) are the system's if nil.
@@ -141,17 +141,16 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// end is how a watch ended.
-type end struct {
-	// state and reason are what it means until the next try; an empty state means nothing happened
-	// that is worth a word.
+// sessionResult is how a watch request ended.
+type sessionResult struct {
+	// state and reason are shown until the next try; an empty state changes nothing.
 	state  State
 	reason string
 	// soon is set if nothing is wrong with the server: the next try need not wait.
 	soon bool
 	// held is set if the watch worked for a while, so that this is a first failure.
 	held bool
-	// reopen is set if nothing ended but what we ended ourselves.
+	// reopen is set if we ended the watch to open it anew.
 	reopen bool
 	// after is the least delay, which the server asked for.
 	after time.Duration
@@ -161,7 +160,7 @@ type end struct {
 // as one. The window doubles while tries fail, and a watch that ends as soon as it begins is a
 // failure whatever it said: there is no hot loop. It comes after the wait that the server asked for, which
 // is the same for all.
-func (w *Watcher) delay(e end) time.Duration {
+func (w *Watcher) delay(e sessionResult) time.Duration {
 	if e.held {
 		w.tries = 0
 	}

@@ -239,13 +239,13 @@ func TestAListThatFailsIsRepeatedWhileTheWatchIsSilent(t *testing.T) {
 func TestAListIsNotHeardOnceTheWatchHasSpoken(t *testing.T) {
 	w := New(Options{Name: objectName})
 	s := &session{Watcher: w}
-	s.take(signal{object: &Object{Name: objectName}})
+	s.handle(sessionEvent{object: &Object{Name: objectName}})
 	if r := receive(t, w.Readings(), "reading"); r.State != Following {
 		t.Fatalf("reads %s", r.State)
 	}
-	for _, late := range []signal{{}, {end: &end{reason: "x"}}, {object: &Object{Name: objectName,
+	for _, late := range []sessionEvent{{}, {result: &sessionResult{reason: "x"}}, {object: &Object{Name: objectName,
 		ResourceVersion: "0"}}} {
-		s.takeList(late)
+		s.handleList(late)
 		(&bench{T: t, w: w}).quiet()
 	}
 }
@@ -464,7 +464,7 @@ func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
 	var delays []time.Duration
 	for _, random := range []float64{0.1, 0.9} {
 		w := New(Options{RetryJitter: spread, Rand: func() float64 { return random }})
-		delays = append(delays, w.delay(end{after: time.Minute}))
+		delays = append(delays, w.delay(sessionResult{after: time.Minute}))
 	}
 	if delays[0] < time.Minute || delays[1]-delays[0] < spread/2 {
 		t.Errorf("they wait %v", delays)

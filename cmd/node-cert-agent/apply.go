@@ -160,7 +160,7 @@ func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *s
 		}
 	}
 	v := &service{flags: f, wiring: w, own: own, store: state.Open(own)}
-	return v.agent(s, idle{}, still{}, said(word)).Once(ctx)
+	return v.agent(s, idle{}, noWatcher{}, said(word)).Once(ctx)
 }
 
 // said is an operator who says this and nothing else.

@@ -90,10 +90,10 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 		}
 	}()
 	w := v.wiring
-	files := w.watch()
-	defer func() { _ = files.Close() }()
+	watcher := w.watch()
+	defer func() { _ = watcher.Close() }()
 	src := source.New(s, w.log)
-	a := v.agent(s, src, files, operator{v.own})
+	a := v.agent(s, src, watcher, operator{v.own})
 	object := w.stateObject(a.Node)
 	following.Go(func() { v.follow(ctx, s, src, object) })
 	a.Prober = w.prober()
@@ -120,10 +120,10 @@ func (v *service) follow(ctx context.Context, s config.Settings, src *source.Sou
 }
 
 // agent is everything plugged in but what differs between the service and a command.
-func (v *service) agent(s config.Settings, src agent.Source, files drift, o desired.Operator) *agent.Agent {
+func (v *service) agent(s config.Settings, src agent.Source, watcher fileWatcher, o desired.Operator) *agent.Agent {
 	w := v.wiring
-	return &agent.Agent{Source: src, Drift: below{files, v.flags.root}, Writer: w.half(s), Units: w.units(s),
-		Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
+	return &agent.Agent{Source: src, FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: w.half(s),
+		Units: w.units(s), Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
 		Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: passed(),
 		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: rememberer(s.Policy)}
 }
@@ -137,8 +137,8 @@ func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadW
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.
 func (v *service) awaitConfig(ctx context.Context, s config.Settings) (config.Settings, bool) {
-	drift := v.wiring.watch(v.flags.configOptions().Watch()...)
-	defer func() { _ = drift.Close() }()
+	watcher := v.wiring.watch(v.flags.configOptions().Watch()...)
+	defer func() { _ = watcher.Close() }()
 	last := ""
 	for {
 		changed, err := v.flags.load()
@@ -157,7 +157,7 @@ func (v *service) awaitConfig(ctx context.Context, s config.Settings) (config.Se
 		select {
 		case <-ctx.Done():
 			return s, false
-		case <-drift.Changed():
+		case <-watcher.Changed():
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (w *world) start() {
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
 	policy := w.policy
-	a := &agent.Agent{Source: source{p}, Drift: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w},
+	a := &agent.Agent{Source: source{p}, FileWatcher: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w},
 		Trail: trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
@@ -307,10 +307,10 @@ func (s source) Readings() <-chan desired.Reading { return s.readings }
 
 type drift struct{ *process }
 
-// Changed implements agent.Drift.
+// Changed implements agent.FileWatcher.
 func (d drift) Changed() <-chan struct{} { return d.process.drift }
 
-// Set implements agent.Drift.
+// Set implements agent.FileWatcher.
 func (d drift) Set([]string) error { return nil }
 
 type trail struct{ *world }
