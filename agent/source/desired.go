@@ -11,8 +11,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 )
 
-// part is what is known of one of the two sources.
-type part struct {
+// input is what was read from one of the two sources.
+type input struct {
 	watch.Reading
 	projector watch.Projector
 	projected *watch.Object
@@ -21,8 +21,8 @@ type part struct {
 
 // update learns what one source says, and gives what is known of both. If the source's object is a new
 // one, it is projected onto the host's files.
-func (s *Source) update(p *part, r watch.Reading) desired.Reading {
-	p.Reading = r
+func (s *Source) update(in *input, r watch.Reading) desired.Reading {
+	in.Reading = r
 	out := desired.Reading{State: report.SourceState(s.object.State), Reason: s.object.Reason,
 		Time: desired.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
 	if out.State == "" {
@@ -31,10 +31,10 @@ func (s *Source) update(p *part, r watch.Reading) desired.Reading {
 	if s.configMap.State != "" {
 		out.ConfigMap = &report.Source{State: report.SourceState(s.configMap.State), Reason: s.configMap.Reason}
 	}
-	if r.Object != nil && r.Object != p.projected {
-		d := p.projector.Project(*r.Object, s.settings.Policy.Files, time.Now())
+	if r.Object != nil && r.Object != in.projected {
+		d := in.projector.Project(*r.Object, s.settings.Policy.Files, time.Now())
 		d.Verified = true // the client refuses servers that it cannot verify
-		p.desired, p.projected = &d, r.Object
+		in.desired, in.projected = &d, r.Object
 		out.Desired = s.desired()
 	}
 	return out

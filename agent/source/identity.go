@@ -17,15 +17,15 @@ import (
 )
 
 // FollowIdentity follows the ControllerConfig until ctx ends, with an identity of our own: got from a bootstrap
-// credential, kept in the state directory, exchanged under way. From when there is one, tell runs beside it, with a
+// credential, kept in the state directory, renewed by it. As soon as there is one, onUsable runs beside it, with a
 // client that authenticates as that identity.
 func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
-	tell func(context.Context, *http.Client, *url.URL)) {
+	onUsable func(context.Context, *http.Client, *url.URL)) {
 	m := identity.New(o)
 	s.trust.use(m, m.Trust)
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	parts.Go(func() { m.Run(ctx) })
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.Run(ctx) })
 	var w watches
 	last := desired.Reading{State: NoIdentity}
 	for {
@@ -43,17 +43,17 @@ func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 			}
 			if st.Usable && w.object == nil {
 				w = s.watchAs(m)
-				parts.Go(func() { w.run(ctx) })
-				parts.Go(func() { tell(ctx, m.HTTPClient(), m.Server()) })
+				wg.Go(func() { w.run(ctx) })
+				wg.Go(func() { onUsable(ctx, m.HTTPClient(), m.Server()) })
 			}
 			s.offer(last)
 		case r := <-w.object:
 			if r.Object != nil {
 				m.Hint(r.Object.Annotations[identity.HintAnnotation])
 			}
-			last = s.pass(&s.object, r, last)
+			last = s.handle(&s.object, r, last)
 		case r := <-w.configMap:
-			last = s.pass(&s.configMap, r, last)
+			last = s.handle(&s.configMap, r, last)
 		}
 	}
 }
@@ -67,9 +67,9 @@ func (s *Source) watchAs(m *identity.Manager) watches {
 	return s.watches(watch.Options{Client: m.HTTPClient(), Server: m.Server(), Reopen: m.Rotated()})
 }
 
-// pass offers what is known after r, with the identity of the last reading, and returns it.
-func (s *Source) pass(p *part, r watch.Reading, last desired.Reading) desired.Reading {
-	now := s.update(p, r)
+// handle takes a reading of one input, and offers and returns the joined one, with the identity of the last.
+func (s *Source) handle(in *input, r watch.Reading, last desired.Reading) desired.Reading {
+	now := s.update(in, r)
 	now.Identity = last.Identity
 	s.offer(now)
 	now.Desired = nil

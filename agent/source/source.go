@@ -28,8 +28,8 @@ type Source struct {
 	log       *zap.Logger
 	readings  chan desired.Reading
 	trust     trust
-	object    part
-	configMap part
+	object    input
+	configMap input
 }
 
 // New makes a Source. Of the settings it uses what is watched and how, and the fields.

@@ -26,8 +26,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// patience bounds every wait. It is no measure of speed.
-const patience = 30 * time.Second
+// timeout bounds every wait. It is no measure of speed.
+const timeout = 30 * time.Second
 
 // both has both sources.
 var both = config.Settings{
@@ -56,7 +56,7 @@ func TestANewIdentityReopensBothWatches(t *testing.T) {
 			select {
 			case path := <-opened:
 				have[path] = true
-			case <-time.After(patience):
+			case <-time.After(timeout):
 			}
 		}
 		want := []string{"/api/v1/namespaces/n/configmaps", "/apis/g/v1/objects"}
@@ -106,10 +106,10 @@ func TestWhatOnlyOneSourceAsksForIsPartial(t *testing.T) {
 	}
 }
 
-// asker is an identity.
-type asker struct{ trusts, asked string }
+// fakeProver is an identity.
+type fakeProver struct{ trusts, asked string }
 
-func (a *asker) Prove(_ context.Context, bundle []byte) (string, error) {
+func (a *fakeProver) Prove(_ context.Context, bundle []byte) (string, error) {
 	a.asked = string(bundle)
 	return "why", nil
 }
@@ -122,8 +122,8 @@ func TestWhoeverSpeaksTrustsWhatTheLoopSaid(t *testing.T) {
 		t.Errorf("without an identity: %v", err)
 	}
 	s.Trust().Use(certs)
-	first, second := &asker{}, &asker{}
-	for _, a := range []*asker{first, second} {
+	first, second := &fakeProver{}, &fakeProver{}
+	for _, a := range []*fakeProver{first, second} {
 		s.trust.use(a, func(bundle []byte) { a.trusts = string(bundle) })
 		if a.trusts != string(ca) {
 			t.Errorf("it trusts %q", a.trusts)

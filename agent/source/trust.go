@@ -16,10 +16,10 @@ var ErrNoIdentity = errors.New("this host has no identity yet")
 // trust is how the agent's loop has a say in how the API server is verified, whichever identity speaks
 // to it at the time. It implements agent.Trust.
 type trust struct {
-	mu   sync.Mutex
-	as   prover
-	set  func(bundle []byte) // nil where something else maintains the trust
-	used []byte
+	mu     sync.Mutex
+	prover prover
+	set    func(bundle []byte) // nil where something else maintains the trust
+	used   []byte
 }
 
 // prover is an identity that can try a bundle.
@@ -27,11 +27,11 @@ type prover interface {
 	Prove(ctx context.Context, bundle []byte) (why string, err error)
 }
 
-// use says who speaks from now on, and what sets its trust.
-func (t *trust) use(as prover, set func([]byte)) {
+// use sets the identity in use, and the function that sets its trust.
+func (t *trust) use(p prover, set func([]byte)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.as, t.set = as, set
+	t.prover, t.set = p, set
 	if set != nil && t.used != nil {
 		set(t.used)
 	}
@@ -50,12 +50,12 @@ func (t *trust) Use(certs []pki.Cert) {
 // Prove implements agent.Trust.
 func (t *trust) Prove(ctx context.Context, certs []pki.Cert) (why string, err error) {
 	t.mu.Lock()
-	as := t.as
+	p := t.prover
 	t.mu.Unlock()
-	if as == nil {
+	if p == nil {
 		return "", ErrNoIdentity
 	}
-	return as.Prove(ctx, bundle(certs))
+	return p.Prove(ctx, bundle(certs))
 }
 
 func bundle(certs []pki.Cert) (out []byte) {

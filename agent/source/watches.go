@@ -24,9 +24,9 @@ func (s *Source) watches(shared watch.Options) (w watches) {
 	var watchers []*watch.Watcher
 	var reopen []chan struct{}
 	add := func(what func(watch.Options) watch.Options) <-chan watch.Reading {
-		again := make(chan struct{}, 1)
-		one := watch.New(what(watch.Options{Client: shared.Client, Server: shared.Server, Reopen: again}))
-		watchers, reopen = append(watchers, one), append(reopen, again)
+		ch := make(chan struct{}, 1)
+		one := watch.New(what(watch.Options{Client: shared.Client, Server: shared.Server, Reopen: ch}))
+		watchers, reopen = append(watchers, one), append(reopen, ch)
 		return one.Readings()
 	}
 	w.object = add(s.watchObject)
@@ -34,18 +34,18 @@ func (s *Source) watches(shared watch.Options) (w watches) {
 		w.configMap = add(s.watchConfigMap)
 	}
 	w.run = func(ctx context.Context) {
-		var parts sync.WaitGroup
-		defer parts.Wait()
+		var wg sync.WaitGroup
+		defer wg.Wait()
 		for _, one := range watchers {
-			parts.Go(func() { one.Run(ctx) })
+			wg.Go(func() { one.Run(ctx) })
 		}
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-shared.Reopen:
-				for _, again := range reopen {
-					trySend(again)
+				for _, ch := range reopen {
+					trySend(ch)
 				}
 			}
 		}
