@@ -63,14 +63,14 @@ func timeCommit(b *testing.B, tree *Tree, changes []Change) {
 	var visible time.Duration
 	for b.Loop() {
 		start := time.Now()
-		v := tree.visit()
-		all, err := v.stage(changes)
-		err = errors.Join(err, v.carryOut(all, nil))
+		ses := tree.newSession()
+		all, err := ses.stage(changes)
+		err = errors.Join(err, ses.carryOut(all, nil))
 		visible += time.Since(start)
-		if err = errors.Join(err, v.sync()); err != nil {
+		if err = errors.Join(err, ses.sync()); err != nil {
 			b.Fatal(err)
 		}
-		v.close()
+		ses.close()
 	}
 	b.ReportMetric(float64(visible.Nanoseconds())/float64(b.N), "visible-ns/op")
 }
@@ -114,17 +114,17 @@ func BenchmarkCommit25(b *testing.B) {
 func BenchmarkObserve25(b *testing.B) {
 	tree := open(b, "/")
 	var changes []Change
-	var looks []Look
+	var queries []Query
 	for _, t := range fleet(b) {
 		changes = append(changes, Change{t, kubeletCA})
-		looks = append(looks, Look{t, plan.DigestOf(kubeletCA)})
+		queries = append(queries, Query{t, plan.DigestOf(kubeletCA)})
 	}
 	if err := tree.Commit(changes, nil); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		for f := range tree.Observe(looks) {
+		for f := range tree.Observe(queries) {
 			if f.Kind != plan.Regular || f.Data != nil {
 				b.Fatal(f.Reason)
 			}

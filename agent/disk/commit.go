@@ -17,7 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Change publishes Data at a target, or as the target's Part.
+// Change publishes Data at a target, or as the part of it that the target's Editor sets.
 type Change struct {
 	Target
 	Data []byte
@@ -38,8 +38,8 @@ type Removal struct {
 // was and what was not done. After any error the caller must not act on the new files: it looks
 // again and commits again.
 //
-// Where a target has a Part, the file is read when it is staged, and must not have been changed by
-// anybody else when it is renamed over. Between that look and the rename a change can be lost: no
+// Where a target has an Editor, the file is read when it is staged, and must not have been changed by
+// anybody else when it is renamed over. Between that check and the rename a change can be lost: no
 // system call renames over a file only if it still is a certain one.
 //
 // A removal whose file is gone already makes that durable; one whose file has other bytes is an error. An
@@ -49,16 +49,16 @@ type Removal struct {
 func (t *Tree) Commit(changes []Change, removals []Removal) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := t.visit()
-	defer v.close()
-	staged, err := v.stage(changes)
+	ses := t.newSession()
+	defer ses.close()
+	staged, err := ses.stage(changes)
 	if err == nil {
-		err = v.carryOut(staged, removals)
+		err = ses.carryOut(staged, removals)
 	} else {
 		err = fmt.Errorf("%w; %w", err, ErrUntouched)
 	}
-	v.unmake()
-	unsafe := v.sync()
+	ses.unmake()
+	unsafe := ses.sync()
 	if err == nil {
 		err = unsafe
 	} else if unsafe != nil {
@@ -70,13 +70,13 @@ func (t *Tree) Commit(changes []Change, removals []Removal) error {
 // staged is a complete new version, waiting for its rename.
 type staged struct {
 	*renameio.PendingFile
-	spot
+	location
 	path string
 	read os.FileInfo // of the file that a part was changed in, else nil
 }
 
 // stage prepares all changes, or none.
-func (v *visit) stage(changes []Change) (all []staged, err error) {
+func (ses *session) stage(changes []Change) (all []staged, err error) {
 	defer func() {
 		if err != nil {
 			discard(all)
@@ -84,26 +84,26 @@ func (v *visit) stage(changes []Change) (all []staged, err error) {
 		}
 	}()
 	for _, c := range changes {
-		s, err := v.prepare(c)
+		s, err := ses.prepare(c)
 		if err != nil {
-			return all, fmt.Errorf("stage %s: %w", c.Path, bare(err))
+			return all, fmt.Errorf("stage %s: %w", c.Path, unwrapPath(err))
 		}
 		all = append(all, s)
 	}
-	v.gather(all)
+	ses.startWriteback(all)
 	for _, s := range all {
 		if err := s.Sync(); err != nil {
-			return all, fmt.Errorf("stage %s: %w", s.path, bare(err))
+			return all, fmt.Errorf("stage %s: %w", s.path, unwrapPath(err))
 		}
 	}
 	return all, nil
 }
 
-// gather makes changes cheap; both halves are measured in the decision note. Writeback of all is
+// startWriteback makes changes cheap; both halves are measured in the decision note. Writeback of all is
 // started before any is waited for, so that the file system's journal takes them in few transactions.
 // And what is about to be replaced is held open until after the last rename, which then need not
 // wait while the file system frees the old content. Neither can fail in a way that matters.
-func (v *visit) gather(all []staged) {
+func (ses *session) startWriteback(all []staged) {
 	for _, s := range all {
 		if len(all) > 1 {
 			_ = unix.SyncFileRange(int(s.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
@@ -112,31 +112,31 @@ func (v *visit) gather(all []staged) {
 			continue
 		}
 		if old, err := s.dir.root.OpenFile(s.base, unix.O_PATH, 0); err == nil {
-			v.held = append(v.held, old)
+			ses.held = append(ses.held, old)
 		}
 	}
 }
 
 // prepare writes one change into a temporary file beside its target.
-func (v *visit) prepare(c Change) (staged, error) {
+func (ses *session) prepare(c Change) (staged, error) {
 	if len(c.Data) > MaxSize {
 		return staged{}, fmt.Errorf("%d bytes, more than %d", len(c.Data), MaxSize)
 	}
-	at, err := v.find(c.Target)
+	at, err := ses.find(c.Target)
 	if err != nil {
 		return staged{}, err
 	}
 	if at.dir == nil {
-		if at.dir, err = v.mkdir(at.parent, at.own); err != nil {
+		if at.dir, err = ses.mkdir(at.parent, at.own); err != nil {
 			return staged{}, err
 		}
 	}
-	if err := at.dir.touch(); err != nil {
+	if err := at.dir.openForSync(); err != nil {
 		return staged{}, err
 	}
 	var read os.FileInfo
-	if c.Part != nil {
-		if c, read, err = at.whole(c); err != nil {
+	if c.Editor != nil {
+		if c, read, err = at.edit(c); err != nil {
 			return staged{}, err
 		}
 	}
@@ -148,22 +148,22 @@ func (v *visit) prepare(c Change) (staged, error) {
 	if c.KeepMode && at.info != nil && plan.Narrower(at.info.Mode(), c.Mode) {
 		c.Mode = at.info.Mode().Perm()
 	}
-	labelled(f.File, at.dir.handle)
-	if err := fill(f.File, c); err != nil {
+	relabel(f.File, at.dir.handle)
+	if err := write(f.File, c); err != nil {
 		_ = f.Cleanup()
 		return staged{}, err
 	}
-	return staged{PendingFile: f, spot: at, path: c.Path, read: read}, nil
+	return staged{PendingFile: f, location: at, path: c.Path, read: read}, nil
 }
 
-// whole turns the change of a part into one of the file, with the mode and owner that it has.
-func (s spot) whole(c Change) (Change, os.FileInfo, error) {
+// edit turns the change of a part into one of the file, with the mode and owner that it has.
+func (loc location) edit(c Change) (Change, os.FileInfo, error) {
 	var buf bytes.Buffer
-	read, err := s.read(&buf)
+	read, err := loc.read(&buf)
 	if err != nil {
 		return c, nil, err
 	}
-	if c.Data, err = c.Part.Set(buf.Bytes(), c.Data); err != nil {
+	if c.Data, err = c.Editor.Set(buf.Bytes(), c.Data); err != nil {
 		return c, nil, err
 	}
 	st := read.Sys().(*syscall.Stat_t)
@@ -171,8 +171,8 @@ func (s spot) whole(c Change) (Change, os.FileInfo, error) {
 	return c, read, nil
 }
 
-// fill gives a fresh file its lock, mode, owner and content.
-func fill(f *os.File, c Change) error {
+// write gives a fresh file its lock, mode, owner and content.
+func write(f *os.File, c Change) error {
 	// The lock tells a sweep that this is no leftover; it goes with the descriptor.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("flock: %w", err)
@@ -206,20 +206,20 @@ func discard(all []staged) {
 
 // mkdir makes an own directory. The mode is set apart because of the umask; a kill between the two
 // leaves a directory that is merely too private, and with the umask of our unit not even that.
-func (v *visit) mkdir(parent *directory, name string) (*directory, error) {
-	if err := parent.touch(); err != nil {
+func (ses *session) mkdir(parent *directory, name string) (*directory, error) {
+	if err := parent.openForSync(); err != nil {
 		return nil, err
 	}
 	if err := parent.root.Mkdir(name, 0o755); err != nil {
 		return nil, err
 	}
 	parent.dirty = true
-	d, err := v.enter(parent, name)
+	d, err := ses.openDir(parent, name)
 	if err == nil && d == nil {
 		err = ErrReplaced
 	}
 	if err == nil && d.info.Mode().Perm() != 0o755 {
-		if err = d.touch(); err == nil {
+		if err = d.openForSync(); err == nil {
 			err = d.handle.Chmod(0o755)
 		}
 	}
@@ -228,15 +228,15 @@ func (v *visit) mkdir(parent *directory, name string) (*directory, error) {
 		return nil, err
 	}
 	d.made = true
-	v.made = append(v.made, d)
+	ses.made = append(ses.made, d)
 	return d, nil
 }
 
 // unmake removes the directories that were made for files that then did not come.
-func (v *visit) unmake() {
-	for _, d := range v.made {
+func (ses *session) unmake() {
+	for _, d := range ses.made {
 		if !d.dirty && rmdir(d.parent, path.Base(d.path)) == nil {
-			v.leave(d)
+			ses.closeDir(d)
 		}
 	}
 }
@@ -250,12 +250,12 @@ func rmdir(parent *directory, name string) error {
 }
 
 // carryOut makes the commit visible, step by step, and stops at the first that fails.
-func (v *visit) carryOut(all []staged, removals []Removal) error {
+func (ses *session) carryOut(all []staged, removals []Removal) error {
 	var done, left []string
 	var failure error
 	for i, s := range all {
 		if failure = s.publish(); failure != nil {
-			failure = fmt.Errorf("publish %s: %w", s.path, bare(failure))
+			failure = fmt.Errorf("publish %s: %w", s.path, unwrapPath(failure))
 			if i == 0 {
 				failure = fmt.Errorf("%w; %w", failure, ErrUntouched)
 			}
@@ -269,11 +269,11 @@ func (v *visit) carryOut(all []staged, removals []Removal) error {
 	}
 	for _, r := range removals {
 		if failure == nil {
-			if failure = v.remove(r); failure == nil {
+			if failure = ses.remove(r); failure == nil {
 				done = append(done, r.Path)
 				continue
 			}
-			failure = fmt.Errorf("remove %s: %w", r.Path, bare(failure))
+			failure = fmt.Errorf("remove %s: %w", r.Path, unwrapPath(failure))
 		}
 		left = append(left, r.Path)
 	}
@@ -313,22 +313,22 @@ func (s staged) publish() error {
 }
 
 // remove unlinks a file that is still ours, and then its own directory.
-func (v *visit) remove(r Removal) error {
-	at, err := v.find(r.Target)
+func (ses *session) remove(r Removal) error {
+	at, err := ses.find(r.Target)
 	if err != nil {
 		return err
 	}
 	if at.dir == nil { // gone, perhaps by our own hand a moment ago and not durably
-		if err := at.parent.touch(); err != nil {
+		if err := at.parent.openForSync(); err != nil {
 			return err
 		}
 		at.parent.dirty = true
 		return nil
 	}
-	if r.Part != nil {
+	if r.Editor != nil {
 		return errors.New("only part of it is ours")
 	}
-	if err := at.dir.touch(); err != nil {
+	if err := at.dir.openForSync(); err != nil {
 		return err
 	}
 	if at.info != nil {
@@ -347,7 +347,7 @@ func (v *visit) remove(r Removal) error {
 	if !r.OwnDirectory {
 		return nil
 	}
-	if err := at.parent.touch(); err != nil {
+	if err := at.parent.openForSync(); err != nil {
 		return err
 	}
 	switch err := rmdir(at.parent, at.own); {
@@ -357,35 +357,35 @@ func (v *visit) remove(r Removal) error {
 		return err
 	}
 	at.parent.dirty = true
-	v.leave(at.dir)
+	ses.closeDir(at.dir)
 	return nil
 }
 
 // sync brings every directory that changed to stable storage, and makes sure that it still is the
 // directory that people see. All are tried; the first failure is reported.
-func (v *visit) sync() (first error) {
-	for _, d := range v.dirs {
+func (ses *session) sync() (first error) {
+	for _, d := range ses.dirs {
 		if !d.dirty {
 			continue
 		}
 		err := d.handle.Sync()
 		if err == nil {
-			err = v.confirm(d)
+			err = ses.confirm(d)
 		}
 		if err != nil && first == nil {
-			first = fmt.Errorf("directory %s: %w", d.path, bare(err))
+			first = fmt.Errorf("directory %s: %w", d.path, unwrapPath(err))
 		}
 	}
 	return first
 }
 
-func (v *visit) confirm(d *directory) error {
+func (ses *session) confirm(d *directory) error {
 	var now os.FileInfo
 	var err error
 	if d.parent != nil {
 		now, err = d.parent.root.Lstat(path.Base(d.path))
 	} else {
-		now, err = v.tree.stat(d.path)
+		now, err = ses.tree.stat(d.path)
 	}
 	if err != nil || !os.SameFile(now, d.info) {
 		return ErrReplaced

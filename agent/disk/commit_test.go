@@ -124,20 +124,20 @@ func TestCommitObeysNoUmask(t *testing.T) {
 // broken stages a commit, lets break happen, and carries on.
 func broken(t *testing.T, dir string, harm func(), steps ...step) error {
 	t.Helper()
-	v := open(t, "/").visit()
-	defer v.close()
+	ses := open(t, "/").newSession()
+	defer ses.close()
 	var changes []Change
 	for _, s := range steps {
 		changes = append(changes, Change{s.target(t, dir), []byte(s.data)})
 	}
-	all, err := v.stage(changes)
+	all, err := ses.stage(changes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	harm()
-	err = v.carryOut(all, nil)
-	v.unmake()
-	return errors.Join(err, v.sync())
+	err = ses.carryOut(all, nil)
+	ses.unmake()
+	return errors.Join(err, ses.sync())
 }
 
 func TestFailedRenameStopsTheCommit(t *testing.T) {
@@ -163,16 +163,16 @@ func TestARemovalOfWhatIsGoneIsMadeDurable(t *testing.T) {
 		"its directory is gone too": {"certs.d/": ""},
 	} {
 		dir := left.make(t)
-		v := open(t, "/").visit()
+		ses := open(t, "/").newSession()
 		s := step{registries, "h", "", "r"}
-		if err := v.carryOut(nil, []Removal{{s.target(t, dir), plan.DigestOf([]byte(s.was))}}); err != nil {
+		if err := ses.carryOut(nil, []Removal{{s.target(t, dir), plan.DigestOf([]byte(s.was))}}); err != nil {
 			t.Fatal(err)
 		}
-		synced := slices.ContainsFunc(slices.Collect(maps.Values(v.dirs)), func(d *directory) bool { return d.dirty })
-		if err := v.sync(); err != nil || !synced {
+		synced := slices.ContainsFunc(slices.Collect(maps.Values(ses.dirs)), func(d *directory) bool { return d.dirty })
+		if err := ses.sync(); err != nil || !synced {
 			t.Errorf("%s: a directory is synced: %v, %v", sentence, synced, err)
 		}
-		v.close()
+		ses.close()
 	}
 }
 
@@ -214,7 +214,7 @@ func TestLinkIsFollowedOnlyIfNobodyElseMadeIt(t *testing.T) {
 			at := target(t, filepath.Join(dir, c.link), "")
 			at.FollowLink = true
 			before := tell(t, dir)
-			if f := observe(t, open(t, "/"), Look{Target: at})[0]; c.lands != "" {
+			if f := observe(t, open(t, "/"), Query{Target: at})[0]; c.lands != "" {
 				want := ""
 				if c.lands != c.link {
 					want = filepath.Join(dir, filepath.Dir(c.lands))

@@ -51,7 +51,7 @@ func (d *Directory) WriteFile(name string, data []byte) error {
 // Mkdir makes a subdirectory, unless it is there.
 func (d *Directory) Mkdir(name string) error {
 	if err := d.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making %s: %w", path.Join(d.path, name), bare(err))
+		return fmt.Errorf("making %s: %w", path.Join(d.path, name), unwrapPath(err))
 	}
 	return nil
 }
@@ -78,15 +78,15 @@ func (d *Directory) List(subdirectory string) ([]string, error) {
 // Sweep removes the temporary files that a killed process left in the directory and the named
 // subdirectories; "." is the directory itself.
 func (d *Directory) Sweep(subdirectories ...string) error {
-	v := d.tree.visit()
-	defer v.close()
+	ses := d.tree.newSession()
+	defer ses.close()
 	var errs []error
 	for _, s := range subdirectories {
-		dir, err := v.open(path.Join(d.path, s))
+		dir, err := ses.open(path.Join(d.path, s))
 		if err != nil {
 			continue
 		}
-		_, err = nest{dir, func(string) bool { return true }}.sweep(plan.FileSpec{UID: os.Geteuid()})
+		_, err = tempDir{dir, func(string) bool { return true }}.sweep(plan.FileSpec{UID: os.Geteuid()})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labelled gives a fresh file the SELinux type of its directory, if it has another. Where a policy says nothing
+// relabel gives a fresh file the SELinux type of its directory, if it has another. Where a policy says nothing
 // of who makes a file in a directory, the kernel has done that already. The reference policy says it of services
 // in /etc: what they make there is etc_runtime_t, which not all may read that read etc_t. Polkitd may not
 // (seen with Debian 12), and the allowlist was never in force.
 //
 // It never fails. A policy that forbids it says so in the audit log, `node-cert-agent check` shows the label,
 // and a file with a label that was not meant is better than an old one.
-func labelled(f, dir *os.File) {
+func relabel(f, dir *os.File) {
 	has, wants := label(f), label(dir)
 	if l := retyped(has, wants); l != nil && !bytes.Equal(l, has) {
 		_ = unix.Fsetxattr(int(f.Fd()), selinux, l, 0)

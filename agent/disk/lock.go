@@ -23,7 +23,7 @@ var ErrLocked = errors.New("is in use by another process")
 func (d *Directory) Lock() (release func(), err error) {
 	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening %s/%s: %w", d.path, lockFile, bare(err))
+		return nil, fmt.Errorf("opening %s/%s: %w", d.path, lockFile, unwrapPath(err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer func() { _ = f.Close() }()

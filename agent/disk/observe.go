@@ -20,35 +20,35 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// Look asks what stands at a target. Bytes are returned only if their digest is not Known.
-type Look struct {
+// Query asks what stands at a target. Bytes are returned only if their digest is not Known.
+type Query struct {
 	Target
 	Known plan.Digest
 }
 
-// Observe yields one plan.File for each look, in their order, each read when it is asked for. It
+// Observe yields one plan.File for each query, in their order, each read when it is asked for. It
 // opens nothing but regular files. What cannot be told is Unreadable, and what may not be replaced
-// is Irregular, each with a reason; a file larger than MaxSize is Irregular too. Where a target has a
-// Part, digest and bytes are those of the part.
-func (t *Tree) Observe(looks []Look) iter.Seq[plan.File] {
+// is Irregular, each with a reason; a file larger than MaxSize is Irregular too. Where a target has an
+// Editor, digest and bytes are those of the part.
+func (t *Tree) Observe(queries []Query) iter.Seq[plan.File] {
 	return func(yield func(plan.File) bool) {
-		v := t.visit()
-		defer v.close()
-		for _, l := range looks {
-			if !yield(v.observe(l)) {
+		ses := t.newSession()
+		defer ses.close()
+		for _, q := range queries {
+			if !yield(ses.observe(q)) {
 				return
 			}
 		}
 	}
 }
 
-func (v *visit) observe(l Look) plan.File {
-	at, err := v.find(l.Target)
-	if l.OwnDirectory {
-		defer v.leave(at.dir)
+func (ses *session) observe(q Query) plan.File {
+	at, err := ses.find(q.Target)
+	if q.OwnDirectory {
+		defer ses.closeDir(at.dir)
 	}
 	if err != nil {
-		return unfit(err)
+		return fileError(err)
 	}
 	if at.info == nil {
 		return plan.File{Closed: at.closed(), Directory: at.followed}
@@ -60,11 +60,11 @@ func (v *visit) observe(l Look) plan.File {
 		return plan.File{}
 	}
 	if err != nil {
-		return unfit(err)
+		return fileError(err)
 	}
 	data := buf.Bytes()
-	if l.Part != nil {
-		if data, err = l.Part.Get(data); err != nil {
+	if q.Editor != nil {
+		if data, err = q.Editor.Get(data); err != nil {
 			return plan.File{Kind: plan.Irregular, Reason: err.Error()}
 		}
 	}
@@ -77,7 +77,7 @@ func (v *visit) observe(l Look) plan.File {
 		Changed: time.Unix(st.Ctim.Unix()),
 		Closed:  at.closed(), Directory: at.followed,
 	}
-	if f.Digest != l.Known {
+	if f.Digest != q.Known {
 		f.Data = slices.Clone(data)
 	}
 	return f
@@ -85,11 +85,11 @@ func (v *visit) observe(l Look) plan.File {
 
 // closed tells whether the file's own directory belongs to somebody else and is not for us to write
 // in. The kernel is asked, because it depends on capabilities, too.
-func (s spot) closed() bool {
-	if s.parent == nil || s.dir == nil || trusted(s.dir.info) {
+func (loc location) closed() bool {
+	if loc.parent == nil || loc.dir == nil || trusted(loc.dir.info) {
 		return false
 	}
-	dir, err := s.dir.root.Open(".")
+	dir, err := loc.dir.root.Open(".")
 	if err != nil {
 		return true
 	}
@@ -97,15 +97,15 @@ func (s spot) closed() bool {
 	return errors.Is(unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS), unix.EACCES)
 }
 
-// leave closes an own directory at once: a host may have hundreds.
-func (v *visit) leave(d *directory) {
+// closeDir closes an own directory at once: a host may have hundreds.
+func (ses *session) closeDir(d *directory) {
 	if d != nil {
 		d.close()
-		delete(v.dirs, d.path)
+		delete(ses.dirs, d.path)
 	}
 }
 
-func unfit(err error) plan.File {
+func fileError(err error) plan.File {
 	var reason irregular
 	var why missing
 	switch {
@@ -117,23 +117,23 @@ func unfit(err error) plan.File {
 	return plan.File{Kind: plan.Unreadable, Reason: err.Error()}
 }
 
-// buffers spare the heap a copy of every file at every look.
+// buffers spare the heap a copy of every file at every query.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // read reads the file at s into buf, which it empties first. The file must still be the one that
 // was found: os.Root follows links, and here none may be followed.
-func (s spot) read(buf *bytes.Buffer) (fs.FileInfo, error) {
+func (loc location) read(buf *bytes.Buffer) (fs.FileInfo, error) {
 	// Without O_NONBLOCK the open would wait, should the file have become a fifo.
-	f, err := s.dir.root.OpenFile(s.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := loc.dir.root.OpenFile(loc.base, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, unwrapPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, bare(err)
+		return nil, unwrapPath(err)
 	}
-	if !os.SameFile(info, s.info) {
+	if !os.SameFile(info, loc.info) {
 		return nil, errors.New("changed while it was being read")
 	}
 	if info.Size() > MaxSize {
@@ -144,7 +144,7 @@ func (s spot) read(buf *bytes.Buffer) (fs.FileInfo, error) {
 	buf.Grow(int(info.Size()) + bytes.MinRead)
 	n, err := buf.ReadFrom(io.LimitReader(f, info.Size()+1))
 	if err != nil {
-		return nil, bare(err)
+		return nil, unwrapPath(err)
 	}
 	if n != info.Size() {
 		return nil, errors.New("changed while it was being read")

@@ -13,11 +13,11 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-func observe(t *testing.T, tree *Tree, looks ...Look) []plan.File {
+func observe(t *testing.T, tree *Tree, queries ...Query) []plan.File {
 	t.Helper()
-	files := slices.Collect(tree.Observe(looks))
-	if len(files) != len(looks) {
-		t.Fatalf("%d answers to %d looks", len(files), len(looks))
+	files := slices.Collect(tree.Observe(queries))
+	if len(files) != len(queries) {
+		t.Fatalf("%d answers to %d looks", len(files), len(queries))
 	}
 	return files
 }
@@ -61,7 +61,7 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 		"an own directory without the file is absent": {"certs.d/{name}/key", "known", plan.Absent, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, c.file), c.name)})[0]
+			got := observe(t, open(t, "/"), Query{Target: target(t, filepath.Join(dir, c.file), c.name)})[0]
 			if got.Kind != c.kind || !strings.Contains(got.Reason, c.reason) || (c.reason == "") != (got.Reason == "") {
 				t.Fatalf("got %q (%s), want %q (%s)", got.Kind, got.Reason, c.kind, c.reason)
 			}
@@ -79,7 +79,7 @@ func TestObserveTellsWhatStandsThere(t *testing.T) {
 func TestObserveMovesNoKnownBytes(t *testing.T) {
 	dir := files{"ca.crt": "old"}.make(t)
 	at := target(t, filepath.Join(dir, "ca.crt"), "")
-	got := observe(t, open(t, "/"), Look{at, plan.DigestOf([]byte("old"))}, Look{at, plan.DigestOf([]byte("other"))})
+	got := observe(t, open(t, "/"), Query{at, plan.DigestOf([]byte("old"))}, Query{at, plan.DigestOf([]byte("other"))})
 	if got[0].Data != nil || got[0].Digest != plan.DigestOf([]byte("old")) {
 		t.Errorf("known content was returned: %q", got[0].Data)
 	}
@@ -93,7 +93,7 @@ func TestObserveShowsSpecialBits(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "ca.crt"), 0o644|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, "ca.crt"), "")})[0]
+	got := observe(t, open(t, "/"), Query{Target: target(t, filepath.Join(dir, "ca.crt"), "")})[0]
 	if got.Mode == 0o644 {
 		t.Error("a set-user-ID file looks like any other")
 	}
@@ -116,7 +116,7 @@ func TestPlainModeStaysBelowItsRoot(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			at := target(t, c.file, "")
-			if got := observe(t, tree, Look{Target: at})[0]; string(got.Data) != c.data {
+			if got := observe(t, tree, Query{Target: at})[0]; string(got.Data) != c.data {
 				t.Errorf("read %q, want %q", got.Data, c.data)
 			}
 			if err := tree.Commit([]Change{{at, []byte(c.data)}}, nil); (err == nil) != (c.data != "") {

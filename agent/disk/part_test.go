@@ -16,7 +16,7 @@ import (
 )
 
 // middle is the text between the first two bars of a file.
-var middle = &Part{
+var middle = &Editor{
 	Get: func(file []byte) ([]byte, error) {
 		parts := bytes.Split(file, []byte("|"))
 		if len(parts) != 3 {
@@ -34,23 +34,23 @@ var middle = &Part{
 }
 
 func inPart(dir, file string) Target {
-	return Target{Path: filepath.Join(dir, file), Mode: 0o644, Part: middle}
+	return Target{Path: filepath.Join(dir, file), Mode: 0o644, Editor: middle}
 }
 
 func TestOnlyThePartIsSeen(t *testing.T) {
 	dir := files{"config": "token|old|token", "odd": "token", "ca.key": "k"}.make(t)
-	known := observe(t, open(t, "/"), Look{inPart(dir, "config"), plan.DigestOf([]byte("old"))})[0]
+	known := observe(t, open(t, "/"), Query{inPart(dir, "config"), plan.DigestOf([]byte("old"))})[0]
 	if known.Kind != plan.Regular || known.Digest != plan.DigestOf([]byte("old")) || known.Data != nil {
 		t.Errorf("what is known: %+v", known)
 	}
-	if got := observe(t, open(t, "/"), Look{Target: inPart(dir, "config")})[0]; string(got.Data) != "old" {
+	if got := observe(t, open(t, "/"), Query{Target: inPart(dir, "config")})[0]; string(got.Data) != "old" {
 		t.Errorf("read %q, want the part", got.Data)
 	}
 	for file, want := range map[string]plan.File{
 		"odd":  {Kind: plan.Irregular, Reason: "has no middle"},
 		"none": {Kind: plan.Absent, Reason: "missing, and it is not ours to make"},
 	} {
-		if got := observe(t, open(t, "/"), Look{Target: inPart(dir, file)})[0]; !reflect.DeepEqual(got, want) {
+		if got := observe(t, open(t, "/"), Query{Target: inPart(dir, file)})[0]; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", file, got, want)
 		}
 	}
@@ -67,11 +67,11 @@ func TestAPartIsReplacedAndTheFileKeepsItsModeAndOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := observe(t, open(t, "/"), Look{Target: inPart(dir, "config")})[0]
+	before := observe(t, open(t, "/"), Query{Target: inPart(dir, "config")})[0]
 	if err := open(t, "/").Commit([]Change{{inPart(dir, "config"), []byte("new")}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	after := observe(t, open(t, "/"), Look{Target: inPart(dir, "config")})[0]
+	after := observe(t, open(t, "/"), Query{Target: inPart(dir, "config")})[0]
 	if got := tell(t, dir); !maps.Equal(got, files{"config": "token|new|token"}) {
 		t.Errorf("now there is %v", got)
 	}
@@ -122,7 +122,7 @@ func TestAChangeByOthersWhileAPartIsStagedIsNotOverwritten(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			dir := files{"config": "token|old|token, and more of it"}.make(t)
 			at := inPart(dir, "config")
-			at.Part = &Part{Get: middle.Get, Set: func(file, part []byte) ([]byte, error) {
+			at.Editor = &Editor{Get: middle.Get, Set: func(file, part []byte) ([]byte, error) {
 				if err := meddle(at.Path); err != nil { // after our read of the file
 					t.Error(err)
 				}

@@ -14,46 +14,46 @@ import (
 	"syscall"
 )
 
-// maxPrivate bounds how many files of one directory are read, and maxPrivateSize each of them.
+// maxSecretFiles bounds how many files of one directory are read, and maxSecretSize each of them.
 const (
-	maxPrivate     = 16
-	maxPrivateSize = 512 << 10
+	maxSecretFiles = 16
+	maxSecretSize  = 512 << 10
 )
 
-// Private is a file that only its owner may know: its content, or why it is not to be used.
-type Private struct {
+// SecretFile is a file that only its owner may know: its content, or why it is not to be used.
+type SecretFile struct {
 	Name    string
 	Data    []byte
 	Refused string
 }
 
-// Private reads the files of a directory whose names end in suffix, by name; hidden ones are passed
+// SecretFile reads the files of a directory whose names end in suffix, by name; hidden ones are passed
 // over. A file counts only if it is a regular one, belongs to us and is closed to everybody else,
 // and so must the directory: what others can write would be believed, and what they can read is no
 // secret. A directory that does not exist has no files.
-func (t *Tree) Private(dir, suffix string) (files []Private, err error) {
-	v := t.visit()
-	defer v.close()
+func (t *Tree) SecretFiles(dir, suffix string) (files []SecretFile, err error) {
+	ses := t.newSession()
+	defer ses.close()
 	if _, err := t.stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	d, err := v.open(dir)
+	d, err := ses.open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if why := exposed(d.info); why != "" {
+	if why := checkPrivate(d.info); why != "" {
 		return nil, fmt.Errorf("directory %s %s", dir, why)
 	}
 	names := slices.DeleteFunc(d.names(), func(n string) bool {
 		return strings.HasPrefix(n, ".") || !strings.HasSuffix(n, suffix)
 	})
 	slices.Sort(names)
-	if len(names) > maxPrivate {
-		return nil, fmt.Errorf("directory %s has %d files, more than %d", dir, len(names), maxPrivate)
+	if len(names) > maxSecretFiles {
+		return nil, fmt.Errorf("directory %s has %d files, more than %d", dir, len(names), maxSecretFiles)
 	}
 	for _, name := range names {
-		f := Private{Name: name}
-		if f.Data, err = v.private(path.Join(dir, name)); err != nil {
+		f := SecretFile{Name: name}
+		if f.Data, err = ses.secretFile(path.Join(dir, name)); err != nil {
 			f.Refused = err.Error()
 		}
 		files = append(files, f)
@@ -61,8 +61,8 @@ func (t *Tree) Private(dir, suffix string) (files []Private, err error) {
 	return files, nil
 }
 
-func (v *visit) private(p string) ([]byte, error) {
-	at, err := v.find(Target{Path: p})
+func (ses *session) secretFile(p string) ([]byte, error) {
+	at, err := ses.find(Target{Path: p})
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +74,17 @@ func (v *visit) private(p string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if why := exposed(info); why != "" {
+	if why := checkPrivate(info); why != "" {
 		return nil, errors.New(why)
 	}
-	if buf.Len() > maxPrivateSize {
-		return nil, fmt.Errorf("has %d bytes, more than %d", buf.Len(), maxPrivateSize)
+	if buf.Len() > maxSecretSize {
+		return nil, fmt.Errorf("has %d bytes, more than %d", buf.Len(), maxSecretSize)
 	}
 	return buf.Bytes(), nil
 }
 
-// exposed says why a file or directory is not private; its text completes "the file ...".
-func exposed(info fs.FileInfo) string {
+// checkPrivate says why a file or directory is not private; its text completes "the file ...".
+func checkPrivate(info fs.FileInfo) string {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:

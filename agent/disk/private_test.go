@@ -22,7 +22,7 @@ func TestPrivateFiles(t *testing.T) {
 	}
 	tree, err := disk.Open(root)
 	must(err)
-	if files, err := tree.Private("/d", ".x"); err != nil || len(files) != 0 {
+	if files, err := tree.SecretFiles("/d", ".x"); err != nil || len(files) != 0 {
 		t.Errorf("no directory: %v, %v", files, err)
 	}
 	must(os.Mkdir(dir, 0o700))
@@ -33,7 +33,7 @@ func TestPrivateFiles(t *testing.T) {
 	must(os.Symlink("a.x", filepath.Join(dir, "link.x")))
 	must(os.Mkdir(filepath.Join(dir, "dir.x"), 0o700))
 	must(os.WriteFile(filepath.Join(dir, "large.x"), make([]byte, 1<<20+1), 0o600))
-	files, err := tree.Private("/d", ".x")
+	files, err := tree.SecretFiles("/d", ".x")
 	must(err)
 	want := map[string]string{"a.x": "", "b.x": "", "dir.x": "a directory", "group.x": "has mode 0640",
 		"large.x": "more than 524288",
@@ -50,7 +50,7 @@ func TestPrivateFiles(t *testing.T) {
 		t.Errorf("%d files, want %d", len(files), len(want))
 	}
 	must(os.Chmod(dir, 0o750))
-	if _, err := tree.Private("/d", ".x"); err == nil || !strings.Contains(err.Error(), "has mode 0750") {
+	if _, err := tree.SecretFiles("/d", ".x"); err == nil || !strings.Contains(err.Error(), "has mode 0750") {
 		t.Errorf("a directory open to the group: %v", err)
 	}
 }

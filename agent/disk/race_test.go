@@ -60,7 +60,7 @@ func tempt(t *testing.T, tree *Tree) {
 	t.Helper()
 	target := Target{Path: "/certs.d/evil/ca.crt", Mode: 0o644, UID: -1, GID: -1, OwnDirectory: true}
 	for i := range 5000 {
-		for f := range tree.Observe([]Look{{Target: target}}) {
+		for f := range tree.Observe([]Query{{Target: target}}) {
 			if bytes.Contains(f.Data, []byte("SECRET")) {
 				t.Error("a look was led to the secret")
 				return

@@ -34,7 +34,7 @@ func numberOf(b []byte) (int64, error) {
 // look reads a target as its consumer does. Of a file in which only a part is ours, the rest has to be there.
 func look(at Target) ([]byte, error) {
 	b, err := os.ReadFile(at.Path)
-	if at.Part == nil || err != nil {
+	if at.Editor == nil || err != nil {
 		return b, err
 	}
 	part, whole := bytes.CutPrefix(b, []byte("token|"))

@@ -66,7 +66,7 @@ func TestReadOnlyFileSystemIsTold(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrReadOnly", sentence, err)
 		}
 	}
-	if got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, "a"),
+	if got := observe(t, open(t, "/"), Query{Target: target(t, filepath.Join(dir, "a"),
 		"")})[0]; string(got.Data) != "old" {
 		t.Errorf("the file can be read no more: %s", got.Reason)
 	}
@@ -80,7 +80,7 @@ func TestDevicesAreNeitherOpenedNorReplaced(t *testing.T) {
 		if err := unix.Mknod(p, kind|0o644, int(unix.Mkdev(240, 1))); err != nil {
 			t.Fatalf("mknod (this test needs root): %v", err)
 		}
-		if got := observe(t, open(t, "/"), Look{Target: target(t, p, "")})[0]; got.Kind != plan.Irregular ||
+		if got := observe(t, open(t, "/"), Query{Target: target(t, p, "")})[0]; got.Kind != plan.Irregular ||
 			got.Reason != "a device" {
 			t.Errorf("%s: observed %q (%s)", name, got.Kind, got.Reason)
 		}
@@ -120,7 +120,7 @@ func TestMissingPermissionIsAStateWithAReason(t *testing.T) {
 	before := tell(t, dir)
 	asNobody(t, func() {
 		for _, name := range []string{"a", "hidden/a"} {
-			got := observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, name), "")})[0]
+			got := observe(t, open(t, "/"), Query{Target: target(t, filepath.Join(dir, name), "")})[0]
 			if got.Kind != plan.Unreadable || !strings.Contains(got.Reason, "permission denied") {
 				t.Errorf("%s: observed %q (%s)", name, got.Kind, got.Reason)
 			}
@@ -152,7 +152,7 @@ func TestOwnersAreGivenAndForeignLeftoversStay(t *testing.T) {
 	if err := tree.Commit([]Change{{at, []byte("new")}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := observe(t, tree, Look{Target: at})[0]; got.UID != 1234 || got.GID != 2345 || got.Mode != 0o640 {
+	if got := observe(t, tree, Query{Target: at})[0]; got.UID != 1234 || got.GID != 2345 || got.Mode != 0o640 {
 		t.Errorf("the file has owner %d:%d and mode %v", got.UID, got.GID, got.Mode)
 	}
 	if removed, err := tree.Sweep([]plan.FileSpec{r}); err != nil || len(removed) != 2 {
@@ -194,7 +194,7 @@ func TestAPrivateFileOfAnotherUserIsRefused(t *testing.T) {
 		os.Chown(private+"/a.x", 1001, 0)); err != nil {
 		t.Fatal(err)
 	}
-	got, err := open(t, "/").Private(private, ".x")
+	got, err := open(t, "/").SecretFiles(private, ".x")
 	if err != nil || len(got) != 2 || got[0].Refused != "belongs to uid 1001, want 0" || got[0].Data != nil ||
 		string(got[1].Data) != "ours" {
 		t.Errorf("read %+v, %v", got, err)
@@ -202,7 +202,7 @@ func TestAPrivateFileOfAnotherUserIsRefused(t *testing.T) {
 	if err := os.Chown(private, 1001, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, "/").Private(private, ".x"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1001") {
+	if _, err := open(t, "/").SecretFiles(private, ".x"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1001") {
 		t.Errorf("a directory of another user: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestADirectoryThatKeepsTheWriterOutIsToldBeforeAnythingFails(t *testing.T) 
 	}
 	look := func() (closed []string) {
 		for _, name := range []string{"theirs", "empty", "shared", "none"} {
-			if observe(t, open(t, "/"), Look{Target: target(t, filepath.Join(dir, registries), name)})[0].Closed {
+			if observe(t, open(t, "/"), Query{Target: target(t, filepath.Join(dir, registries), name)})[0].Closed {
 				closed = append(closed, name)
 			}
 		}

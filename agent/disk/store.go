@@ -12,9 +12,9 @@ import (
 // this package it follows no link and takes no more than MaxSize bytes. The error matches
 // fs.ErrNotExist if there is no such file.
 func (t *Tree) ReadFile(name string) ([]byte, error) {
-	v := t.visit()
-	defer v.close()
-	at, err := v.find(Target{Path: name})
+	ses := t.newSession()
+	defer ses.close()
+	at, err := ses.find(Target{Path: name})
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

@@ -28,49 +28,49 @@ func (t *Tree) Sweep(specs []plan.FileSpec) (removed []string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, spec := range specs {
-		v := t.visit()
-		for _, n := range v.nests(spec) {
+		ses := t.newSession()
+		for _, n := range ses.tempDirs(spec) {
 			names, failure := n.sweep(spec)
 			removed = append(removed, names...)
 			if failure != nil && err == nil {
 				err = failure
 			}
 		}
-		v.close()
+		ses.close()
 	}
 	return removed, err
 }
 
-// nest is a directory in which files of a field live; ours tells their names.
-type nest struct {
+// tempDir is a directory in which files of a field live; ours tells their names.
+type tempDir struct {
 	dir  *directory
 	ours func(base string) bool
 }
 
-// nests lists the directories of a field that exist.
-func (v *visit) nests(spec plan.FileSpec) []nest {
+// tempDirs lists the directories of a field that exist.
+func (ses *session) tempDirs(spec plan.FileSpec) []tempDir {
 	if !spec.Many() {
-		at, err := v.find(Target{Path: spec.Path, FollowLink: spec.FollowLink})
+		at, err := ses.find(Target{Path: spec.Path, FollowLink: spec.FollowLink})
 		if err != nil {
 			return nil
 		}
-		return []nest{{at.dir, func(base string) bool { return base == at.base }}}
+		return []tempDir{{at.dir, func(base string) bool { return base == at.base }}}
 	}
-	top, err := v.open(spec.Directory())
+	top, err := ses.open(spec.Directory())
 	if err != nil {
 		return nil
 	}
 	if !spec.OwnDirectory() {
-		return []nest{{top, func(base string) bool { return entry(spec, base) }}}
+		return []tempDir{{top, func(base string) bool { return entry(spec, base) }}}
 	}
-	var all []nest
+	var all []tempDir
 	own := path.Base(path.Dir(spec.Path))
 	for _, name := range top.names() {
 		if between, ok := cut(own, name); !ok || !fits(spec, between) {
 			continue
 		}
-		if d, err := v.enter(top, name); err == nil && d != nil {
-			all = append(all, nest{d, func(base string) bool { return base == path.Base(spec.Path) }})
+		if d, err := ses.openDir(top, name); err == nil && d != nil {
+			all = append(all, tempDir{d, func(base string) bool { return base == path.Base(spec.Path) }})
 		}
 	}
 	return all
@@ -98,7 +98,7 @@ func cut(pattern, s string) (string, bool) {
 }
 
 func (d *directory) names() []string {
-	if d.touch() != nil {
+	if d.openForSync() != nil {
 		return nil
 	}
 	names, _ := d.handle.Readdirnames(-1)
@@ -106,8 +106,8 @@ func (d *directory) names() []string {
 	return names
 }
 
-// sweep removes the leftovers in one nest.
-func (n nest) sweep(spec plan.FileSpec) (removed []string, err error) {
+// sweep removes the leftovers in one directory.
+func (n tempDir) sweep(spec plan.FileSpec) (removed []string, err error) {
 	for _, name := range n.dir.names() {
 		if !leftover(name, n.ours) {
 			continue
@@ -115,7 +115,7 @@ func (n nest) sweep(spec plan.FileSpec) (removed []string, err error) {
 		p := path.Join(n.dir.path, name)
 		switch gone, failure := n.dir.clear(name, spec); {
 		case failure != nil && err == nil:
-			err = fmt.Errorf("sweep %s: %w", p, bare(failure))
+			err = fmt.Errorf("sweep %s: %w", p, unwrapPath(failure))
 		case gone:
 			removed = append(removed, p)
 		}

@@ -48,14 +48,14 @@ type Target struct {
 	// Bundle says that the file holds certificates: if the private key of one may lie beside it
 	// (privateKeys), it is irregular.
 	Bundle bool
-	// Part says that only part of the file is ours. Then Mode and owner do not count: the file keeps
+	// Editor says that only part of the file is ours. Then Mode and owner do not count: the file keeps
 	// those it has, is not made if it is missing, and is not removed.
-	Part *Part
+	Editor *Editor
 }
 
-// Part is a part of a file that somebody else makes. Errors are the reason why the file is left as it
+// Editor is a part of a file that somebody else makes. Errors are the reason why the file is left as it
 // is, and hold no content.
-type Part struct {
+type Editor struct {
 	// Get takes the part out of a file, and Set puts another in its place. Neither changes its
 	// arguments.
 	Get func(file []byte) (part []byte, err error)
@@ -133,35 +133,35 @@ type directory struct {
 	parent *directory  // set if this is some file's own directory
 	info   fs.FileInfo // what stood at path when it was opened
 	root   *os.Root
-	handle *os.File // opened by touch
-	made   bool     // by this visit
+	handle *os.File // opened by openForSync
+	made   bool     // by this session
 	dirty  bool     // has a change that is not on stable storage
 }
 
-// touch announces a change in d. The handle for the later fsync is opened now, so that a shortage of
+// openForSync announces a change in d. The handle for the later fsync is opened now, so that a shortage of
 // descriptors is met before anything visible is done.
-func (d *directory) touch() (err error) {
+func (d *directory) openForSync() (err error) {
 	if d.handle == nil {
 		d.handle, err = d.root.Open(".")
 	}
 	return err
 }
 
-// visit is one operation's view of the tree: the directories it has open.
-type visit struct {
+// session is one operation's view of the tree: the directories it has open.
+type session struct {
 	tree *Tree
 	dirs map[string]*directory
 	made []*directory // own directories, in the order in which they were made
 	held []*os.File   // replaced files whose end is put off
 }
 
-func (t *Tree) visit() *visit { return &visit{tree: t, dirs: map[string]*directory{}} }
+func (t *Tree) newSession() *session { return &session{tree: t, dirs: map[string]*directory{}} }
 
-func (v *visit) close() {
-	for _, d := range v.dirs {
+func (ses *session) close() {
+	for _, d := range ses.dirs {
 		d.close()
 	}
-	for _, f := range v.held {
+	for _, f := range ses.held {
 		_ = f.Close()
 	}
 }
@@ -174,35 +174,35 @@ func (d *directory) close() {
 }
 
 // open opens the directory at p.
-func (v *visit) open(p string) (*directory, error) {
-	if d, ok := v.dirs[p]; ok {
+func (ses *session) open(p string) (*directory, error) {
+	if d, ok := ses.dirs[p]; ok {
 		return d, nil
 	}
 	// Looked at first: to open a fifo would wait for its writer.
-	info, err := v.tree.stat(p)
+	info, err := ses.tree.stat(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, missing("its directory " + p + " does not exist")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
 	}
 	if !info.IsDir() {
 		return nil, irregular("its directory " + p + " is " + describe(info))
 	}
-	root, err := v.tree.openRoot(p)
+	root, err := ses.tree.openRoot(p)
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
 	}
 	d := &directory{path: p, info: info, root: root}
-	v.dirs[p] = d
+	ses.dirs[p] = d
 	return d, nil
 }
 
-// enter opens the own directory name in parent, or returns nil if there is none. A link is refused:
+// openDir opens the own directory name in parent, or returns nil if there is none. A link is refused:
 // the name comes from the cluster and must not choose where root writes.
-func (v *visit) enter(parent *directory, name string) (*directory, error) {
+func (ses *session) openDir(parent *directory, name string) (*directory, error) {
 	p := path.Join(parent.path, name)
-	if d, ok := v.dirs[p]; ok {
+	if d, ok := ses.dirs[p]; ok {
 		return d, nil
 	}
 	info, err := parent.root.Lstat(name)
@@ -210,22 +210,22 @@ func (v *visit) enter(parent *directory, name string) (*directory, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
 	}
 	if !info.IsDir() {
 		return nil, irregular("its directory is " + describe(info))
 	}
 	root, err := parent.root.OpenRoot(name)
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, bare(err))
+		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
 	}
 	d := &directory{path: p, parent: parent, info: info, root: root}
-	v.dirs[p] = d
+	ses.dirs[p] = d
 	return d, nil
 }
 
-// spot is where a target was found to live.
-type spot struct {
+// location is where a target was found to live.
+type location struct {
 	parent *directory  // of the own directory, else nil
 	own    string      // the own directory's name in parent
 	dir    *directory  // nil while the own directory does not exist
@@ -236,37 +236,37 @@ type spot struct {
 }
 
 // find locates a target. It fails with an irregular if something else than a regular file is there.
-func (v *visit) find(target Target) (s spot, err error) {
+func (ses *session) find(target Target) (loc location, err error) {
 	dir := path.Dir(target.Path)
-	s.base = path.Base(target.Path)
+	loc.base = path.Base(target.Path)
 	if target.OwnDirectory {
-		s.own = path.Base(dir)
-		if s.parent, err = v.open(path.Dir(dir)); err == nil {
-			s.dir, err = v.enter(s.parent, s.own)
+		loc.own = path.Base(dir)
+		if loc.parent, err = ses.open(path.Dir(dir)); err == nil {
+			loc.dir, err = ses.openDir(loc.parent, loc.own)
 		}
 	} else {
-		s.dir, err = v.open(dir)
+		loc.dir, err = ses.open(dir)
 	}
-	if err != nil || s.dir == nil {
-		return s, err
+	if err != nil || loc.dir == nil {
+		return loc, err
 	}
-	if err := s.look(); err != nil {
-		return s, err
+	if err := loc.lstat(); err != nil {
+		return loc, err
 	}
-	if s.info != nil && s.info.Mode().Type() == fs.ModeSymlink && target.FollowLink {
-		if s, err = v.follow(s); err != nil {
-			return s, err
+	if loc.info != nil && loc.info.Mode().Type() == fs.ModeSymlink && target.FollowLink {
+		if loc, err = ses.follow(loc); err != nil {
+			return loc, err
 		}
 	}
 	switch {
-	case s.info != nil && !s.info.Mode().IsRegular():
-		return s, irregular(describe(s.info))
-	case s.info == nil && target.Part != nil:
-		return s, missing("missing, and it is not ours to make")
+	case loc.info != nil && !loc.info.Mode().IsRegular():
+		return loc, irregular(describe(loc.info))
+	case loc.info == nil && target.Editor != nil:
+		return loc, missing("missing, and it is not ours to make")
 	case target.Bundle:
-		return s, s.keyless()
+		return loc, loc.checkNoKey()
 	}
-	return s, nil
+	return loc, nil
 }
 
 // privateKeys names the files that would hold the private key of a bundle called base, in the ways of
@@ -277,35 +277,35 @@ func privateKeys(base string) []string {
 	return []string{stem + ".key", stem + "-key.pem"}
 }
 
-// keyless fails if a private key may lie beside the file.
-func (s spot) keyless() error {
-	for _, name := range privateKeys(s.base) {
-		if _, err := s.dir.root.Lstat(name); err == nil {
+// checkNoKey fails if a private key may lie beside the file.
+func (loc location) checkNoKey() error {
+	for _, name := range privateKeys(loc.base) {
+		if _, err := loc.dir.root.Lstat(name); err == nil {
 			return irregular("beside a private key, " + name)
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return bare(err)
+			return unwrapPath(err)
 		}
 	}
 	return nil
 }
 
-func (s *spot) look() error {
-	info, err := s.dir.root.Lstat(s.base)
+func (loc *location) lstat() error {
+	info, err := loc.dir.root.Lstat(loc.base)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return bare(err)
+		return unwrapPath(err)
 	}
-	s.info = info
+	loc.info = info
 	return nil
 }
 
 // follow goes through one symbolic link, if nobody but root can have made it.
-func (v *visit) follow(link spot) (spot, error) {
+func (ses *session) follow(link location) (location, error) {
 	if !trusted(link.info) || !trusted(link.dir.info) || link.dir.info.Mode().Perm()&0o022 != 0 {
 		return link, irregular("a symbolic link that others than root can change")
 	}
 	dest, err := link.dir.root.Readlink(link.base)
 	if err != nil {
-		return link, bare(err)
+		return link, unwrapPath(err)
 	}
 	// The path stays unclean: what "dir/.." means depends on whether dir is a link.
 	if !path.IsAbs(dest) {
@@ -315,12 +315,12 @@ func (v *visit) follow(link spot) (spot, error) {
 	if base == "" || base == "." || base == ".." {
 		return link, irregular("a symbolic link to a directory")
 	}
-	s := spot{base: base}
-	if s.dir, err = v.open(strings.TrimRight(dir, "/") + "/"); err != nil {
+	loc := location{base: base}
+	if loc.dir, err = ses.open(strings.TrimRight(dir, "/") + "/"); err != nil {
 		return link, err
 	}
-	s.followed = path.Clean(s.dir.path)
-	return s, s.look()
+	loc.followed = path.Clean(loc.dir.path)
+	return loc, loc.lstat()
 }
 
 // trusted reports whether only root, or in plain mode we ourselves, could have made the inode.
@@ -356,9 +356,9 @@ func describe(info fs.FileInfo) string {
 	return "a device"
 }
 
-// bare strips the names that package os puts into its errors: ours are longer, and the random name
+// unwrapPath strips the names that package os puts into its errors: ours are longer, and the random name
 // of a temporary file would make every repetition of an error a new one.
-func bare(err error) error {
+func unwrapPath(err error) error {
 	var file *fs.PathError
 	var link *os.LinkError
 	switch {

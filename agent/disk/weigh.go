@@ -12,9 +12,9 @@ import (
 // Weigh tells how many entries a field with a placeholder has, whoever made them, and how many bytes
 // their files have together. What cannot be looked at counts nothing.
 func (t *Tree) Weigh(spec plan.FileSpec) (entries int, size int64) {
-	v := t.visit()
-	defer v.close()
-	top, err := v.open(spec.Directory())
+	ses := t.newSession()
+	defer ses.close()
+	top, err := ses.open(spec.Directory())
 	if err != nil {
 		return 0, 0
 	}

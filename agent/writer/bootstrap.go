@@ -61,11 +61,11 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
-	files, err := l.tree.Private(bootstrapDir, bootstrapSuffix)
+	files, err := l.tree.SecretFiles(bootstrapDir, bootstrapSuffix)
 	if err != nil {
 		return nil, failure(err)
 	}
-	tombs, err := l.tree.Private(bootstrapDir, usedSuffix)
+	tombs, err := l.tree.SecretFiles(bootstrapDir, usedSuffix)
 	if err != nil {
 		return nil, failure(err)
 	}
@@ -84,7 +84,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 		}
 	}
 	if l.kubelet {
-		out = append(out, l.asKubelet()...)
+		out = append(out, l.kubeletCredential()...)
 	}
 	for _, c := range out {
 		if c.Refused == "" {
@@ -94,10 +94,10 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	return out, nil
 }
 
-// asKubelet is nothing on a host without a kubelet.
-func (l *Local) asKubelet() (one []bootstrap.Credential) {
-	look := disk.Look{Target: disk.Target{Path: kubeletPair, FollowLink: true}}
-	for f := range l.tree.Observe([]disk.Look{look}) {
+// kubeletCredential is nothing on a host without a kubelet.
+func (l *Local) kubeletCredential() (one []bootstrap.Credential) {
+	query := disk.Query{Target: disk.Target{Path: kubeletPair, FollowLink: true}}
+	for f := range l.tree.Observe([]disk.Query{query}) {
 		switch {
 		case f.Kind == plan.Regular && f.UID == os.Geteuid() && f.Mode&0o077 == 0:
 			id := bootstrap.ID{Name: bootstrap.Kubelet, Digest: f.Digest}

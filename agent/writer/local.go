@@ -38,7 +38,7 @@ func New(specs []plan.FileSpec, tree *disk.Tree, validate func(plan.FileSpec, []
 
 // caData is what of a kubeconfig is seen and changed. The rest of it, credentials included, stays on
 // this side.
-var caData = disk.Part{Get: kubeconfig.CA, Set: kubeconfig.SetCA}
+var caData = disk.Editor{Get: kubeconfig.CA, Set: kubeconfig.SetCA}
 
 // Observe answers each query with what the host has.
 func (l *Local) Observe(ctx context.Context, queries []plan.Query) ([]plan.File, error) {
@@ -47,17 +47,17 @@ func (l *Local) Observe(ctx context.Context, queries []plan.Query) ([]plan.File,
 
 // observe stops after the answer that brings the content to enough bytes or more.
 func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) ([]plan.File, error) {
-	looks := make([]disk.Look, len(queries))
+	onDisk := make([]disk.Query, len(queries))
 	for i, q := range queries {
 		target, err := l.target(q.Key)
 		if err != nil {
 			return nil, err
 		}
-		looks[i] = disk.Look{Target: target, Known: q.Known}
+		onDisk[i] = disk.Query{Target: target, Known: q.Known}
 	}
-	files := make([]plan.File, 0, len(looks))
+	files := make([]plan.File, 0, len(onDisk))
 	size := 0
-	for f := range l.tree.Observe(looks) {
+	for f := range l.tree.Observe(onDisk) {
 		if queries[len(files)].Field.Secret() {
 			f.Data = nil // nobody on the other side needs to see what was there before
 		}
@@ -176,7 +176,7 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 		return disk.Target{}, refuse("%v", err)
 	}
 	if k.Field.Edits() {
-		target.Part = &caData
+		target.Editor = &caData
 	}
 	return target, nil
 }

@@ -114,14 +114,14 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 	if r == nil {
 		return nil
 	}
-	looks := make([]disk.Look, len(targets))
+	onDisk := make([]disk.Query, len(targets))
 	for i, t := range targets {
-		looks[i].Target = t
+		onDisk[i].Target = t
 	}
 	lines := make([]string, 0, len(effects))
 	growth := map[string]need{}
 	i := 0
-	for f := range l.tree.Observe(looks) {
+	for f := range l.tree.Observe(onDisk) {
 		e := effects[i]
 		i++
 		if f.Kind != plan.Regular && f.Kind != plan.Absent {
