@@ -126,7 +126,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 		return plan.Plan{}, err
 	}
 	var base plan.Desired
-	remember := rememberer(s.Policy)
+	remember := revalidate(s.Policy)
 	for _, r := range st.LastGood {
 		data, err := store.Content(r)
 		if err != nil {
@@ -141,7 +141,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 
 // carryOut has the service do it if one runs, or does it here.
 func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
-	own, release, err := w.occupy()
+	own, release, err := w.lockState()
 	if errors.Is(err, disk.ErrLocked) {
 		if err := state.Say(own, state.Word{Applied: a}); err != nil {
 			return report.Status{}, err

@@ -38,7 +38,7 @@ while the service is stopped: both would write to its state directory.`,
 				return err
 			}
 			defer w.close()
-			own, release, err := w.occupy()
+			own, release, err := w.lockState()
 			if err != nil {
 				return err
 			}

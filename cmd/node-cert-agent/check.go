@@ -81,7 +81,7 @@ func printFindings(w io.Writer, output format, findings []check.Finding) (err er
 // collecting says how the facts about this host are come by.
 func (f *flags) collecting(s config.Settings, kubeconfig string, stderr io.Writer) collect.Options {
 	return collect.Options{Config: f.configOptions(), Settings: s, Foreign: kubeconfig != "", User: serviceUser,
-		Own: []string{runtimeDir, bootstrapDir}, Built: passed(), Become: f.becomeServiceUser,
+		Own: []string{runtimeDir, bootstrapDir}, Built: buildTime(), Become: f.becomeServiceUser,
 		Dial: func() (collect.Access, error) { return f.access(s, kubeconfig, stderr) }}
 }
 

@@ -47,8 +47,8 @@ func (e exit) Error() string {
 func usage(err error) error { return exit{exitUsage, err} }
 
 func main() {
-	unreadable()
-	frugal()
+	disableCoreDumps()
+	tuneRuntime()
 	// A panic would end the process with 2, which means wrong configuration and keeps systemd from
 	// starting it again. With this it ends by SIGABRT, and leaves no core dump.
 	debug.SetTraceback("crash")

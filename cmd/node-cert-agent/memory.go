@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frugal fits the runtime to processes that do one small thing at a time and are looked at for what
+// tuneRuntime fits the runtime to processes that do one small thing at a time and are looked at for what
 // they hold. A change goes from goroutine to goroutine, and on one processor no second thread has to
 // be woken for that. Live data take less than a megabyte, and the garbage that the default lets come
 // together before it collects, four, would be most of the process. Measured in docs/performance.md.
-func frugal() {
+func tuneRuntime() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(25)
-	debug.SetMemoryLimit(frugalLimit)
+	debug.SetMemoryLimit(memoryLimit)
 }
 
-// frugalLimit, in bytes, is above what the runtime takes for a usual object, so that it collects no more
+// memoryLimit, in bytes, is above what the runtime takes for a usual object, so that it collects no more
 // often for one; an object of megabytes costs three less at its peak.
-const frugalLimit = 12 << 20
+const memoryLimit = 12 << 20
 
 // quiet is how long nothing may have happened before memory is given back.
 const quiet = time.Second
@@ -38,10 +38,10 @@ func giveBack() func() {
 	return func() { t.Reset(quiet) }
 }
 
-// unreadable closes the memory of this process, in which there are tokens and keys, to core dumps and to
+// disableCoreDumps closes the memory of this process, in which there are tokens and keys, to core dumps and to
 // other processes without privilege, those of the same user included. RLIMIT_CORE alone does not: it
 // means nothing to a handler that the kernel pipes core dumps to. Sources: core(5), ptrace(2),
 // PR_SET_DUMPABLE in prctl(2). With these arguments the call cannot fail.
-func unreadable() {
+func disableCoreDumps() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }

@@ -52,7 +52,7 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 		return err
 	}
 	defer w.close()
-	own, release, err := w.occupy()
+	own, release, err := w.lockState()
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func (v *service) agent(s config.Settings, src agent.Source, watcher fileWatcher
 	w := v.wiring
 	return &agent.Agent{Source: src, FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: w.half(s),
 		Units: w.units(s), Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
-		Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: passed(),
-		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: rememberer(s.Policy)}
+		Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: buildTime(),
+		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: revalidate(s.Policy)}
 }
 
 // operator reads what commands leave in the state directory.

@@ -37,9 +37,9 @@ func (w *wiring) directory() (*disk.Directory, error) {
 	return own, nil
 }
 
-// occupy opens the state directory, locks it, and removes what a killed process left in it: nobody else works
+// lockState opens the state directory, locks it, and removes what a killed process left in it: nobody else works
 // there. If somebody does, the error is disk.ErrLocked and the directory is open nevertheless.
-func (w *wiring) occupy() (own *disk.Directory, release func(), err error) {
+func (w *wiring) lockState() (own *disk.Directory, release func(), err error) {
 	if own, err = w.directory(); err != nil {
 		return nil, nil, err
 	}

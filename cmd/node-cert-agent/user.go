@@ -36,7 +36,7 @@ func (f *flags) becomeServiceUser() error {
 // becomeUser changes user and groups for good, and closes the memory again, which the kernel opens with that as
 // far as fs.suid_dumpable says (2 where systemd-coredump is).
 func becomeUser(uid, gid int) error {
-	defer unreadable()
+	defer disableCoreDumps()
 	for _, err := range []error{syscall.Setgroups([]int{gid}), syscall.Setgid(gid), syscall.Setuid(uid)} {
 		if err != nil {
 			return fmt.Errorf("becoming the service user: %v", err)

@@ -17,8 +17,8 @@ var version = "0.0.0-dev"
 // committed is when this version was committed, in seconds since 1970, set at link time too.
 var committed = "0"
 
-// passed is a time that has certainly passed; zero in a program that was built without the Makefile.
-func passed() time.Time {
+// buildTime is a time that has certainly passed; zero in a program that was built without the Makefile.
+func buildTime() time.Time {
 	seconds, err := strconv.ParseInt(committed, 10, 64)
 	if err != nil || seconds <= 0 {
 		return time.Time{}

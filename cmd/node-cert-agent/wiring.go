@@ -190,8 +190,8 @@ func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
 		WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
 }
 
-// rememberer validates kept bytes again, with the field as it is configured now.
-func rememberer(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
+// revalidate validates kept bytes again, with the field as it is configured now.
+func revalidate(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 	return func(k plan.Key, data []byte) (plan.Entry, error) {
 		spec, ok := p.File(k.Field)
 		if !ok {
