@@ -44,9 +44,9 @@ var methods = map[unitplan.Verb]string{
 const jobMode = "fail"
 
 const (
-	// jobPatience is how often a job whose end was not announced is looked for: a signal can be lost, while
+	// jobPollInterval is how often a job whose end was not announced is looked for: a signal can be lost, while
 	// systemd executes itself anew for instance.
-	jobPatience = time.Minute
+	jobPollInterval = time.Minute
 	// lookTimeout bounds what systemd answers at once.
 	lookTimeout = 10 * time.Second
 )
@@ -62,7 +62,7 @@ type Conn struct {
 
 // New prepares a connection to the bus at a D-Bus address, usually SystemBus; it is dialled by the
 // first call.
-func New(address string) *Conn { return &Conn{address: address, patience: jobPatience} }
+func New(address string) *Conn { return &Conn{address: address, patience: jobPollInterval} }
 
 // Close ends the connection; calls under way fail as unreachable. A later call dials again.
 func (c *Conn) Close() error {
