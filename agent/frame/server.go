@@ -99,9 +99,9 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	defer r.free.Stop()
 	r.touch()
 	defer r.rest()
-	defer context.AfterFunc(ctx, r.deafen)()
+	defer context.AfterFunc(ctx, r.stopAccepting)()
 	r.fail(r.accept(ctx))
-	r.talks.Wait()
+	r.conns.Wait()
 	return r.fatal
 }
 
@@ -114,7 +114,7 @@ type run struct {
 	end   context.CancelFunc
 	slots chan struct{} // one for each connection
 	large chan struct{} // one for the frame that may be large
-	talks sync.WaitGroup
+	conns sync.WaitGroup
 	free  *time.Timer // returns memory to the system
 
 	refusals   Allowance    // to be recorded
@@ -146,8 +146,8 @@ func (r *run) fail(err error) {
 	r.end()
 }
 
-// deafen ends accept; connections that come now wait for the next process.
-func (r *run) deafen() { _ = r.ln.SetDeadline(time.Unix(1, 0)) }
+// stopAccepting ends accept; connections that come now wait for the next process.
+func (r *run) stopAccepting() { _ = r.ln.SetDeadline(time.Unix(1, 0)) }
 
 // touch begins the idle time anew.
 func (r *run) touch() {
@@ -187,7 +187,7 @@ func (r *run) work(n int) {
 	r.touch()
 }
 
-// accept returns nil after deafen, which alone sets a deadline.
+// accept returns nil after stopAccepting, which alone sets a deadline.
 func (r *run) accept(ctx context.Context) error {
 	for {
 		conn, err := r.ln.AcceptUnix()
@@ -210,8 +210,8 @@ func (r *run) accept(ctx context.Context) error {
 			_ = conn.Close()
 			continue
 		}
-		r.talks.Go(func() {
-			r.talk(ctx, conn, who)
+		r.conns.Go(func() {
+			r.serveConn(ctx, conn, who)
 			<-r.slots
 		})
 	}
@@ -248,8 +248,8 @@ func (r *run) record(event string, who Peer, reason string) {
 	fmt.Fprintf(r.Log, "<4>%s %s: uid=%d pid=%d reason=%q%s\n", r.Name, event, who.UID, who.PID, reason, more)
 }
 
-// talk serves one connection.
-func (r *run) talk(ctx context.Context, conn *net.UnixConn, who Peer) {
+// serveConn serves one connection.
+func (r *run) serveConn(ctx context.Context, conn *net.UnixConn, who Peer) {
 	defer conn.Close()
 	first := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now().Add(grace)) })
 	defer first()
@@ -290,7 +290,7 @@ func (r *run) exchange(ctx context.Context, conn *net.UnixConn, from *bufio.Read
 		r.record("refused a request", who, a.Refused)
 	}
 	if a.Fatal != nil {
-		r.deafen()
+		r.stopAccepting()
 		r.fail(a.Fatal)
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(patience))
