@@ -33,9 +33,9 @@ import (
 // A request that is left is judged again without an event, because nobody tells us that a right was granted or
 // the list of nodes changed: first after a minute, and then later each time.
 const (
-	lookAgain   = time.Minute
-	lookSeldom  = 10 * time.Minute
-	roundLength = time.Minute
+	requeueAfter = time.Minute
+	requeueMax   = 10 * time.Minute
+	roundLength  = time.Minute
 )
 
 // share is how many requests of one requester may be asked about in vain, and how many may be told of, in a
@@ -98,7 +98,7 @@ func newController(to clients, events record.EventRecorder, o Options) *controll
 		requests: typed.Certificates().V1().CertificateSigningRequests().Informer(),
 		reports:  states.ForResource(stateKind).Informer(),
 		joined:   nodes.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Informer(),
-		index:    pending.NewIndex(), queue: pending.NewQueue(lookAgain, lookSeldom),
+		index:    pending.NewIndex(), queue: pending.NewQueue(requeueAfter, requeueMax),
 		seen: sightings{of: map[string]sighting{}}, written: written{of: map[string]nodeStatus{}},
 		effort: pending.NewBudget(share, roundLength), words: pending.NewBudget(share, roundLength),
 		crowds: pending.NewBudget(1, crowdedEvery),
