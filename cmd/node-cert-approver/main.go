@@ -48,7 +48,7 @@ const day = 24 * time.Hour
 func main() {
 	// A panic would end with 2, wrong usage, and systemd would not start it again.
 	debug.SetTraceback("crash")
-	// Nor may tokens be in a core dump: see unreadable.go of the agent.
+	// Nor may tokens be in a core dump: see disableCoreDumps of the agent.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
