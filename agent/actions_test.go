@@ -68,7 +68,8 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 		h.watcher <- struct{}{}
 		h.pass()
 	}
-	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 || h.recorded("unit-action-failed") != 0 {
+	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 ||
+		h.recorded("unit-action-failed") != 0 {
 		t.Errorf("dispatched %d times: %q", n, h.trail.Names())
 	}
 	h.systemd.Hold = func(string) {}

@@ -293,7 +293,8 @@ func TestAConfirmationIsOfWhatTheOperatorSaw(t *testing.T) {
 	}
 }
 
-// TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt: although it cannot be read at the start. Found by the simulator.
+// TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt: although it cannot be read at the start. Found by the
+// simulator.
 func TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour

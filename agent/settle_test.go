@@ -1233,8 +1233,8 @@ func TestAFileThatCouldNotBeWrittenIsNobodyElses(t *testing.T) {
 	}
 }
 
-// TestWhatAWriteFailedToPutThereIsSomebodyElsesLater: once the files were in order again without it, whoever puts it there
-// may have had a unit reloaded with it.
+// TestWhatAWriteFailedToPutThereIsSomebodyElsesLater: once the files were in order again without it, whoever puts it
+// there may have had a unit reloaded with it.
 func TestWhatAWriteFailedToPutThereIsSomebodyElsesLater(t *testing.T) {
 	h := newHost(t)
 	has := ""

@@ -120,7 +120,8 @@ var cases = map[string]struct {
 		[]string{"warn  profile: standalone, and the machine config daemon manages this host: both may write the same " +
 			"files; fix: set `profile: openshift`"}},
 	"the profile openshift on another host": {func(f *Facts) { f.Profile = "openshift" },
-		[]string{"warn  profile: openshift, and no machine config daemon has been on this host; fix: set `profile: standalone`"}},
+		[]string{"warn  profile: openshift, and no machine config daemon has been on this host; fix: set `profile: " +
+			"standalone`"}},
 	"a node of kubeadm with the default profile": {func(f *Facts) { f.Host.Kubeadm = true },
 		[]string{"warn  profile: standalone, and kubeadm made this node; fix: set `profile: kubeadm`"}},
 	"the profile kubeadm on another host": {func(f *Facts) { f.Profile = "kubeadm" },
@@ -165,7 +166,8 @@ var cases = map[string]struct {
 			"ReadWritePaths=-/etc/kubernetes"}},
 	"the profile openshift without the drop-in that comes with it": {func(f *Facts) {
 		f.Profile, f.Host.MachineConfigDaemon = "openshift", true
-		f.Policy.Files = append(f.Policy.Files, plan.FileSpec{Field: plan.KubeletKubeconfigCAData, Path: "/var/lib/kubelet/kubeconfig"})
+		f.Policy.Files = append(f.Policy.Files, plan.FileSpec{Field: plan.KubeletKubeconfigCAData,
+			Path: "/var/lib/kubelet/kubeconfig"})
 		f.Directories = append(f.Directories, Directory{Path: "/var/lib/kubelet", Real: "/var/lib/kubelet",
 			Mode: fs.ModeDir | 0o755})
 	},
@@ -283,29 +285,47 @@ var cases = map[string]struct {
 		f.API = API{Asked: true, Server: "api:6443", Reason: "dial 10.0.0.1:6443: connection refused"}
 		f.Clock.Server = time.Time{}
 	},
-		[]string{"fail  API server: api:6443 does not answer: dial 10.0.0.1:6443: connection refused; fix: look at the network and at the API server; files stay as they are until it answers"}},
+		[]string{"fail  API server: api:6443 does not answer: dial 10.0.0.1:6443: connection refused; fix: look at the " +
+			"network and at the API server; files stay as they are until it answers"}},
 	"an API server that nobody can verify": {func(f *Facts) {
 		f.API = API{Asked: true, Server: "api:6443", Reason: "unknown authority", Untrusted: true}
 	},
-		[]string{"fail  API server: api:6443 cannot be verified: unknown authority; fix: put a bootstrap file with the server's CA into /etc/node-cert-agent/bootstrap.d"}},
-	"an identity that the API server does not know": {func(f *Facts) { f.API = API{Asked: true, Server: "api:6443", Status: 401, Reason: "x"} },
-		[]string{"fail  API server: api:6443 does not know us; fix: put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d"}},
-	"an API server in trouble": {func(f *Facts) { f.API = API{Asked: true, Server: "api:6443", Status: 500, Reason: "etcd"} },
+		[]string{"fail  API server: api:6443 cannot be verified: unknown authority; fix: put a bootstrap file with the " +
+			"server's CA into /etc/node-cert-agent/bootstrap.d"}},
+	"an identity that the API server does not know": {func(f *Facts) {
+		f.API = API{Asked: true, Server: "api:6443",
+			Status: 401, Reason: "x"}
+	},
+		[]string{"fail  API server: api:6443 does not know us; fix: put a kubeconfig with a bootstrap token into " +
+			"/etc/node-cert-agent/bootstrap.d"}},
+	"an API server in trouble": {func(f *Facts) {
+		f.API = API{Asked: true, Server: "api:6443", Status: 500,
+			Reason: "etcd"}
+	},
 		[]string{"fail  API server: api:6443: etcd; fix: "}},
 	"a renewal that is not permitted": {func(f *Facts) { f.API.MayAsk = false },
-		[]string{"fail  renewal: node-cert-agent:node:worker-1 may not request certificates, and ends with the one it has; fix: kubectl apply -k packaging/kubernetes"}},
+		[]string{"fail  renewal: node-cert-agent:node:worker-1 may not request certificates, and ends with the one it has; " +
+			"fix: kubectl apply -k packaging/kubernetes"}},
 	"a renewal that is unknown": {func(f *Facts) { f.API.MayAsk, f.API.AskReason = false, "timeout" },
 		[]string{"warn  renewal: whether it is permitted could not be asked: timeout; fix: "}},
 	"a cluster of another kind": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].NoKind = 404, true },
-		[]string{"fail  object: the server has no controllerconfigs.x y, which is what profile standalone watches; fix: choose the profile of this cluster, or install the kind: kubectl apply -k packaging/kubernetes"}},
-	"no object":                       {func(f *Facts) { f.API.Objects[0].Status = 404 }, []string{"warn  object: controllerconfigs.x y does not exist; fix: create it, or configure its name"}},
-	"an object that may not be read":  {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 403, "no" }, []string{"fail  object: controllerconfigs.x y may not be read: no; fix: kubectl apply -k packaging/kubernetes"}},
-	"an object that cannot be read":   {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 500, "etcd" }, []string{"fail  object: controllerconfigs.x y could not be read: etcd; fix: "}},
-	"a clock that is a little fast":   {func(f *Facts) { f.Clock.Server = now.Add(-time.Minute) }, []string{"warn  clock: 1m0s ahead of the API server's; fix: " + noteTime}},
-	"a clock that is very slow":       {func(f *Facts) { f.Clock.Server = now.Add(time.Hour) }, []string{"fail  clock: 1h0m0s behind the API server's; fix: " + noteTime}},
-	"a clock from before the program": {func(f *Facts) { f.Clock.Built = now.Add(time.Hour) }, []string{"fail  clock: 2026-11-21T12:00:00Z is before this program was built; fix: " + noteTime}},
+		[]string{"fail  object: the server has no controllerconfigs.x y, which is what profile standalone watches; fix: " +
+			"choose the profile of this cluster, or install the kind: kubectl apply -k packaging/kubernetes"}},
+	"no object": {func(f *Facts) { f.API.Objects[0].Status = 404 },
+		[]string{"warn  object: controllerconfigs.x y does not exist; fix: create it, or configure its name"}},
+	"an object that may not be read": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 403, "no" },
+		[]string{"fail  object: controllerconfigs.x y may not be read: no; fix: kubectl apply -k packaging/kubernetes"}},
+	"an object that cannot be read": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 500, "etcd" },
+		[]string{"fail  object: controllerconfigs.x y could not be read: etcd; fix: "}},
+	"a clock that is a little fast": {func(f *Facts) { f.Clock.Server = now.Add(-time.Minute) },
+		[]string{"warn  clock: 1m0s ahead of the API server's; fix: " + noteTime}},
+	"a clock that is very slow": {func(f *Facts) { f.Clock.Server = now.Add(time.Hour) },
+		[]string{"fail  clock: 1h0m0s behind the API server's; fix: " + noteTime}},
+	"a clock from before the program": {func(f *Facts) { f.Clock.Built = now.Add(time.Hour) },
+		[]string{"fail  clock: 2026-11-21T12:00:00Z is before this program was built; fix: " + noteTime}},
 	"a clock from before a certificate": {func(f *Facts) { f.Clock.Newest = now.Add(time.Hour) },
-		[]string{"warn  clock: 2026-11-21T12:00:00Z is before a certificate here becomes valid, at 2026-11-21T13:00:00Z; fix: " + noteTime}},
+		[]string{"warn  clock: 2026-11-21T12:00:00Z is before a certificate here becomes valid, at 2026-11-21T13:00:00Z; " +
+			"fix: " + noteTime}},
 	"a tree, of which nothing is asked that only a host has": {func(f *Facts) {
 		f.Plain, f.Root, f.Directories[0].UID = true, false, 1000
 		f.Reloader, f.Systemd, f.Service, f.Units = reloaderFacts{}, "", serviceFacts{}, nil

@@ -68,10 +68,12 @@ func TestTheProfilesDifferInTheirSourcesAsWell(t *testing.T) {
 	}{
 		"standalone": {small, ConfigMap{}, "delete"},
 		"kubeadm":    {small, ConfigMap{}, "delete"},
-		"openshift": {ControllerConfig{"machineconfiguration.openshift.io", "v1", "controllerconfigs", "machine-config-controller"},
+		"openshift": {ControllerConfig{"machineconfiguration.openshift.io", "v1", "controllerconfigs",
+			"machine-config-controller"},
 			ConfigMap{"openshift-machine-config-operator", "kubeconfig-data", "ca-bundle.crt"}, "mark-used"},
 	} {
-		if s := profile(t, name); s.ControllerConfig != want.object || s.ConfigMap != want.configMap || s.Consume != want.consume {
+		if s := profile(t, name); s.ControllerConfig != want.object || s.ConfigMap != want.configMap ||
+			s.Consume != want.consume {
 			t.Errorf("%s: have %v %v %s, want %v", name, s.ControllerConfig, s.ConfigMap, s.Consume, want)
 		}
 	}

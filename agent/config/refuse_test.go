@@ -26,7 +26,8 @@ func TestRefusedFragments(t *testing.T) {
 		"a writer unknown to us": {header + "coexist: [puppet]\n",
 			`2: coexist: "puppet" is not known; want machine-config-daemon or node-ca`},
 		"an unknown key": {header + "\nnodes: {}\n",
-			"3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, " +
+			"3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, " +
+				"identity, " +
 				"node, probe, profile, resync, trust, units, watch"},
 		"an unknown deep key": {header + "watch:\n  retryMax: 1m\n  resynk: 1m\n",
 			"4: watch.resynk: unknown key; want one of idleTimeout, retryJitter, retryMax, timeout"},
@@ -62,16 +63,19 @@ func TestRefusedFragments(t *testing.T) {
 		"a pull secret that the group may read": {header + "files: {internalRegistryPullSecret: {mode: \"0640\"}}\n",
 			`2: files.internalRegistryPullSecret.mode: 0640 lets others read a secret; want "0600" or "0400"`},
 		"a mode for a file that is edited": {header + "files: {kubeconfigCAData: {mode: \"0600\"}}\n",
-			"2: files.kubeconfigCAData.mode: not possible: this field's file is there and is edited, and keeps its mode and owner"},
+			"2: files.kubeconfigCAData.mode: not possible: this field's file is there and is edited, and keeps its mode and " +
+				"owner"},
 		"an owner for a file that is edited": {header + "files: {kubeletKubeconfigCAData: {owner: root:root}}\n",
-			"2: files.kubeletKubeconfigCAData.owner: not possible: this field's file is there and is edited, and keeps its mode and owner"},
+			"2: files.kubeletKubeconfigCAData.owner: not possible: this field's file is there and is edited, and keeps its " +
+				"mode and owner"},
 		"a key that no ConfigMap has": {header + "configMap: {key: a/b}\n",
 			`2: configMap.key: "a/b" is not a key of a ConfigMap`},
 		"a profile with a path": {header + "profile: ../x\n",
 			`2: profile: "../x" is not a profile's name in lower case`},
 		"pauses the wrong way round": {header + "identity: {deniedMin: 2h}\n",
 			`2: identity.deniedMin: more than identity.deniedMax, which is 1h0m0s`},
-		"an object without a group": {header + "controllerConfig: {group: \"\"}\n", `2: controllerConfig.group: "" is not a lower-case DNS name`},
+		"an object without a group": {header + "controllerConfig: {group: \"\"}\n",
+			`2: controllerConfig.group: "" is not a lower-case DNS name`},
 		"a version that is none": {header + "controllerConfig: {version: latest}\n",
 			`2: controllerConfig.version: "latest" is not an API version such as v1`},
 		"a kind for a resource": {header + "controllerConfig: {resource: ControllerConfig}\n",
@@ -186,13 +190,19 @@ var refusedFiles = map[string]struct{ field, key, value, want string }{
 	"a consumer that does not serve CAs": {"rootCAData", "verify",
 		`[{kind: serving, address: "127.0.0.1:1", others: true}]`, "entry 1: others: only a clientCA server announces CAs"},
 	"a mismatch that means nothing": {"rootCAData", "verify",
-		`[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`, `entry 1: mismatch: "live" is not possible; want "stale" "unknown"`},
-	"a consumer twice":                {"rootCAData", "verify", `[{kind: serving, address: "127.0.0.1:1"}, {kind: serving, address: "127.0.0.1:1"}]`, "entry 2: asks 127.0.0.1:1 the same as another"},
-	"a consumer of one of many files": {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`, "the field has a file for each entry, and no server shows which of them it uses"},
+		`[{kind: serving, address: "127.0.0.1:1", mismatch: live}]`,
+		`entry 1: mismatch: "live" is not possible; want "stale" "unknown"`},
+	"a consumer twice": {"rootCAData", "verify",
+		`[{kind: serving, address: "127.0.0.1:1"}, {kind: serving, address: "127.0.0.1:1"}]`,
+		"entry 2: asks 127.0.0.1:1 the same as another"},
+	"a consumer of one of many files": {"imageRegistryBundleData", "verify", `[{kind: serving, address: "127.0.0.1:1"}]`,
+		"the field has a file for each entry, and no server shows which of them it uses"},
 	"the file of another field": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt",
-		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
+		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt " +
+			"(builtin:standalone.yaml:LINE)"},
 	"a file below another field's": {"rootCAData", "path", "/etc/kubernetes/kubelet-ca.crt/x",
-		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt (builtin:standalone.yaml:LINE)"},
+		"collides with kubeAPIServerServingCAData, whose path is /etc/kubernetes/kubelet-ca.crt " +
+			"(builtin:standalone.yaml:LINE)"},
 }
 
 func TestRefusedFields(t *testing.T) {
@@ -205,7 +215,8 @@ func TestRefusedFields(t *testing.T) {
 }
 
 func TestAFieldInTheWayOfARegistryIsRefused(t *testing.T) {
-	lines := problems(t, map[string]string{site: header + "files: {rootCAData: {path: /etc/docker/certs.d/r.example.org/ca.crt}}\n"})
+	lines := problems(t,
+		map[string]string{site: header + "files: {rootCAData: {path: /etc/docker/certs.d/r.example.org/ca.crt}}\n"})
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "builtin:standalone.yaml:LINE: ") ||
 		!strings.Contains(lines[0], "files.imageRegistryBundleData.path: collides with rootCAData") ||
 		!strings.Contains(lines[0], "("+site+":2)") {
@@ -216,20 +227,22 @@ func TestAFieldInTheWayOfARegistryIsRefused(t *testing.T) {
 func TestRefusedUnits(t *testing.T) {
 	const carries = " carries the host and the agent's own rights; it cannot be on the allowlist"
 	tests := map[string]struct{ name, want string }{
-		"no suffix":              {"crio", `"crio" has no suffix such as .service; want the full name of the unit`},
-		"another suffix":         {"crio.conf", `"crio.conf" has no suffix such as .service; want the full name of the unit`},
-		"a socket":               {"crio.socket", `"crio.socket" is not a service; only services load certificates`},
-		"a target":               {"reboot.target", `"reboot.target" is not a service; only services load certificates`},
-		"init.scope":             {"init.scope", `"init.scope" is not a service; only services load certificates`},
-		"a template":             {"a@.service", `"a@.service" is a template; name an instance of it`},
-		"two at signs":           {"a@b@c.service", `"a@b@c.service" holds more than one @`},
-		"a glob":                 {"cri*.service", `"cri*.service" is a pattern; name each unit in full`},
-		"a path":                 {"a/b.service", `"a/b.service" is not a unit name: it holds '/'`},
-		"a quote":                {`a\"b.service`, `"a\"b.service" is not a unit name: it holds '"'`},
-		"only a suffix":          {".service", `".service" has nothing before its suffix`},
-		"an overlong name":       {strings.Repeat("a", 250) + ".service", "a unit name of 258 bytes; want at most 255"},
-		"the agent":              {"node-cert-agent.service", `"node-cert-agent.service" is ours; the agent does not act on itself`},
-		"the writer":             {"node-cert-agent-writer.service", `"node-cert-agent-writer.service" is ours; the agent does not act on itself`},
+		"no suffix":        {"crio", `"crio" has no suffix such as .service; want the full name of the unit`},
+		"another suffix":   {"crio.conf", `"crio.conf" has no suffix such as .service; want the full name of the unit`},
+		"a socket":         {"crio.socket", `"crio.socket" is not a service; only services load certificates`},
+		"a target":         {"reboot.target", `"reboot.target" is not a service; only services load certificates`},
+		"init.scope":       {"init.scope", `"init.scope" is not a service; only services load certificates`},
+		"a template":       {"a@.service", `"a@.service" is a template; name an instance of it`},
+		"two at signs":     {"a@b@c.service", `"a@b@c.service" holds more than one @`},
+		"a glob":           {"cri*.service", `"cri*.service" is a pattern; name each unit in full`},
+		"a path":           {"a/b.service", `"a/b.service" is not a unit name: it holds '/'`},
+		"a quote":          {`a\"b.service`, `"a\"b.service" is not a unit name: it holds '"'`},
+		"only a suffix":    {".service", `".service" has nothing before its suffix`},
+		"an overlong name": {strings.Repeat("a", 250) + ".service", "a unit name of 258 bytes; want at most 255"},
+		"the agent": {"node-cert-agent.service",
+			`"node-cert-agent.service" is ours; the agent does not act on itself`},
+		"the writer": {"node-cert-agent-writer.service",
+			`"node-cert-agent-writer.service" is ours; the agent does not act on itself`},
 		"a part of systemd":      {"systemd-journald.service", `"systemd-journald.service"` + carries},
 		"the bus":                {"dbus-broker.service", `"dbus-broker.service"` + carries},
 		"polkit":                 {"polkit.service", `"polkit.service"` + carries},
@@ -245,9 +258,11 @@ func TestRefusedUnits(t *testing.T) {
 
 func TestRefusedVerbsSayWhy(t *testing.T) {
 	tests := map[string]string{
-		"start":             "start is never granted: whoever may start a unit can, on systemd 257, have a transient unit run as root; want reload or try-restart",
-		"stop":              "stop is never granted: a stopped unit stays down if the agent dies; want reload or try-restart",
-		"restart":           "restart is only for node-cert-agent-update-ca-trust.service: it starts what the administrator has stopped; want reload or try-restart",
+		"start": "start is never granted: whoever may start a unit can, on systemd 257, have a transient unit " +
+			"run as root; want reload or try-restart",
+		"stop": "stop is never granted: a stopped unit stays down if the agent dies; want reload or try-restart",
+		"restart": "restart is only for node-cert-agent-update-ca-trust.service: it starts what the " +
+			"administrator has stopped; want reload or try-restart",
 		"enable":            "enable is never granted: what starts at boot is the image's matter; want reload or try-restart",
 		"reload-or-restart": "want reload or try-restart",
 		"Reload":            "want reload or try-restart",
@@ -256,9 +271,11 @@ func TestRefusedVerbsSayWhy(t *testing.T) {
 		refused(t, header+"units:\n  a.service:\n    verb: "+verb+"\n", "4: units.a.service.verb: "+want)
 	}
 	for _, verb := range []string{"reload", "try-restart"} {
-		refused(t, header+"units:\n  "+updateCATrust+":\n    verb: "+verb+"\n", "4: units."+updateCATrust+".verb: want restart: it works by running, and runs only for that")
+		refused(t, header+"units:\n  "+updateCATrust+":\n    verb: "+verb+"\n", "4: units."+updateCATrust+
+			".verb: want restart: it works by running, and runs only for that")
 	}
-	refused(t, header+"units: {"+updateCATrust+": {}}\n", "2: units."+updateCATrust+".verb: want restart: it works by running, and runs only for that")
+	refused(t, header+"units: {"+updateCATrust+": {}}\n", "2: units."+updateCATrust+
+		".verb: want restart: it works by running, and runs only for that")
 	refused(t, header+"units:\n  a.service: {}\n", "3: units.a.service.verb: missing; want reload or try-restart")
 	refused(t, header+"units: {a.service: {verb: reload, alsoAffects: [a.service]}}\n",
 		"2: units.a.service.alsoAffects: lists the unit itself; name only the others")
@@ -275,7 +292,8 @@ func TestWhatCarriesTheHostCannotBeAcceptedAsAffectedEither(t *testing.T) {
 		"init.scope":                    "is systemd itself; it cannot be on the allowlist",
 		"kubelet*":                      "is a pattern; name each unit in full",
 	} {
-		refused(t, header+"units: {a.service: {verb: reload, alsoAffects: ["+strconv.Quote(name)+"]}}\n", "2: units.a.service.alsoAffects: "+strconv.Quote(name)+" "+want)
+		refused(t, header+"units: {a.service: {verb: reload, alsoAffects: ["+strconv.Quote(name)+"]}}\n",
+			"2: units.a.service.alsoAffects: "+strconv.Quote(name)+" "+want)
 	}
 }
 
@@ -291,7 +309,8 @@ func TestTheSmallRulesHaveNoExceptions(t *testing.T) {
 	}{
 		{"/a/b", "/a/b", true}, {"/a/b", "/a/c", false}, {"/a/b", "/a/b/c", true}, {"/a/b", "/a/bc", false},
 		{"/a/{name}/c", "/a/x/c", true}, {"/a/{name}/c", "/a/x/d", false}, {"/a/{name}/c", "/b/x/c", false},
-		{"/a/p{sha256}.crt", "/a/p00.crt", true}, {"/a/p{sha256}.crt", "/a/p.crt", false}, {"/a/{sha256}.crt", "/a/{sha256}.crt", true},
+		{"/a/p{sha256}.crt", "/a/p00.crt", true}, {"/a/p{sha256}.crt", "/a/p.crt", false},
+		{"/a/{sha256}.crt", "/a/{sha256}.crt", true},
 	} {
 		if collide(tt.a, tt.b) != tt.want || collide(tt.b, tt.a) != tt.want {
 			t.Errorf("collide(%s, %s) is not %v", tt.a, tt.b, tt.want)
@@ -308,15 +327,22 @@ func TestRefusedFiles(t *testing.T) {
 			[]string{site + ": not a regular file: a symbolic link"}},
 		"a directory": {map[string]string{site + "/x": ""}, []string{site + ": not a regular file: a directory"}},
 		"the suffix yml": {map[string]string{etcDir + "50-site.yml": header},
-			[]string{strings.TrimSuffix(etcDir, "/") + `: "50-site.yml" would not be read: the names of fragments end in .yaml`}},
-		"a link as the directory": {map[string]string{"etc/node-cert-agent/config.d": "-> other", "etc/node-cert-agent/other/x": ""},
+			[]string{strings.TrimSuffix(etcDir, "/") +
+				`: "50-site.yml" would not be read: the names of fragments end in .yaml`}},
+		"a link as the directory": {map[string]string{"etc/node-cert-agent/config.d": "-> other",
+			"etc/node-cert-agent/other/x": ""},
 			[]string{strings.TrimSuffix(etcDir, "/") + ": not a directory: a symbolic link"}},
-		"too much text": {map[string]string{site: header + strings.Repeat("#", maxFile)}, []string{site + ": larger than 262144 bytes"}},
+		"too much text": {map[string]string{site: header + strings.Repeat("#", maxFile)},
+			[]string{site + ": larger than 262144 bytes"}},
 		"two broken fragments": {map[string]string{etcDir + "10.yaml": "a: 1", libDir + "20.yaml": "b: 1"}, []string{
-			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch",
-			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch"}},
+			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
+				"controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch",
+			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
+				"controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch"}},
 		"a profile that chooses a profile": {map[string]string{profileDir + "/standalone.yaml": header + "profile: other\n"},
-			[]string{profileDir + "/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, resync, trust, units, watch"}},
+			[]string{profileDir +
+				"/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
+				"controllerConfig, files, identity, node, probe, resync, trust, units, watch"}},
 		"a missing profile beside others": {map[string]string{profileDir + "/a.yaml": header, site: header + "profile: b\n"},
 			[]string{site + `:2: profile: no profile "b"; want one of a, kubeadm, openshift, standalone`}},
 	}
@@ -335,7 +361,8 @@ func TestAPipeIsRefusedWithoutWaitingForAWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(Options{Root: root})
-	if want := filepath.Join(root, site) + ": not a regular file: a device, pipe or socket"; err == nil || err.Error() != want {
+	if want := filepath.Join(root, site) + ": not a regular file: a device, pipe or socket"; err == nil ||
+		err.Error() != want {
 		t.Errorf("have %v, want %s", err, want)
 	}
 }
@@ -361,9 +388,10 @@ func TestOnlyRootsFilesAreBelieved(t *testing.T) {
 		plain bool
 		want  string
 	}{
-		"root's on the host":           {fake{0, 0o644}, false, ""},
-		"another's on the host":        {fake{other, 0o644}, false, "owned by uid"},
-		"group-writable on the host":   {fake{0, 0o664}, false, "writable by group or others (mode 0664): only root may change configuration"},
+		"root's on the host":    {fake{0, 0o644}, false, ""},
+		"another's on the host": {fake{other, 0o644}, false, "owned by uid"},
+		"group-writable on the host": {fake{0, 0o664}, false,
+			"writable by group or others (mode 0664): only root may change configuration"},
 		"world-writable on the host":   {fake{0, fs.ModeDir | 0o757}, false, "writable by group or others (mode 0757)"},
 		"root's mask on the host":      {fake{0, fs.ModeSymlink | 0o777}, false, ""},
 		"another's mask on the host":   {fake{other, fs.ModeSymlink | 0o777}, false, "owned by uid"},
@@ -400,6 +428,7 @@ func TestOnTheHostAFragmentThatOthersMayWriteIsRefused(t *testing.T) {
 }
 
 func TestAPullSecretHasNoConsumersToAsk(t *testing.T) {
-	refused(t, header+"files:\n  internalRegistryPullSecret:\n    enabled: true\n    verify: [{kind: serving, address: \"127.0.0.1:1\"}]\n",
+	refused(t, header+"files:\n  internalRegistryPullSecret:\n    enabled: true\n    verify: [{kind: serving, address: "+
+		"\"127.0.0.1:1\"}]\n",
 		"5: files.internalRegistryPullSecret.verify: the file holds no certificates")
 }

@@ -202,7 +202,8 @@ func TestAPrivateFileOfAnotherUserIsRefused(t *testing.T) {
 	if err := os.Chown(private, 1001, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, "/").SecretFiles(private, ".x"); err == nil || !strings.Contains(err.Error(), "belongs to uid 1001") {
+	if _, err := open(t, "/").SecretFiles(private, ".x"); err == nil ||
+		!strings.Contains(err.Error(), "belongs to uid 1001") {
 		t.Errorf("a directory of another user: %v", err)
 	}
 }

@@ -66,15 +66,16 @@ func TestTheWriterTakesWhatEntryMakesAndNothingElse(t *testing.T) {
 		data []byte
 		good bool
 	}{
-		"the canonical form":                      {alone, cas["a"], true},
-		"comments":                                {alone, commented, false},
-		"CRLF":                                    {alone, bytes.ReplaceAll(cas["a"], []byte("\n"), []byte("\r\n")), false},
-		"no final newline":                        {alone, bytes.TrimSpace(cas["a"]), false},
-		"comments beside other writers":           {beside, commented, true},
-		"p11-kit's format beside other writers":   {beside, append([]byte("[p11-kit-object-v1]\n"), cas["a"]...), false},
-		"no final newline beside other writers":   {beside, bytes.TrimSpace(cas["a"]), false},
-		"nothing":                                 {alone, nil, false},
-		"a pull secret":                           {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret() + "\n"), true},
+		"the canonical form":                    {alone, cas["a"], true},
+		"comments":                              {alone, commented, false},
+		"CRLF":                                  {alone, bytes.ReplaceAll(cas["a"], []byte("\n"), []byte("\r\n")), false},
+		"no final newline":                      {alone, bytes.TrimSpace(cas["a"]), false},
+		"comments beside other writers":         {beside, commented, true},
+		"p11-kit's format beside other writers": {beside, append([]byte("[p11-kit-object-v1]\n"), cas["a"]...), false},
+		"no final newline beside other writers": {beside, bytes.TrimSpace(cas["a"]), false},
+		"nothing":                               {alone, nil, false},
+		"a pull secret": {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret() + "\n"),
+			true},
 		"a pull secret without its final newline": {FileSpec{Field: InternalRegistryPullSecret}, []byte(pullSecret()), false},
 	} {
 		if _, err := c.spec.Check(c.data); (err == nil) != c.good {

@@ -13,7 +13,8 @@ import (
 )
 
 var policy = Policy{Files: []FileSpec{
-	{Field: KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644, OnChange: []string{"a.service"}},
+	{Field: KubeAPIServerServingCAData, Path: "/etc/kubernetes/kubelet-ca.crt", Mode: 0o644,
+		OnChange: []string{"a.service"}},
 	{Field: ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 	{Field: ImageRegistryBundleUserData, Path: "/etc/docker/certs.d/{name}/ca.crt", Mode: 0o644},
 }}
@@ -151,14 +152,16 @@ func TestCompute(t *testing.T) {
 			"[retain imageRegistryBundleData/r:5000: somebody else changed it]"},
 		"a registry whose new content is refused keeps its last good file": {
 			Input{Desired: refused, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[refuse imageRegistryBundleData/r:5000: holds a private key retain imageRegistryBundleData/r:5000: what the ControllerConfig " +
+			"[refuse imageRegistryBundleData/r:5000: holds a private key retain imageRegistryBundleData/r:5000: what the " +
+				"ControllerConfig " +
 				"asks for in its place is refused]"},
 		"an empty or missing list removes nothing": {
 			Input{Desired: unlisted, Observed: disk(kubelet("a"), reg), Memory: Memory{Owned: owned(regPath, reg)}},
 			"[retain imageRegistryBundleData/r:5000: the list is empty, missing or invalid in the ControllerConfig]"},
 		"what is only remembered removes nothing": {
 			Input{Desired: unverified, Observed: disk(reg, other), Memory: Memory{Owned: owned(regPath, reg)}},
-			"[retain imageRegistryBundleData/r:5000: a removal needs a verified read of the ControllerConfig since this host booted]"},
+			"[retain imageRegistryBundleData/r:5000: a removal needs a verified read of the ControllerConfig since this host " +
+				"booted]"},
 		"a registry that moved to the other list is not removed": {
 			Input{Desired: desired(user, other), Observed: Observed{user.Key: file(user), other.Key: file(other)},
 				Memory: Memory{Owned: owned(regPath, reg)}},
@@ -169,7 +172,8 @@ func TestCompute(t *testing.T) {
 		"a registry whose directory is gone altogether is left as it is": {
 			Input{Desired: desired(other), Observed: Observed{regKey: {Reason: "its directory does not exist"},
 				other.Key: file(other)},
-				Memory: Memory{Owned: owned(regPath, reg)}}, "[retain imageRegistryBundleData/r:5000: its directory does not exist]"},
+				Memory: Memory{Owned: owned(regPath, reg)}},
+			"[retain imageRegistryBundleData/r:5000: its directory does not exist]"},
 		"a field that the administrator moved leaves the old file alone": {
 			Input{Desired: desired(other), Observed: disk(other, reg), Memory: Memory{Owned: owned("/srv/old/ca.crt", reg)}},
 			"[]"},

@@ -144,7 +144,8 @@ func TestAPullSecretOnDiskIsReplacedUnseenByWhatTheObjectSaysAndNotByWhatIsRemem
 		"none, and the ControllerConfig was not read": {File{}, false, missing, 0},
 		"the same, which everybody could read":        {wide, false, wrongMode, 0},
 	} {
-		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified}, Policy: Policy{Files: []FileSpec{spec}},
+		p := Compute(Input{Desired: Desired{Entries: []Entry{e}, Verified: tt.verified},
+			Policy:   Policy{Files: []FileSpec{spec}},
 			Observed: Observed{e.Key: tt.file}})
 		if len(p.Refused) > 0 || len(p.Retained) != tt.kept || (len(p.Writes) > 0) != (tt.writes != "") {
 			t.Errorf("%s: have %v", sentence, p)

@@ -13,7 +13,8 @@ func TestTwoSourcesMakeOneDesire(t *testing.T) {
 		Listed:  map[Field]bool{ImageRegistryBundleData: true},
 		Entries: []Entry{entry(RootCAData), entry(AdditionalTrustBundle)},
 		Refused: []Refusal{{Key: Key{Field: InternalRegistryPullSecret}}}}
-	second := Desired{ControllerConfig: ControllerConfig{UID: "v"}, Verified: true, Entries: []Entry{entry(KubeletKubeconfigCAData)},
+	second := Desired{ControllerConfig: ControllerConfig{UID: "v"}, Verified: true,
+		Entries: []Entry{entry(KubeletKubeconfigCAData)},
 		Refused: []Refusal{{Key: Key{Field: KubeconfigCAData}}}}
 	got := first.With(second)
 	if want := "[rootCAData  kubeletKubeconfigCAData  additionalTrustBundle ]"; fmt.Sprint(got.Entries) != want {
@@ -52,7 +53,8 @@ func TestWhatAnUnreadConfigMapHadIsKeptWithoutBlamingTheObject(t *testing.T) {
 	d := Desired{Verified: true}.Carry(Desired{Entries: []Entry{e}}, p)
 	got := Compute(Input{Policy: p, Desired: d, Observed: Observed{e.Key: File{Kind: Regular, Digest: e.Digest,
 		Data: e.Data}}}).Retained
-	if len(got) != 1 || got[0].Reason != "the ConfigMap has not been read, or does not have it; the last good content stays" {
+	if len(got) != 1 || got[0].Reason != "the ConfigMap has not been read, or does not have it; the last good content "+
+		"stays" {
 		t.Errorf("kept %+v", got)
 	}
 }

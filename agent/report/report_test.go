@@ -16,8 +16,9 @@ import (
 )
 
 func sample() Status {
-	return Status{APIVersion: apiVersion, Version: "1", State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "42"},
-		Synced: time.Unix(1e9, 0).UTC(),
+	return Status{APIVersion: apiVersion, Version: "1", State: "following",
+		ControllerConfig: plan.ControllerConfig{ResourceVersion: "42"},
+		Synced:           time.Unix(1e9, 0).UTC(),
 		Files: []File{{Key: plan.Key{Field: plan.RootCAData}, Path: "/etc/kubernetes/ca.crt", Digest: plan.Digest{1},
 			State:        "in place",
 			Certificates: 2, Expires: time.Unix(2e9, 0).UTC()}},
@@ -91,10 +92,11 @@ func TestAFailedWriteIsTriedAgain(t *testing.T) {
 
 func TestSentences(t *testing.T) {
 	for want, s := range map[string]Status{
-		"starting":                          {State: "starting"},
-		"unreachable: connection refused":   {State: "unreachable", Reason: "connection refused"},
-		"following; 0 files from version 7": {State: "following", ControllerConfig: plan.ControllerConfig{ResourceVersion: "7"}},
-		"following":                         {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
+		"starting":                        {State: "starting"},
+		"unreachable: connection refused": {State: "unreachable", Reason: "connection refused"},
+		"following; 0 files from version 7": {State: "following",
+			ControllerConfig: plan.ControllerConfig{ResourceVersion: "7"}},
+		"following": {State: "following", Identity: &Identity{State: "active", Serial: "1"}},
 		"following; identity suspect: it said 401": {State: "following",
 			Identity: &Identity{State: "suspect", Reason: "it said 401", Serial: "1"}},
 		"no identity: pending: patience": {State: "no identity", Reason: "pending: patience",

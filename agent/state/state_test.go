@@ -28,7 +28,8 @@ func full() state.State {
 		},
 		Units: map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"},
 			"b.service": {Unknown: true}},
-		Object: plan.ControllerConfig{UID: "u", ResourceVersion: "7"}, LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
+		Object:   plan.ControllerConfig{UID: "u", ResourceVersion: "7"},
+		LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
 	}
 }
 

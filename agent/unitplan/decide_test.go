@@ -14,8 +14,9 @@ import (
 func TestOwed(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	// What is on disk: a field whose file changed now, and another, of an hour before.
-	in := Inputs{Digest: plan.Digest{1}, Fields: map[plan.Field]fieldInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
-		now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
+	in := Inputs{Digest: plan.Digest{1},
+		Fields: map[plan.Field]fieldInputs{plan.KubeAPIServerServingCAData: {plan.Digest{11},
+			now}, plan.RootCAData: {plan.Digest{12}, now.Add(-time.Hour)}}}
 	running := func(invocation string, since time.Duration) State {
 		return State{Exists: true, Active: true, Boot: "boot1", Invocation: invocation, Since: now.Add(since)}
 	}
@@ -289,7 +290,8 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 		p.Files = append(p.Files, plan.FileSpec{Field: id, Path: "/c/{name}/ca.crt", OnChange: []string{"reader.service"}})
 	}
 	of := func(files map[plan.Key]plan.File) Inputs { return InputsOf("reader.service", p, files, nil, nil) }
-	one, two, moved := plan.Key{Field: lists[0], Name: "one"}, plan.Key{Field: lists[1], Name: "two"}, plan.Key{Field: lists[0], Name: "two"}
+	one, two, moved := plan.Key{Field: lists[0], Name: "one"}, plan.Key{Field: lists[1], Name: "two"},
+		plan.Key{Field: lists[0], Name: "two"}
 	file := func(b byte, changed time.Time) plan.File {
 		return plan.File{Kind: plan.Regular, Digest: plan.Digest{b}, Changed: changed}
 	}
@@ -299,13 +301,16 @@ func TestWhatAUnitHasLoadedIsKnownOnlyIfNothingWasTouched(t *testing.T) {
 		files map[plan.Key]plan.File
 		want  bool
 	}{
-		"nothing changed":                      {map[plan.Key]plan.File{one: file(11, now.Local()), two: file(12, older)}, true},
-		"another content":                      {map[plan.Key]plan.File{one: file(13, now), two: file(12, older)}, false},
-		"the same content, written once more":  {map[plan.Key]plan.File{one: file(11, now), two: file(12, now)}, false},
-		"the same, after the clock went back":  {map[plan.Key]plan.File{one: file(11, now.Add(-time.Minute)), two: file(12, older)}, false},
-		"a file that is long gone is asked of": {map[plan.Key]plan.File{one: file(11, now), two: file(12, older), {Field: lists[1], Name: "three"}: {}}, true},
-		"a file is missing":                    {map[plan.Key]plan.File{one: file(11, now)}, false},
-		"another list asks for a file":         {map[plan.Key]plan.File{one: file(11, now), moved: file(12, older)}, true},
+		"nothing changed": {map[plan.Key]plan.File{one: file(11, now.Local()), two: file(12, older)},
+			true},
+		"another content":                     {map[plan.Key]plan.File{one: file(13, now), two: file(12, older)}, false},
+		"the same content, written once more": {map[plan.Key]plan.File{one: file(11, now), two: file(12, now)}, false},
+		"the same, after the clock went back": {map[plan.Key]plan.File{one: file(11, now.Add(-time.Minute)),
+			two: file(12, older)}, false},
+		"a file that is long gone is asked of": {map[plan.Key]plan.File{one: file(11, now), two: file(12, older),
+			{Field: lists[1], Name: "three"}: {}}, true},
+		"a file is missing":            {map[plan.Key]plan.File{one: file(11, now)}, false},
+		"another list asks for a file": {map[plan.Key]plan.File{one: file(11, now), moved: file(12, older)}, true},
 	} {
 		in := of(c.files)
 		if got, back := in.Untouched(before), before.Untouched(in); got != c.want || back != got {

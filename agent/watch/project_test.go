@@ -141,7 +141,8 @@ func TestRegistryLists(t *testing.T) {
 				"certificate"},
 		"an empty entry keeps its last good file": {
 			fields{own: []any{entry("r", ""), entry("s", nil)}},
-			"listed imageRegistryBundleData\nrefuse imageRegistryBundleData/r: is empty\nrefuse imageRegistryBundleData/s: is empty"},
+			"listed imageRegistryBundleData\nrefuse imageRegistryBundleData/r: is empty\nrefuse imageRegistryBundleData/s: is " +
+				"empty"},
 		"while a name cannot be used nothing counts as missing": {
 			fields{own: []any{entry("../../etc", a), entry("s", a)}},
 			"imageRegistryBundleData/s certs=1\nrefuse imageRegistryBundleData/:/:/etc: registry name \":/:/etc\": port is not " +

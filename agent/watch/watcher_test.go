@@ -112,7 +112,8 @@ func TestAnUnchangedObjectAfterAReconnectIsNotNews(t *testing.T) {
 
 func TestErrorEventsRestartAtOnceButNotInAHotLoop(t *testing.T) {
 	b := start(t)
-	gone := line("ERROR", []byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 1 (2)"}`))
+	gone := line("ERROR",
+		[]byte(`{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 1 (2)"}`))
 	b.next(t).open(gone)
 	b.reads(Connecting, "the server ended the watch: 410 Expired: too old resource version: 1 (2)")
 	b.again(afterNothing).open(gone)

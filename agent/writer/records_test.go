@@ -59,13 +59,15 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	peer := fmt.Sprintf(" uid=%d pid=%d\n", os.Geteuid(), os.Getpid())
-	want := fmt.Sprintf("<5>writer writes: field=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s added=%s "+
+	want := fmt.Sprintf("<5>writer writes: field=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s "+
+		"added=%s "+
 		"removed=none",
 		"kubeAPIServerServingCAData", plan.DigestOf(old), plan.DigestOf(kept), prints(now)[0]) + peer +
 		fmt.Sprintf("<5>writer writes: field=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none "+
 			"after=%s added=%s removed=none",
 			"imageRegistryBundleData", plan.DigestOf(fresh), prints(fresh)[0]) + peer +
-		fmt.Sprintf("<5>writer removes: field=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s after=none "+
+		fmt.Sprintf("<5>writer removes: field=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s "+
+			"after=none "+
 			"added=none removed=%s",
 			"imageRegistryBundleData", plan.DigestOf(gone), prints(gone)[0]) + peer
 	if s.log.String() != want {

@@ -14,7 +14,8 @@ import (
 )
 
 // fewFields are those whose directories a tree has.
-const fewFields = "node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: {enabled: " +
+const fewFields = "node: {name: node-1}\nfiles: {cloudProviderCAData: {enabled: false}, additionalTrustBundle: " +
+	"{enabled: " +
 	"false}}\n"
 
 const goodTree = `ok    configuration: valid; from builtin:standalone.yaml, ROOT/etc/node-cert-agent/config.d/50-site.yaml
@@ -81,20 +82,23 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		"a private key lies beside a bundle": {func(r *tree) error {
 			return os.WriteFile(r.path("/etc/kubernetes/kubelet-ca.key"), nil, 0o600)
 		}, "warn", 0,
-			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key\n      fix: give it " +
+			"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key\n      fix: give " +
+				"it " +
 				"another path: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"},
 		"the machine config daemon was here": {func(r *tree) error {
 			return errors.Join(os.Mkdir(r.path("/etc/machine-config-daemon"), 0o755),
 				os.WriteFile(r.path("/etc/machine-config-daemon/currentconfig"), nil, 0o600))
 		}, "warn", 0,
-			"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files\n      fix: " +
+			"warn  profile: standalone, and the machine config daemon manages this host: both may write the same files\n      " +
+				"fix: " +
 				"set `profile: openshift`"},
 		"kubeadm was here": {func(r *tree) error {
 			return errors.Join(os.MkdirAll(r.path("/var/lib/kubelet"), 0o755),
 				os.WriteFile(r.path("/var/lib/kubelet/kubeadm-flags.env"), nil, 0o600))
 		}, "warn", 0, "warn  profile: standalone, and kubeadm made this node\n      fix: set `profile: kubeadm`"},
 		"the API server is down": {func(r *tree) error { r.api.Close(); return nil }, "fail", exitFailed,
-			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused\n      fix: look at the network and " +
+			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused\n      fix: look at the " +
+				"network and " +
 				"at the API server; files stay as they are until it answers"},
 		"the API server knows no such kind": {func(r *tree) error {
 			r.configure(fewFields + "controllerConfig: {version: v2}\n")
@@ -104,10 +108,12 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 				"profile standalone watches\n      fix: choose the profile of this cluster, or install the kind: kubectl apply -k " +
 				"packaging/kubernetes"},
 		"there is no object": {func(r *tree) error { r.api.change(func() { r.api.spec = nil }); return nil }, "warn", 0,
-			"warn  object: controllerconfigs.node-cert-agent.io machine-config-controller does not exist\n      fix: create it, or " +
+			"warn  object: controllerconfigs.node-cert-agent.io machine-config-controller does not exist\n      fix: create " +
+				"it, or " +
 				"configure its name"},
 		"there is no identity": {func(r *tree) error { return os.Remove(r.kubeconfig) }, "fail", exitFailed,
-			"fail  identity: kubeconfig ROOT/etc/node-cert-agent/kubeconfig: no such file or directory\n      fix: put a kubeconfig " +
+			"fail  identity: kubeconfig ROOT/etc/node-cert-agent/kubeconfig: no such file or directory\n      fix: put a " +
+				"kubeconfig " +
 				"with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

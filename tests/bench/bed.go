@@ -211,7 +211,8 @@ func pause(ctx context.Context, d time.Duration) {
 
 // processed waits until the agent has finished with a version of its object.
 func (b *bed) processed(ctx context.Context, version string) error {
-	return eventually(ctx, "version "+version, func() bool { return b.status().ControllerConfig.ResourceVersion == version })
+	return eventually(ctx, "version "+version,
+		func() bool { return b.status().ControllerConfig.ResourceVersion == version })
 }
 
 // status is the agent's, empty before there is one.

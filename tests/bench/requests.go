@@ -92,7 +92,8 @@ func (b *bed) fromToken(ctx context.Context) (counts, error) {
 
 // often counts while a habit is frequent.
 func (b *bed) often(ctx context.Context, h habit) (counts, error) {
-	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\ncontrollerConfig: {group: machineconfiguration.openshift.io, " +
+	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\ncontrollerConfig: {group: " +
+		"machineconfiguration.openshift.io, " +
 		"version: v1}\nnode: {name: " + quietName + "}\n"
 	if err := b.Host.PutFile(cluster.Fragment, host.File{Data: []byte(settings + h.settings)}); err != nil {
 		return nil, err

@@ -189,7 +189,8 @@ func reader(name string) string {
 	load := func(event string) string {
 		return fmt.Sprintf("cp -f %s /run/%s.loaded 2>/dev/null; echo %s >>/run/%s.log", KubeletCA, name, event, name)
 	}
-	return fmt.Sprintf("[Service]\nExecStartPre=/bin/sh -c '%s'\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c '%s'\n", load("start"), load("reload"))
+	return fmt.Sprintf("[Service]\nExecStartPre=/bin/sh -c '%s'\nExecStart=/bin/sleep infinity\nExecReload=/bin/sh -c "+
+		"'%s'\n", load("start"), load("reload"))
 }
 
 // connect opens the API server's port on the host and gives it an identity.

@@ -86,7 +86,8 @@ func (p *Plane) InstallSingleUse(ctx context.Context) error {
 // InstallMachines makes OpenShift's namespace for Machines and adds the rights of the component
 // openshift-machines. The kind itself is not installed.
 func (p *Plane) InstallMachines(ctx context.Context) error {
-	if err := p.Apply(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-machine-api}}")); err != nil {
+	if err := p.Apply(ctx,
+		[]byte("{apiVersion: v1, kind: Namespace, metadata: {name: openshift-machine-api}}")); err != nil {
 		return err
 	}
 	return p.applyFile(ctx, p.manifest("components/openshift-machines/rbac.yaml"))
@@ -97,7 +98,8 @@ const MachineConfigNamespace = "openshift-machine-config-operator"
 
 // InstallOpenShift adds the component openshift to the agents' rights, and the namespace that it needs.
 func (p *Plane) InstallOpenShift(ctx context.Context) error {
-	if err := p.Apply(ctx, []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+MachineConfigNamespace+`"}}`)); err != nil {
+	if err := p.Apply(ctx, []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+MachineConfigNamespace+
+		`"}}`)); err != nil {
 		return err
 	}
 	return p.applyFile(ctx, p.manifest("components/openshift/rbac.yaml"))

@@ -33,7 +33,8 @@ func TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted(t *testing.T) {
 	kubeconfig := string(kubeconfigs.Token("https://127.0.0.1:1", testpki.NewCA("a"), "token1."+marked))
 	for name, text := range map[string]string{filepath.Join(root,
 		"etc/node-cert-agent/bootstrap.d/10.kubeconfig"): kubeconfig,
-		filepath.Join(root, "etc/node-cert-agent/config.d/site.yaml"): "apiVersion: config.node-cert-agent.io/v1alpha1\nnode: {name: a}\n"} {
+		filepath.Join(root, "etc/node-cert-agent/config.d/site.yaml"): "apiVersion: " +
+			"config.node-cert-agent.io/v1alpha1\nnode: {name: a}\n"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}

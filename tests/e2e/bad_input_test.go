@@ -54,7 +54,8 @@ func TestAFragmentThatBreaksWhileRunningKeepsTheLastSettings(t *testing.T) {
 func TestWhatStandsInTheWayIsRefusedAndNotReplaced(t *testing.T) {
 	n, a := started(t, cluster.Options{})
 	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.run("sh", "-c", "rm "+cluster.KubeletCA+" && ln -s /etc/hostname "+cluster.KubeletCA+" && rm /etc/kubernetes/ca.crt && mkdir /etc/kubernetes/ca.crt")
+	n.run("sh", "-c", "rm "+cluster.KubeletCA+" && ln -s /etc/hostname "+cluster.KubeletCA+
+		" && rm /etc/kubernetes/ca.crt && mkdir /etc/kubernetes/ca.crt")
 	n.run("sh", "-c", "mkdir -p /etc/docker/certs.d/fifo && mkfifo /etc/docker/certs.d/fifo/ca.crt && ln -s "+
 		"/etc/kubernetes /etc/docker/certs.d/link")
 	n.run("systemctl", "start", "node-cert-agent.service")
@@ -66,7 +67,8 @@ func TestWhatStandsInTheWayIsRefusedAndNotReplaced(t *testing.T) {
 	if len(s.Refused) != 4 {
 		t.Errorf("refused is %v, want the link, the directory, the fifo and the linked directory", s.Refused)
 	}
-	if out := n.run("sh", "-c", "readlink "+cluster.KubeletCA+"; stat -c %F /etc/kubernetes/ca.crt "+certsD("fifo")+"; ls /etc/kubernetes/ca.crt"); out != "/etc/hostname\ndirectory\nfifo" {
+	if out := n.run("sh", "-c", "readlink "+cluster.KubeletCA+"; stat -c %F /etc/kubernetes/ca.crt "+certsD("fifo")+
+		"; ls /etc/kubernetes/ca.crt"); out != "/etc/hostname\ndirectory\nfifo" {
 		t.Errorf("what stood in the way became\n%s", out)
 	}
 	if _, err := n.Host.Run(n.ctx, "test", "-e", "/etc/kubernetes/link"); err == nil {

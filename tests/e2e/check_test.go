@@ -83,18 +83,21 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
 		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nunits: {one.service: {verb: " +
 			"try-restart}}\nfiles: {kubeAPIServerServingCAData: {onChange: [reader.service, one.service]}}\n")}))
-	n.wantFindings("exit 1", "fail  unit: try-restart one.service would also act on two.service: it is refused\n      fix: add "+
-		"`units: {one.service: {alsoAffects: [two.service]}}`")
+	n.wantFindings("exit 1",
+		"fail  unit: try-restart one.service would also act on two.service: it is refused\n      fix: add "+
+			"`units: {one.service: {alsoAffects: [two.service]}}`")
 	n.run("rm", "/etc/node-cert-agent/config.d/60-one.yaml")
 
 	n.run("rmdir", cloud)
-	n.wantFindings("exit 0", "warn  directory: "+cloud+": does not exist; for cloudProviderCAData\n      fix: make it, or turn "+
+	n.wantFindings("exit 0", "warn  directory: "+cloud+
+		": does not exist; for cloudProviderCAData\n      fix: make it, or turn "+
 		"off what goes there: `files: {cloudProviderCAData: {enabled: false}}`")
 	n.run("mkdir", cloud)
 
 	n.run("mkdir", "/srv/pki")
 	n.must(n.Host.PutFile("/etc/node-cert-agent/config.d/60-one.yaml",
-		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {rootCAData: {path: /srv/pki/ca.crt}}\n")}))
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nfiles: {rootCAData: {path: " +
+			"/srv/pki/ca.crt}}\n")}))
 	n.wantFindings("exit 1", "fail  directory: /srv/pki is read-only for the writer\n      fix: systemctl restart "+
 		"node-cert-agent-writer.service, in case it was replaced meanwhile; else systemctl edit it: [Service] "+
 		"ReadWritePaths=-/srv/pki")
@@ -102,8 +105,9 @@ func TestCheckFindsNothingOnAGoodHostAndEachFault(t *testing.T) {
 	n.wantFindings("exit 0")
 
 	n.run("sh", "-c", "rmdir /etc/docker/certs.d && mkdir /etc/docker/certs.d")
-	n.wantFindings("exit 1", "fail  directory: /etc/docker/certs.d is read-only for the writer\n      fix: systemctl restart "+
-		"node-cert-agent-writer.service")
+	n.wantFindings("exit 1",
+		"fail  directory: /etc/docker/certs.d is read-only for the writer\n      fix: systemctl restart "+
+			"node-cert-agent-writer.service")
 	n.run("systemctl", "restart", "node-cert-agent-writer.service")
 	n.wantFindings("exit 0")
 
@@ -142,7 +146,8 @@ func TestCheckFindsNothingWithTheNextSystemdAndAKubeconfig(t *testing.T) {
 		t.Errorf("%s\n%s", code, out)
 	}
 	if out, code := n.check(); code != "exit 0" || !strings.Contains(out,
-		"warn  identity: not the service's own, which follows: this host has no identity yet\n      fix: node-cert-agent check "+
+		"warn  identity: not the service's own, which follows: this host has no identity yet\n      fix: node-cert-agent "+
+			"check "+
 			"--kubeconfig FILE") {
 		t.Errorf("without the kubeconfig: %s\n%s", code, out)
 	}

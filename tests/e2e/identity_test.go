@@ -349,7 +349,8 @@ func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 	for _, file := range []string{"10-garbage", "20-exec", "30-open", "31-foreign"} {
 		n.awaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
 	}
-	if left := n.run("ls", cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig\n31-foreign.kubeconfig" {
+	if left := n.run("ls",
+		cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig\n31-foreign.kubeconfig" {
 		t.Errorf("left in the bootstrap directory: %s", left)
 	}
 	n.noSecrets()

@@ -145,7 +145,11 @@ func TestABrokenBundleNeverStopsTheNextStartOfTheKubelet(t *testing.T) {
 	n.awaitFile(cluster.KubeletCA, bundle(a))
 	for _, bad := range [][]byte{[]byte("certificate\n"), bundle(a)[:200], append(bundle(a), bundle(a)[:100]...)} {
 		v := n.patch(kubeletCA(bad))
-		n.await("the refusal", func() bool { s := n.status(); return s.ControllerConfig.ResourceVersion == v && len(s.Refused) == 1 })
+		n.await("the refusal", func() bool {
+			s := n.status()
+			return s.ControllerConfig.ResourceVersion == v &&
+				len(s.Refused) == 1
+		})
 		n.wantFile(cluster.KubeletCA, bundle(a))
 		n.run("systemctl", "restart", cluster.Kubelet)
 		n.awaitKubelet(a, http.StatusOK)

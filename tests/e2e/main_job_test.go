@@ -24,7 +24,8 @@ import (
 func TestAHostFollowsOurObject(t *testing.T) { theMainJob(t, controllerconfig.Small, "") }
 
 func TestAHostFollowsOpenShiftsRealObject(t *testing.T) {
-	theMainJob(t, controllerconfig.OpenShift, "controllerConfig: {group: machineconfiguration.openshift.io, version: v1}\n")
+	theMainJob(t, controllerconfig.OpenShift,
+		"controllerConfig: {group: machineconfiguration.openshift.io, version: v1}\n")
 }
 
 // theMainJob is the life of a bundle: first sync, expand, prune, an object written again without a

@@ -115,7 +115,8 @@ func TestOnOpenShiftNodesGetAndLoseTheLoginsOfThePullSecret(t *testing.T) {
 	} {
 		n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: secret}))
 		refused := n.status().Refused
-		if len(refused) != 1 || refused[0].Field != plan.InternalRegistryPullSecret || !bytes.Equal(n.file(pullSecret), last) {
+		if len(refused) != 1 || refused[0].Field != plan.InternalRegistryPullSecret ||
+			!bytes.Equal(n.file(pullSecret), last) {
 			t.Errorf("%s: refused is %v, and the file is the last good one: %v", sentence, refused,
 				bytes.Equal(n.file(pullSecret), last))
 		}

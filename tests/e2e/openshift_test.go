@@ -56,7 +56,9 @@ func openShiftFiles(ca []byte) map[string]host.File {
 	}
 	return map[string]host.File{
 		"/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf": {Data: dropin},
-		"/etc/systemd/system/" + kubeletUnit:                                     {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " + kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
+		"/etc/systemd/system/" +
+			kubeletUnit: {Data: []byte("[Service]\nExecStartPre=/bin/sh -c 'echo start >>/run/kubelet.log; cp " +
+			kubeletKubeconfig + " /run/kubelet.loaded'\nExecStart=/bin/sleep infinity\n")},
 		bootstrapKubeconfig: {Data: machineConfigServers(ca),
 			Mode: 0o644},
 		kubeletKubeconfig: {Data: machineConfigServers(ca), Mode: 0o600},

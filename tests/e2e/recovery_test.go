@@ -40,7 +40,8 @@ func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 }
 
 func TestAnAPIServerThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
-	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "watch: {", "watch: {idleTimeout: 10s, ", 1)})
+	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "watch: {", "watch: {idleTimeout: 10s, ",
+		1)})
 	n.must(n.Plane.FreezeAPIServer())
 	n.awaitState("unreachable")
 	n.wantFile(cluster.KubeletCA, a)

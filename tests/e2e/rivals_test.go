@@ -194,7 +194,8 @@ func TestBesideBothDaemonsEverythingSettles(t *testing.T) {
 func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	n, a := started(t, cluster.Options{})
 	n.run("systemd-run", "--unit=scribbler", "sh", "-c",
-		"while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
+		"while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+
+			cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
 	e := n.awaitRecord(audit.Conflict)
 	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_FIELD"] != "kubeAPIServerServingCAData" {
 		t.Errorf("the record is %v", e)

@@ -69,7 +69,8 @@ const trustField = `additionalTrustBundle: {path: "/usr/local/share/ca-certifica
 	updateCATrust + `]}`
 
 func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
-	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+
+		trustField,
 		"reader.service: {verb: try-restart}, "+updateCATrust+": {verb: restart}", "batchWindow: 0s, randomizedDelay: 0s")})
 	last := n.rotate(10, 5*time.Second)
 	n.wantFile(cluster.KubeletCA, last)
@@ -94,7 +95,8 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 }
 
 func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
-	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+trustField,
+	n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}, "+
+		trustField,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
 	n.awaitUnit(updateCATrust, "up to date")
 	rebuilt := func() int { return n.records(audit.UnitActionDone, "NODECERT_UNIT="+updateCATrust) }

@@ -30,7 +30,8 @@ func TestAFieldAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 	n.awaitUnit(cluster.Reader, "up to date")
 	c := testpki.NewCA("c")
 	n.patch(kubeletCA(c))
-	n.await("the reload beside a field that fails", func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
+	n.await("the reload beside a field that fails",
+		func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
 	if n.status().Error == "" {
 		t.Error("the trouble is over although the field fails")
 	}

@@ -172,7 +172,8 @@ func (n *node) awaitGone(path string) {
 func standIn(name string) host.File {
 	note := "echo %s >>/run/" + name + ".log"
 	return host.File{Data: fmt.Appendf(nil,
-		"[Service]\nExecStart=/bin/sh -c '"+note+"; exec sleep infinity'\nExecReload=/bin/sh -c '"+note+"'\n[Install]\nWantedBy=multi-user.target\n", "start", "reload")}
+		"[Service]\nExecStart=/bin/sh -c '"+note+"; exec sleep infinity'\nExecReload=/bin/sh -c '"+note+
+			"'\n[Install]\nWantedBy=multi-user.target\n", "start", "reload")}
 }
 
 // awaitLoads waits until the stand-in has noted exactly this.

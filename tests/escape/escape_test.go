@@ -204,7 +204,8 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 		t.Fatalf("%v\n%s", err, out)
 	}
 	files := map[string]host.File{
-		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
+		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: " +
+			"config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
 			"\nfiles:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
 			"waiting.service: {verb: reload}\n")},
 		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),

@@ -322,7 +322,8 @@ func TestNoJobOfOthersIsTouched(t *testing.T) {
 			}
 			run(t, h, "sh", "-c", "echo >/run/stop-reader; echo >/run/stop-dep; echo >/run/never")
 			await(t, "both stops", func() bool {
-				return run(t, h, "sh", "-c", "systemctl is-active reader.service dep.service blocked.service; true") == "inactive\ninactive\nactive"
+				return run(t, h, "sh", "-c",
+					"systemctl is-active reader.service dep.service blocked.service; true") == "inactive\ninactive\nactive"
 			})
 		})
 	}

@@ -409,7 +409,8 @@ func TestTheSocketStartsTheWriterAgainHoweverOftenItEnds(t *testing.T) {
 func TestAWriterThatCannotStartRefusesAndIsNotStartedInALoop(t *testing.T) {
 	h := bootUnits(t)
 	const dropIn = "/etc/systemd/system/node-cert-agent-writer.service.d/broken.conf"
-	if err := h.PutFile(dropIn, host.File{Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent broken\n")}); err != nil {
+	if err := h.PutFile(dropIn,
+		host.File{Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent broken\n")}); err != nil {
 		t.Fatal(err)
 	}
 	run(t, h, "sh", "-c", "systemctl daemon-reload; systemctl stop node-cert-agent-writer.service")

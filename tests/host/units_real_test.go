@@ -98,7 +98,8 @@ func callsOf(unit string) map[string]bool {
 		calls[managerObject+method+" "+strings.ReplaceAll(args, "UNIT", unit)] = true
 	}
 	for method, args := range objectCalls {
-		calls["org.freedesktop.systemd1 "+managerPath+"/unit/"+escaped(unit)+" org.freedesktop.systemd1.Unit "+method+" "+args] = true
+		calls["org.freedesktop.systemd1 "+managerPath+"/unit/"+escaped(unit)+" org.freedesktop.systemd1.Unit "+method+" "+
+			args] = true
 	}
 	return calls
 }
@@ -484,7 +485,8 @@ func TestTheTrustStoreOfRedHatsLayoutIsRebuiltInItsSandbox(t *testing.T) {
 			if s, err := bus(t, h).Act(ctx, u); err != nil || !s.Active {
 				t.Fatalf("%+v, %v: %s", s, err, run(t, h, "sh", "-c", "journalctl --no-pager -u "+updateCATrust))
 			}
-			if store := run(t, h, "cat", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"); store != strings.TrimSpace(string(ca)) {
+			if store := run(t, h, "cat",
+				"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"); store != strings.TrimSpace(string(ca)) {
 				t.Errorf("the store holds %.80q", store)
 			}
 			if written := run(t, h, "sh", "-c", "cat /etc/pki/ca-trust/extracted/written 2>/dev/null; :"); written != "" {

@@ -61,7 +61,8 @@ func kubeconfigs() []text {
 func editable() []text {
 	return []text{
 		{"usual", "As the machine config server makes it.", kubeletFile},
-		{"comments", "Comments in every place, one of them with what looks like the value. An encoder would lose or move them.",
+		{"comments", "Comments in every place, one of them with what looks like the value. An encoder would lose or move " +
+			"them.",
 			"# made by hand\n" + strings.NewReplacer("clusters:", "clusters: # one", oldCA+"\n", oldCA+"   # rotated\n",
 				"  name: local", "  # "+caData+"\n  name: local").Replace(kubeletFile)},
 		{"unknown-fields", "Fields of a later version, or of somebody's own.",

@@ -105,8 +105,9 @@ func badLogins() []text {
 		{"login-auth-of-no-user", "A password after a colon.", entry(`{"auth":"` +
 			base64.StdEncoding.EncodeToString([]byte(":"+Secret)) + `"}`)},
 		{"login-auth-number", "A number.", entry(`{"auth":7}`)},
-		{"login-one-of-three", "One of three logins is not fit. The file is refused whole: without one of its registries it " +
-			"would be another.",
+		{"login-one-of-three",
+			"One of three logins is not fit. The file is refused whole: without one of its registries it " +
+				"would be another.",
 			`{"auths":{"a.example":{"auth":"` + auth + `"},"b.example":{},"c.example":{"auth":"` + auth + `"}}}`},
 	}
 }

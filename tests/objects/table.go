@@ -71,7 +71,8 @@ func fields() []row {
 	return []row{
 		{"field-absent", "A spec with none of our fields asks for nothing, and nothing is taken away.",
 			spec{"clusterDNSIP": "172.30.0.10"}},
-		{"field-null", "The required fields of OpenShift's object are nullable. Null asks for nothing: the last good file stays.", spec{
+		{"field-null", "The required fields of OpenShift's object are nullable. Null asks for nothing: the last good file " +
+			"stays.", spec{
 			"rootCAData": nil, "cloudProviderCAData": nil, "additionalTrustBundle": nil, "imageRegistryBundleData": nil,
 			"internalRegistryPullSecret": nil}},
 		{"field-empty", "Empty bytes ask for nothing. The machine config daemon makes a file with one newline of them.", spec{
@@ -126,8 +127,9 @@ func bundles() []row {
 			root(block("TRUSTED CERTIFICATE", first(a).Bytes))},
 		{"bundle-truncated-last", "The last block was cut off: readers skip it without a word.",
 			root(join(a, b)[:len(a)+len(b)-40])},
-		{"bundle-one-bad-of-seven", "The fourth of seven blocks does not decode. Writing the other six would drop a CA that " +
-			"is published.", root(seven(4, damaged(ca("signer-4"))))},
+		{"bundle-one-bad-of-seven",
+			"The fourth of seven blocks does not decode. Writing the other six would drop a CA that " +
+				"is published.", root(seven(4, damaged(ca("signer-4"))))},
 		{"bundle-one-not-a-certificate", "The fourth of seven blocks decodes, but not to a certificate.",
 			root(seven(4, block("CERTIFICATE", []byte("certificate"))))},
 		{"bundle-end-only", "An end without a beginning is half of something.",

@@ -39,8 +39,10 @@ var (
 	}
 	// noPaths is what a host lacks that has the RPM, and neither Red Hat's paths nor programs.
 	noPaths = []string{
-		"warn  directory: /etc/pki/ca-trust/source/anchors: does not exist; for additionalTrustBundle\n      fix: make it, or turn off",
-		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust\n      fix: name " +
+		"warn  directory: /etc/pki/ca-trust/source/anchors: does not exist; for additionalTrustBundle\n      fix: make it, " +
+			"or turn off",
+		"fail  unit: node-cert-agent-update-ca-trust.service cannot start: there is no /usr/bin/update-ca-trust\n      " +
+			"fix: name " +
 			"this distribution's: systemctl edit",
 	}
 )
@@ -197,9 +199,11 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 		}
 		out := n.says("node-cert-agent check 2>&1")
 		for _, line := range []string{
-			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start\n      fix: systemd-sysusers " +
+			"fail  user: there is no user node-cert-agent, as which the service runs: it cannot start\n      fix: " +
+				"systemd-sysusers " +
 				"node-cert-agent.conf && systemd-tmpfiles --create node-cert-agent.conf",
-			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: systemd-tmpfiles " +
+			"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: " +
+				"systemd-tmpfiles " +
 				"--create node-cert-agent.conf",
 			"ok    SELinux: off: files have no labels",
 		} {
@@ -234,7 +238,8 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 					"cloudProviderCAData",
 				"fail  directory: /etc/docker/certs.d: its file system is mounted read-only; for imageRegistryBundleData, " +
 					"imageRegistryBundleUserData" + noTable,
-				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: systemd-tmpfiles",
+				"warn  directory: /etc/node-cert-agent/bootstrap.d: does not exist; for bootstrap files\n      fix: " +
+					"systemd-tmpfiles",
 			}
 			if command == byRPM {
 				findings = append(findings, noPaths...)
@@ -255,7 +260,8 @@ func TestAnOldSystemdIsRefusedByTheDependency(t *testing.T) {
 			"239-1.\n") || !strings.HasSuffix(out, "\nexit 1") {
 			t.Errorf("dpkg says\n%s", out)
 		}
-		n.want("systemctl is-enabled "+service+"; systemctl is-active "+service+"; ls -d "+stateDir+" 2>&1 >/dev/null | wc -l", "disabled\ninactive\n1")
+		n.want("systemctl is-enabled "+service+"; systemctl is-active "+service+"; ls -d "+stateDir+
+			" 2>&1 >/dev/null | wc -l", "disabled\ninactive\n1")
 	})
 	for version, refused := range map[string]string{"238": "\tsystemd >= 239 is needed by node-cert-agent-" + oldVersion +
 		"-1." + rpmArch(runtime.GOARCH) + "\n", "239": ""} {

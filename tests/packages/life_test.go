@@ -189,7 +189,8 @@ func enabled(t *testing.T) (n *node, ca []byte) {
 	// The kubelet comes after the agent, and neither waits for the network.
 	n.want("systemctl show -P Before "+service+" | grep -ow kubelet.service", "kubelet.service")
 	n.want("systemctl show -P Wants "+service+" | grep -ow node-cert-agent-writer.socket", "node-cert-agent-writer.socket")
-	n.want("systemctl show -P After "+service+" | grep -oE 'node-cert-agent-writer.socket|network-online.target|remote-fs.target'", "node-cert-agent-writer.socket")
+	n.want("systemctl show -P After "+service+
+		" | grep -oE 'node-cert-agent-writer.socket|network-online.target|remote-fs.target'", "node-cert-agent-writer.socket")
 	n.want("systemctl show -P TimeoutStartUSec "+service, "30s")
 
 	ca = testpki.NewCA("first")

@@ -139,7 +139,8 @@ func (w *world) holdsWhatIsAsked() {
 		f := w.disk.files[p]
 		for _, i := range x.holds {
 			if !f.holdsIt(i) {
-				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f, s.Retained,
+				w.violate("stuck", "in the end %s shall hold %s, and is %s; kept %v, refused %v", p, letters(x.holds), f,
+					s.Retained,
 					s.Refused)
 			}
 		}

@@ -300,8 +300,8 @@ func (d *disk) write(x plan.CommitWrite) {
 	d.set(p, f, false)
 }
 
-// brings excuses a reload of who gets back what it has loaded: somebody may have reloaded it with what was there, of which
-// systemd keeps no trace.
+// brings excuses a reload of who gets back what it has loaded: somebody may have reloaded it with what was there, of
+// which systemd keeps no trace.
 func (d *disk) brings(p string, f *file) {
 	u := d.systemd.units[reader]
 	if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.world, reader, p) {

@@ -203,8 +203,8 @@ func (m *model) weigh(w *world) {
 
 // meets excuses an action for a file that is not claimed, or for a field that is not configured any more, when somebody
 // begins to ask for it or ends: before, or from then on, the agent does not look at it, and nobody can tell whether a
-// unit has read it. Of one that is odd the agent waits for the end of that as long as it is asked for, and else it takes
-// it for a change.
+// unit has read it. Of one that is odd the agent waits for the end of that as long as it is asked for, and else it
+// takes it for a change.
 func (m *model) meets(w *world, before, now map[string]want) {
 	for _, p := range slices.Sorted(maps.Keys(w.disk.files)) {
 		_, was := before[p]

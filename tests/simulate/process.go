@@ -117,8 +117,9 @@ func (w *world) start() {
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
 	policy := w.policy
-	a := &agent.Agent{Source: source{p}, FileWatcher: drift{p}, Writer: &w.disk, Store: w.memory.store, Operator: operator{w},
-		Trail: trail{w}, Report: reporter{w},
+	a := &agent.Agent{Source: source{p}, FileWatcher: drift{p}, Writer: &w.disk, Store: w.memory.store,
+		Operator: operator{w},
+		Trail:    trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
 			spec, ok := policy.File(k.Field)

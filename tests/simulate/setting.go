@@ -126,7 +126,8 @@ func (s Setting) policy() unitplan.Policy {
 		OnChange: units(maker, restarter)},
 		plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: dirs, Mode: 0o644, OnChange: units(reader)})
 	if s.TwoLists {
-		specs = append(specs, plan.FileSpec{Field: plan.ImageRegistryBundleUserData, Path: dirs, Mode: 0o644, OnChange: units(reader)})
+		specs = append(specs, plan.FileSpec{Field: plan.ImageRegistryBundleUserData, Path: dirs, Mode: 0o644,
+			OnChange: units(reader)})
 	}
 	p := unitplan.Policy{Policy: plan.Policy{Files: specs, Trust: plan.Trust{Hold: s.Hold, Mirror: s.Beside}}}
 	if s.Beside {

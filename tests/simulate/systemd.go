@@ -327,8 +327,8 @@ func (s *systemd) finish(j *job) {
 	}
 }
 
-// makes is what a run of the maker made. If it goes back to what the restarter has loaded, the agent has that loaded once
-// more: it remembers of the restarter that it had something new to load, and not what it had before.
+// makes is what a run of the maker made. If it goes back to what the restarter has loaded, the agent has that loaded
+// once more: it remembers of the restarter that it had something new to load, and not what it had before.
 func (s *systemd) makes(u *unit, product string) {
 	r := s.units[restarter]
 	if product != u.product && r.loaded != nil && r.loaded.product == product {
