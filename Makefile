@@ -81,7 +81,7 @@ test-selinux: packages
 test-powercut: packages
 	go test -tags vm -count=1 -v -timeout 120m -run 'PowerCuts|DoesNotSync' ./tests/vm
 
-## bench: latency, memory, idle cost, size and start, as ratios to a floor of the same run
+## bench: latency, memory, idle cost, size and start, as ratios to a baseline of the same run
 bench: build controlplane host-root
 	go run ./tests/bench
 

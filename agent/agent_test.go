@@ -136,7 +136,7 @@ func (f following) Set(directories []string) error {
 	return nil
 }
 
-// kill ends the agent where it stands. The twins hold nothing back, so this is as good as SIGKILL.
+// kill ends the agent where it stands. The fakes hold nothing back, so this is as good as SIGKILL.
 func (h *host) kill() { h.stop() }
 
 // saw takes the status at the end of a reconcile, after which the loop asks for a timer and waits.

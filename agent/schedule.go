@@ -43,7 +43,7 @@ type schedule struct {
 	retries   int       // those of them that set the pause before the next
 	retry     time.Time // zero: nothing failed
 	turned    time.Time // when the last reconcile began
-	rest      time.Time // until when only what is new is published; zero: see express
+	rest      time.Time // until when only what is new is published; zero: see publishChanged
 	resync    time.Time
 	alive     time.Time // when systemd is to hear from the loop again
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agenttest holds complete in-memory twins of the agent's neighbours: a host's disk behind
+// Package agenttest holds complete in-memory fakes of the agent's neighbours: a host's disk behind
 // the writer, systemd, the state directory, the clock, the source, the trail and the reporter.
 //
-// Each twin behaves as the real one does, and each can be told to fail: Fail is asked before every
-// operation and its error becomes the operation's. Twins are safe for concurrent use. They assert
+// Each fake behaves as the real one does, and each can be told to fail: Fail is asked before every
+// operation and its error becomes the operation's. Fakes are safe for concurrent use. They assert
 // nothing; a test looks at what they hold.
 package agenttest
 

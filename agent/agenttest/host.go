@@ -177,7 +177,7 @@ func (d *Disk) Commit(_ context.Context, c plan.Commit) error {
 	return nil
 }
 
-// Sweep implements files.Writer. The twin leaves nothing behind.
+// Sweep implements files.Writer. The fake leaves nothing behind.
 func (d *Disk) Sweep(context.Context) ([]string, error) { return nil, d.Fail("sweep", "") }
 
 // Systemd is a service manager. Units come into being with Install and Start.

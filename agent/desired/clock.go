@@ -17,17 +17,17 @@ type Evidence struct {
 const maxSkew = 5 * time.Minute
 
 // believe gives the wall time if it may be used to call something expired, else the zero time. That
-// takes the word of an API server in this boot, and no proof to the contrary: floor is a time that
+// takes the word of an API server in this boot, and no proof to the contrary: notBefore is a time that
 // has certainly passed, as the newest NotBefore seen or the day this program was built. A clock that
 // is wrong by years is ordinary on a host without a battery.
-func (e Evidence) believe(wall, floor time.Time) time.Time {
+func (e Evidence) believe(wall, notBefore time.Time) time.Time {
 	if e.Date.IsZero() {
 		return time.Time{}
 	}
 	expected := e.Date.Add(wall.Sub(e.Seen))
 	// Without the monotonic reading: it is the clock that is judged.
 	skew := wall.Round(0).Sub(expected)
-	if skew.Abs() > maxSkew || wall.Round(0).Before(floor) {
+	if skew.Abs() > maxSkew || wall.Round(0).Before(notBefore) {
 		return time.Time{}
 	}
 	return wall.Round(0)

@@ -189,16 +189,16 @@ func (s *State) Planned(entries []plan.Entry) {
 
 // Moment is the present, as far as it is believed.
 func (s *State) Moment() plan.Moment {
-	floor := s.Built
+	notBefore := s.Built
 	for _, e := range s.current.Entries {
 		for _, c := range e.Certs {
-			if c.NotBefore.After(floor) {
-				floor = c.NotBefore
+			if c.NotBefore.After(notBefore) {
+				notBefore = c.NotBefore
 			}
 		}
 	}
 	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(),
-		Wall: s.reading.Time.believe(s.Clock.Now(), floor)}
+		Wall: s.reading.Time.believe(s.Clock.Now(), notBefore)}
 }
 
 // Status is its part of what is shown.

@@ -53,7 +53,7 @@ func (a *Actions) Ended(j Job) {
 		return
 	}
 	if j.err != nil {
-		a.unpaid(j, s)
+		a.retryLater(j, s)
 		return
 	}
 	a.counter.Succeeded++
@@ -71,10 +71,10 @@ func (a *Actions) postpone(j Job, s *unit, at time.Time) {
 	a.Trail.Record(audit.Action(audit.UnitActionFailed, j.unit, j.affected, message).With(audit.Reason, s.reason))
 }
 
-// unpaid has the action tried again after a pause, which grows with each failure until the breaker opens.
+// retryLater has the action tried again after a pause, which grows with each failure until the breaker opens.
 // From then on it is tried rarely, until it succeeds or the unit's inputs change. A lost bus is no failure
 // of the unit.
-func (a *Actions) unpaid(j Job, s *unit) {
+func (a *Actions) retryLater(j Job, s *unit) {
 	now := a.Clock.Now()
 	a.counter.Failed++
 	s.state, s.reason, s.failed = report.Failed, printable.Text(j.err.Error()), j.inputs.Digest

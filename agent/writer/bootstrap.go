@@ -65,13 +65,13 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	if err != nil {
 		return nil, failure(err)
 	}
-	tombs, err := l.tree.SecretFiles(bootstrapDir, usedSuffix)
+	used, err := l.tree.SecretFiles(bootstrapDir, usedSuffix)
 	if err != nil {
 		return nil, failure(err)
 	}
-	buried := make(map[string]string, len(tombs))
-	for _, t := range tombs {
-		buried[t.Name] = strings.TrimSpace(string(t.Data))
+	consumed := make(map[string]string, len(used))
+	for _, t := range used {
+		consumed[t.Name] = strings.TrimSpace(string(t.Data))
 	}
 	var out []bootstrap.Credential
 	for _, f := range files {
@@ -79,7 +79,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 		if f.Refused == "" {
 			c.Digest = plan.DigestOf(f.Data)
 		}
-		if digest := buried[f.Name+usedSuffix]; digest == "" || digest != c.Digest.String() {
+		if digest := consumed[f.Name+usedSuffix]; digest == "" || digest != c.Digest.String() {
 			out = append(out, c)
 		}
 	}
@@ -136,7 +136,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 		case MarkUsed:
 			target.Path += usedSuffix
 			err = l.tree.Commit([]disk.Change{{Target: target, Data: []byte(digest.String() + "\n")}}, nil)
-			done = c.Name + " buried"
+			done = c.Name + " marked used"
 		}
 		if err != nil {
 			r.say(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))

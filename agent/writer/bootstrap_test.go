@@ -69,7 +69,7 @@ func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
 		file        bool
 	}{
 		Delete:   {"10-a.kubeconfig deleted", rest, false},
-		MarkUsed: {"10-a.kubeconfig buried", rest, true},
+		MarkUsed: {"10-a.kubeconfig marked used", rest, true},
 		Keep:     {"", a + rest, true},
 	} {
 		for _, side := range []string{"local", "socket"} {

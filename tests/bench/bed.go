@@ -24,16 +24,16 @@ import (
 const patience = 30 * time.Second
 
 const (
-	// floorRoot is where the floor keeps its files: on the same overlay as /etc, and in no directory
+	// baselineRoot is where the baseline keeps its files: on the same overlay as /etc, and in no directory
 	// whose changes the agent is told of.
-	floorRoot   = "/srv/floor"
-	floorPKI    = "/etc/floor"
-	floorBinary = "/usr/local/bin/floor"
-	floorName   = "floor"
+	baselineRoot   = "/srv/baseline"
+	baselinePKI    = "/etc/baseline"
+	baselineBinary = "/usr/local/bin/baseline"
+	baselineName   = "baseline"
 )
 
 // config is the usual configuration for OpenShift's kind: the shipped files and an empty allowlist. The
-// object is mirrored as the floor does it; by default what it drops would stay for an hour, and the CA
+// object is mirrored as the baseline does it; by default what it drops would stay for an hour, and the CA
 // that verifies the API server, which is not rotated here, for ever.
 const config = `apiVersion: config.node-cert-agent.io/v1alpha1
 controllerConfig: {group: machineconfiguration.openshift.io, version: v1}
@@ -41,11 +41,11 @@ trust: {holdRemovals: 0s, source: ""}
 watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
-// bed is the product on a host, the floor beside it, and the object of each.
+// bed is the product on a host, the baseline beside it, and the object of each.
 type bed struct {
 	*cluster.Cluster
 	dir      string           // of ours, on the outer machine
-	arms     []*arm           // floor and agent
+	arms     []*arm           // baseline and agent
 	sight    *sight           // of both's files
 	approver *cluster.Process // once agents get identities of their own
 }
@@ -79,7 +79,7 @@ func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 	if b.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return b, err
 	}
-	floor, err := build(ctx, b.dir, "floor")
+	baseline, err := build(ctx, b.dir, "baseline")
 	if err != nil {
 		return b, err
 	}
@@ -95,18 +95,18 @@ func newBed(ctx context.Context, args ...string) (b *bed, err error) {
 		Progress: os.Stderr, Kubelet: true,
 		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited,
 			ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
-			floorBinary: {Data: floor, Mode: 0o755},
+			baselineBinary: {Data: baseline, Mode: 0o755},
 			"/etc/pki/ca-trust/source/anchors/README": {},
-			"/etc/systemd/system/" + floorUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
-				strings.Join(b.floorCommand(floorBinary, cluster.Server, floorPKI, floorRoot), " ") + "\n")},
+			"/etc/systemd/system/" + baselineUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
+				strings.Join(b.baselineCommand(baselineBinary, cluster.Server, baselinePKI, baselineRoot), " ") + "\n")},
 			reloadUnit.path: {Data: []byte(reloadUnit.text)},
 			reloadBinary:    {Data: reload, Mode: 0o755},
 		}}})
 	if err != nil {
 		return b, err
 	}
-	if err := b.floorIdentity(func(name string, data []byte) error {
-		return b.Host.PutFile(filepath.Join(floorPKI, name), host.File{Data: data})
+	if err := b.baselineIdentity(func(name string, data []byte) error {
+		return b.Host.PutFile(filepath.Join(baselinePKI, name), host.File{Data: data})
 	}); err != nil {
 		return b, err
 	}
@@ -124,15 +124,15 @@ func build(ctx context.Context, dir, name string) ([]byte, error) {
 	return os.ReadFile(to)
 }
 
-func (b *bed) floorCommand(binary, server, pki, root string) []string {
-	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", floorName,
+func (b *bed) baselineCommand(binary, server, pki, root string) []string {
+	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", baselineName,
 		"-pki", pki, "-root", root}
 }
 
-// floorIdentity gives the floor a client certificate. The agents' group may not read its object.
-func (b *bed) floorIdentity(put func(name string, data []byte) error) error {
+// baselineIdentity gives the baseline a client certificate. The agents' group may not read its object.
+func (b *bed) baselineIdentity(put func(name string, data []byte) error) error {
 	ca := b.Plane.CA()
-	pair := ca.Client("floor", "system:masters")
+	pair := ca.Client("baseline", "system:masters")
 	for name, data := range map[string][]byte{"ca.crt": ca.PEM(), "client.crt": pair.Cert, "client.key": pair.Key} {
 		if err := put(name, data); err != nil {
 			return err
@@ -143,16 +143,16 @@ func (b *bed) floorIdentity(put func(name string, data []byte) error) error {
 
 // begin creates both objects and starts both arms.
 func (b *bed) begin(ctx context.Context) error {
-	b.arms = []*arm{{name: "floor", root: b.Host.Path(floorRoot), store: b.Store},
+	b.arms = []*arm{{name: "baseline", root: b.Host.Path(baselineRoot), store: b.Store},
 		{name: "agent", root: b.Host.Path("/"), store: b.Store}}
-	b.arms[0].store.Name = floorName
+	b.arms[0].store.Name = baselineName
 	for _, a := range b.arms {
 		a.content = newContent()
 		if _, err := a.store.Create(ctx, a.content.spec); err != nil {
 			return err
 		}
 	}
-	if _, err := b.Host.Run(ctx, "systemctl", "start", agentUnit, floorUnit); err != nil {
+	if _, err := b.Host.Run(ctx, "systemctl", "start", agentUnit, baselineUnit); err != nil {
 		return err
 	}
 	for _, a := range b.arms {

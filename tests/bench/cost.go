@@ -23,7 +23,7 @@ const changesBefore = 60
 
 // memory is what processes that started before 60 changes hold after them.
 func memory(ctx context.Context, b *bed, _ plan, t *table) error {
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, floorUnit); err != nil {
+	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
 		return err
 	}
 	if _, err := b.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
@@ -39,15 +39,15 @@ func memory(ctx context.Context, b *bed, _ plan, t *table) error {
 	t.judge(at+"agent, anonymous", use[agentUnit].anonymous, 5, "MiB")
 	t.judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
 	t.note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
-	t.note(at+"floor, resident / anonymous", "%.2f / %.2f MiB", use[floorUnit].resident, use[floorUnit].anonymous)
-	t.note(at+"threads of agent, writer, floor", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
-		use[floorUnit].threads)
+	t.note(at+"baseline, resident / anonymous", "%.2f / %.2f MiB", use[baselineUnit].resident, use[baselineUnit].anonymous)
+	t.note(at+"threads of agent, writer, baseline", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
+		use[baselineUnit].threads)
 	return nil
 }
 
 func (b *bed) uses(ctx context.Context) (map[string]use, error) {
 	out := map[string]use{}
-	for _, unit := range []string{agentUnit, writerUnit, floorUnit} {
+	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
 		u, err := b.use(ctx, unit)
 		if err != nil {
 			return nil, err
@@ -74,12 +74,12 @@ func idle(ctx context.Context, b *bed, p plan, t *table) error {
 		return err
 	}
 	minutes := p.idle.Minutes()
-	for _, unit := range []string{agentUnit, writerUnit, floorUnit} {
+	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
 		cpu := milliseconds(after[unit].cpu-before[unit].cpu) / minutes
 		switches := float64(after[unit].switches-before[unit].switches) / minutes
-		name := map[string]string{agentUnit: "agent", writerUnit: "writer", floorUnit: "floor"}[unit]
-		if unit == floorUnit {
-			t.note("idle, a minute: floor", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
+		name := map[string]string{agentUnit: "agent", writerUnit: "writer", baselineUnit: "baseline"}[unit]
+		if unit == baselineUnit {
+			t.note("idle, a minute: baseline", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
 			continue
 		}
 		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
@@ -120,13 +120,13 @@ func (b *bed) together(ctx context.Context, t *table) (err error) {
 
 // size is the binary's, static and stripped.
 func size(_ context.Context, b *bed, _ plan, t *table) error {
-	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "floor": floorBinary} {
+	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "baseline": baselineBinary} {
 		info, err := os.Stat(b.Host.Path(file))
 		if err != nil {
 			return err
 		}
-		if mib := float64(info.Size()) / (1 << 20); name == "floor" {
-			t.note("binary: floor", "%.2f MiB", mib)
+		if mib := float64(info.Size()) / (1 << 20); name == "baseline" {
+			t.note("binary: baseline", "%.2f MiB", mib)
 		} else {
 			t.judge("binary: agent", mib, 14, "MiB")
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // kubelet is the time from the rename of the kubelet's client CA file to its first answer to a client
-// of the CA that came with it. The floor is mv by hand. Agent and hand replace the same file of the
+// of the CA that came with it. The baseline is mv by hand. Agent and hand replace the same file of the
 // same kubelet in turn; the agent is stopped meanwhile, or it would heal what the hand does.
 func kubelet(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	if _, err := b.Host.Run(ctx, "systemctl", "start", cluster.Kubelet); err != nil {
@@ -33,7 +33,7 @@ func kubelet(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	times := map[string]samples{}
 	for range p.kubeletRounds {
 		for _, i := range rand.Perm(2) {
-			name, replace := "floor", r.byHand
+			name, replace := "baseline", r.byHand
 			if i == 1 {
 				name, replace = "agent", r.byAgent
 			}

@@ -34,7 +34,7 @@ const largeStore = "--max-request-bytes=4194304"
 // of them, then with all of them replaced. Both halves start before it, so that their peaks are due to
 // it; etcd has to be told to take it.
 func large(ctx context.Context, b *bed, _ plan, t *table) error {
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, floorUnit); err != nil {
+	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
 		return err
 	}
 	pause(ctx, settling)
@@ -67,7 +67,7 @@ func large(ctx context.Context, b *bed, _ plan, t *table) error {
 	t.judge("  peak of the agent, resident", use[agentUnit].peak, usualAgent+largeAbove, "MiB")
 	t.judge("  peak of the writer, resident", use[writerUnit].peak, usualWriter+largeAbove, "MiB")
 	t.note("  afterwards: agent, writer, resident", "%.2f, %.2f MiB", use[agentUnit].resident, use[writerUnit].resident)
-	t.note("  peak of the floor, resident", "%.2f MiB", use[floorUnit].peak)
+	t.note("  peak of the baseline, resident", "%.2f MiB", use[baselineUnit].peak)
 	return nil
 }
 

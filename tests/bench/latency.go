@@ -69,7 +69,7 @@ func latency(ctx context.Context, b *bed, p plan, t *table) error {
 	if err != nil {
 		return err
 	}
-	t.note("update accepted by the API server", "%v", append(s.update["floor"], s.update["agent"]...))
+	t.note("update accepted by the API server", "%v", append(s.update["baseline"], s.update["agent"]...))
 	t.compare("accepted -> file visible", s.first, map[string]float64{"p50": 1.35, "p95": 1.5})
 	return nil
 }

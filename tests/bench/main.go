@@ -6,11 +6,11 @@
 // file, what a renewal holds up, how often the API server is asked, and what the largest object costs.
 //
 // Times mean nothing across machines and little across hours of one machine, so they are ratios to a
-// floor measured in the same run: the least program that does the job without any of the care (see
-// the command floor beside this one). The comparison is made fair as follows.
+// baseline measured in the same run: the least program that does the job without any of the care (see
+// the command baseline beside this one). The comparison is made fair as follows.
 //
-// Agent and floor run on the same host, as services, each in a process of its own: the agent as it is
-// shipped, unprivileged with its root writer behind the socket, the floor as root. Both reach the API
+// Agent and baseline run on the same host, as services, each in a process of its own: the agent as it is
+// shipped, unprivileged with its root writer behind the socket, the baseline as root. Both reach the API
 // server through the same port of the host and write to directories of the same overlay on the same
 // disk. Each follows an object of its own with content of the same size and shape, by a watch with a
 // field selector, so that an API server sends a change to one of them only and the other sleeps:

@@ -18,7 +18,7 @@ const (
 	agentUnit    = "node-cert-agent.service"
 	writerUnit   = "node-cert-agent-writer.service"
 	reloaderUnit = "node-cert-agent-reloader.service"
-	floorUnit    = "floor.service"
+	baselineUnit = "baseline.service"
 )
 
 // use is what a process has and has used, from proc(5).

@@ -25,7 +25,7 @@ const readyBudget, readyMedian = 150, 110
 var startUnits = []string{agentUnit, writerUnit}
 
 // ready is the time from `systemctl start` of an agent that has an identity and its files, the way into the host
-// included, to the moment at which systemd had READY=1. The floor is the start of the floor's service, which is ready
+// included, to the moment at which systemd had READY=1. The baseline is the start of the baseline's service, which is ready
 // as soon as it is executed: what systemd and the way into the host cost. What the start takes of the processors,
 // systemd's own work in the new processes included, tells a slow start from a machine that has no time for it. A unit
 // is on the allowlist, so that there is something to ask the reloader.
@@ -39,7 +39,7 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
 	times := map[string]samples{}
 	var used samples
-	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "floor": {floorUnit}}
+	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "baseline": {baselineUnit}}
 	for range p.starts {
 		for _, i := range rand.Perm(len(b.arms)) {
 			name := b.arms[i].name
@@ -59,7 +59,7 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 				return err
 			}
 			times[name] = append(times[name], time.Duration(active)*time.Microsecond-began)
-			if name == "floor" {
+			if name == "baseline" {
 				continue
 			}
 			took, err := b.number(ctx, "CPUUsageNSec", startUnits...)

@@ -48,7 +48,7 @@ func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
 		if err != nil {
 			return err
 		}
-		for name, out := range map[string]string{"floor": byHand, "agent": byAgent} {
+		for name, out := range map[string]string{"baseline": byHand, "agent": byAgent} {
 			for field := range strings.FieldsSeq(out) {
 				ns, err := strconv.ParseInt(field, 10, 64)
 				if err != nil {
@@ -58,7 +58,7 @@ func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
 			}
 		}
 	}
-	t.compare("reload asked for -> job done (floor: systemctl reload)", times, map[string]float64{"p50": 1.0, "p95": 1.0})
+	t.compare("reload asked for -> job done (baseline: systemctl reload)", times, map[string]float64{"p50": 1.0, "p95": 1.0})
 	return nil
 }
 

@@ -22,7 +22,7 @@ const (
 )
 
 // renewal changes the object all the time while the agent renews its certificate again and again, and
-// compares the changes around a renewal with the floor, which has none. A change must have arrived before
+// compares the changes around a renewal with the baseline, which has none. A change must have arrived before
 // the next one is made, so that none is lost unnoticed.
 func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 	b, err := newBed(ctx, "--cluster-signing-duration="+issuedFor.String())
@@ -43,13 +43,13 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 		return err
 	}
 	var renewed []time.Time
-	floor, agent, accepted := samples{}, samples{}, []time.Time{}
+	baseline, agent, accepted := samples{}, samples{}, []time.Time{}
 	for len(renewed) < p.renewals {
 		s, err := b.alternate(ctx, 1, shortPause, (*content).rotate)
 		if err != nil {
 			return err
 		}
-		floor, agent, accepted = append(floor, s.first["floor"]...), append(agent, s.first["agent"]...),
+		baseline, agent, accepted = append(baseline, s.first["baseline"]...), append(agent, s.first["agent"]...),
 			append(accepted, s.accepted...)
 		renewed = append(renewed, certificates.moved(file)...)
 	}
@@ -60,7 +60,7 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 	around, next := near(renewed, accepted, agent)
 	t.note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent),
 		len(accepted))
-	t.compare("accepted -> file visible, around a renewal", map[string]samples{"floor": floor, "agent": around},
+	t.compare("accepted -> file visible, around a renewal", map[string]samples{"baseline": baseline, "agent": around},
 		map[string]float64{"p50": 1.35, "p95": 1.5})
 	t.note("  the first change after each renewal", "%v", next)
 	t.note("  all changes of the agent", "%v", agent)

@@ -50,7 +50,7 @@ func newStarts(b *bed) (*starts, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = b.floorIdentity(func(name string, data []byte) error {
+	err = b.baselineIdentity(func(name string, data []byte) error {
 		return os.WriteFile(filepath.Join(b.dir, name), data, 0o600)
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func newStarts(b *bed) (*starts, error) {
 		return nil, err
 	}
 	s.commands = map[string][]string{
-		"floor": b.floorCommand(filepath.Join(b.dir, "floor"), b.Plane.URL(), b.dir, s.tree),
+		"baseline": b.baselineCommand(filepath.Join(b.dir, "baseline"), b.Plane.URL(), b.dir, s.tree),
 		"agent": {b.Host.Path("/usr/bin/node-cert-agent"), "run", "--root", s.tree, "--config-dir", fragments, "--kubeconfig",
 			kubeconfig},
 	}

@@ -66,14 +66,14 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // compare adds both contestants and their ratios, judged where they have a budget.
 func (t *table) compare(figure string, got map[string]samples, budgets map[string]float64) {
-	floor, agent := got["floor"], got["agent"]
-	t.note(figure+": floor", "%v", floor)
+	baseline, agent := got["baseline"], got["agent"]
+	t.note(figure+": baseline", "%v", baseline)
 	t.note(figure+": agent", "%v", agent)
 	for _, q := range []struct {
 		name string
 		at   float64
 	}{{"p50", .5}, {"p95", .95}} {
-		name, ratio := "  agent / floor, "+q.name, agent.at(q.at)/floor.at(q.at)
+		name, ratio := "  agent / baseline, "+q.name, agent.at(q.at)/baseline.at(q.at)
 		if budget, ok := budgets[q.name]; ok {
 			t.judge(name, ratio, budget, "x")
 		} else {

@@ -24,7 +24,7 @@ import (
 
 // token is the time from the start of an agent that has a token and nothing else to its first file. Each
 // start is that of another node with a token of its own, no state and no files, by systemd, the writer's
-// start included. The floor asks for a certificate in this process, looks for it every 5 ms and reads the
+// start included. The baseline asks for a certificate in this process, looks for it every 5 ms and reads the
 // object with it: what the API server, the approver and the signer take.
 func token(ctx context.Context, b *bed, p plan, t *table) error {
 	if err := b.identify(ctx); err != nil {
@@ -39,10 +39,10 @@ func token(ctx context.Context, b *bed, p plan, t *table) error {
 			return fmt.Errorf("the start with the token %s: %w", id, err)
 		}
 		times["agent"] = append(times["agent"], took)
-		if took, err = s.floor(ctx, "floor-"+id, id); err != nil {
-			return fmt.Errorf("the floor with the token %s: %w", id, err)
+		if took, err = s.baseline(ctx, "baseline-"+id, id); err != nil {
+			return fmt.Errorf("the baseline with the token %s: %w", id, err)
 		}
-		times["floor"] = append(times["floor"], took)
+		times["baseline"] = append(times["baseline"], took)
 	}
 	t.compare("token -> first file", times, nil)
 	t.judge("  agent, p50", times["agent"].at(.5), 1500, "ms")
@@ -107,8 +107,8 @@ func (s *tokens) once(ctx context.Context, node, id string) (time.Duration, erro
 
 const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
-// floor is the least that leads from a token to the object.
-func (s *tokens) floor(ctx context.Context, node, id string) (time.Duration, error) {
+// baseline is the least that leads from a token to the object.
+func (s *tokens) baseline(ctx context.Context, node, id string) (time.Duration, error) {
 	if err := s.admit(node); err != nil {
 		return 0, err
 	}

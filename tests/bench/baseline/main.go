@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command floor is what the benchmark compares the agent with: the least that can follow an object
+// Command baseline is what the benchmark compares the agent with: the least that can follow an object
 // and keep its files durably, in one process with all privileges.
 //
 // It holds one watch over net/http (HTTP/2, TLS), decodes each event by encoding/json into the six
@@ -55,7 +55,7 @@ type registry struct {
 func main() {
 	flag.Parse()
 	if err := follow(); err != nil {
-		fmt.Fprintln(os.Stderr, "floor:", err)
+		fmt.Fprintln(os.Stderr, "baseline:", err)
 		os.Exit(1)
 	}
 }
