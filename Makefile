@@ -16,7 +16,7 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz simulate simulate-mutations lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
 build:
@@ -97,6 +97,10 @@ simulate:
 ## simulate-mutations: have both kinds of walks find seeded mistakes in the code that decides
 simulate-mutations:
 	go test -count=1 -p 1 -timeout 2h -v -run 'Mutation' ./tests/simulate ./tests/simulate/identity -mutations
+
+## docs: write what is generated: the table of dependencies and the picture of the demo
+docs:
+	go test ./tests -run 'Dependencies|Picture' -update
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:
