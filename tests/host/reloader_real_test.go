@@ -309,6 +309,7 @@ func TestNoJobOfOthersIsTouched(t *testing.T) {
 			jobs := func() string {
 				return run(t, h, "sh", "-c", "systemctl list-jobs --no-legend | awk '{print $2,$3,$4}' | sort")
 			}
+			await(t, "the jobs", func() bool { return strings.Count(jobs(), "running") == 3 })
 			before := jobs()
 			for range 3 {
 				wantRefused(t, actInTime(t, h, "try-restart", "reader.service"), "later: systemd has a job for it")
