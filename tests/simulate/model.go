@@ -340,7 +340,10 @@ func (m *model) published(w *world) {
 	if t := w.agent.status.Error; strings.Contains(t, "defect of this program") {
 		w.violate("defect", "the agent says: %s", t)
 	}
-	m.seen, m.changes, m.looked = m.begun, w.disk.changes, w.clock.lived
+	m.seen, m.changes = m.begun, w.disk.changes
+	if w.agent.status.Error == "" { // else it may not have come to the units
+		m.looked = w.clock.lived
+	}
 	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Error == "" {
 		m.object.come(w)
 		m.word.come(w)
