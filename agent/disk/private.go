@@ -27,7 +27,7 @@ type SecretFile struct {
 	Refused string
 }
 
-// SecretFile reads the files of a directory whose names end in suffix, by name; hidden ones are passed
+// SecretFiles reads the files of a directory whose names end in suffix, by name; hidden ones are passed
 // over. A file counts only if it is a regular one, belongs to us and is closed to everybody else,
 // and so must the directory: what others can write would be believed, and what they can read is no
 // secret. A directory that does not exist has no files.
