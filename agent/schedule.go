@@ -64,7 +64,7 @@ func (s *schedule) pause() {
 // resting tells whether that time is not over.
 func (s *schedule) resting() bool { return s.clock.Now().Before(s.rest) }
 
-// end turns the outcome of a reconcile, and what is set after it, into the next retry and into trouble, which it gives
+// end turns the outcome of a reconcile, and what is set after it, into the next retry and into an error, which it gives
 // if it is news.
 func (s *schedule) end(err error, set []clock.Timer) (news string) {
 	now := s.clock.Now()

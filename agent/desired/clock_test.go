@@ -5,6 +5,8 @@ package desired
 import (
 	"testing"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 func TestBelieve(t *testing.T) {
@@ -13,7 +15,7 @@ func TestBelieve(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		wall  time.Time
 		said  Evidence
-		floor time.Time
+		built time.Time
 		want  bool
 	}{
 		"a clock that agrees with the API server is believed": {noon, heard, noon.Add(-time.Hour), true},
@@ -25,14 +27,47 @@ func TestBelieve(t *testing.T) {
 		"the clock was hours fast when it was told": {noon.Add(3 * time.Hour),
 			Evidence{noon, noon.Add(3 * time.Hour)}, time.Time{}, false},
 		"it is before a certificate began that is in use": {noon, heard, noon.Add(time.Minute), false},
-		"a clock that was set back below the floor is doubted": {noon.Add(-time.Hour),
+		"a clock that was set back to before the build is doubted": {noon.Add(-time.Hour),
 			Evidence{noon.Add(-time.Hour), noon.Add(-time.Hour)}, noon.Add(-time.Minute), false},
 	} {
-		if got := c.said.believe(c.wall, c.floor); got.IsZero() == c.want {
+		if got := c.said.believe(c.wall, c.built); got.IsZero() == c.want {
 			t.Errorf("%s: got %v", sentence, got)
 		}
 	}
 	if now := time.Now(); (Evidence{Date: now, Seen: now}).believe(now.Round(0).Add(time.Hour), time.Time{}).IsZero() {
 		t.Error("an hour that passed by both clocks is doubted")
+	}
+}
+
+// host is a clock that runs as that of this machine, in a boot of its own.
+type host struct{ up time.Duration }
+
+func (host) Now() time.Time                         { return time.Now() }
+func (host) After(d time.Duration) <-chan time.Time { return time.After(d) }
+func (h host) Uptime() time.Duration                { return h.up }
+func (host) Boot() string                           { return "boot" }
+
+// TestTheEndOfAPauseIsNotMovedByAClockThatIsSet: Until is of the wall clock, and what has no monotonic reading is
+// compared by that.
+func TestTheEndOfAPauseIsNotMovedByAClockThatIsSet(t *testing.T) {
+	now := time.Now()
+	for sentence, p := range map[string]state.Pause{
+		"as it began":     {At: now, Until: now.Add(time.Hour), Boot: "boot", Uptime: time.Minute},
+		"of another boot": {At: now, Until: now.Add(time.Hour), Boot: "before"},
+		"when the clock was a day fast": {At: now.Add(24 * time.Hour), Until: now.Add(25 * time.Hour), Boot: "boot",
+			Uptime: time.Minute},
+	} {
+		p.At, p.Until = p.At.Round(0), p.Until.Round(0) // as they are read from the disk
+		s := &State{Options: Options{Clock: host{up: time.Minute}}}
+		if s.pausedBy(&p) == "" {
+			t.Errorf("%s: no pause", sentence)
+		}
+		at := s.Timer().At
+		if at == at.Round(0) {
+			t.Errorf("%s: its end %v has no monotonic reading", sentence, at)
+		}
+		if left := at.Sub(now); left < 59*time.Minute || left > 61*time.Minute {
+			t.Errorf("%s: it ends in %v, want an hour", sentence, left)
+		}
 	}
 }

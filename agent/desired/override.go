@@ -121,11 +121,11 @@ func (s *State) pausedBy(p *state.Pause) string {
 	if p == nil || p.Over(now, s.Clock.Boot(), s.Clock.Uptime()) {
 		return ""
 	}
-	o.resume = p.Until
-	end := now.Add(p.Until.Sub(p.At) - (s.Clock.Uptime() - p.Uptime))
-	if p.Boot == s.Clock.Boot() && end.Before(o.resume) {
-		o.resume = end
+	left := p.Until.Sub(now)
+	if p.Boot == s.Clock.Boot() {
+		left = min(left, p.Until.Sub(p.At)-(s.Clock.Uptime()-p.Uptime))
 	}
+	o.resume = now.Add(left) // by the monotonic clock, which nobody sets
 	return fmt.Sprintf("%s (until %s)", printable.Text(p.Reason), p.Until.UTC().Format(time.RFC3339))
 }
 
