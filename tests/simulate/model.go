@@ -78,8 +78,8 @@ type want struct {
 	field  plan.Field
 }
 
-// nowWord is an operator's confirmation of removals: of what is missing at that moment, and of what that word itself
-// takes away. It is open until it was carried out.
+// nowWord is an operator's confirmation of removals: of what is missing when it is carried out. It is open until then,
+// and at is when it was heard, or that.
 type nowWord struct {
 	open bool
 	at   time.Duration
@@ -107,6 +107,9 @@ func (m *model) begin(w *world) {
 	m.heard, m.now = state.Word{}, nil
 	clear(w.disk.failed)
 	clear(w.disk.seen)
+	if w.faults.rate[saving] > 0 {
+		m.excuseAll(w, "what the life before did could not be remembered")
+	}
 }
 
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
@@ -351,8 +354,8 @@ func (m *model) published(w *world) {
 	}
 	m.object.drop(w) // whose a file is may be another matter now
 	m.word.drop(w)
-	if m.now != nil && w.agent.status.Error == "" {
-		m.now.open = false
+	if m.now != nil && m.now.open && w.agent.status.Error == "" {
+		m.now.open, m.now.at = false, w.clock.lived // it was for all that was missing until then
 	}
 }
 

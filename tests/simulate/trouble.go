@@ -145,9 +145,22 @@ func (w *world) lose(r *rand.Rand) {
 		if n != 2 && (u.verb != unitplan.TryRestart || w.setting.Clocks || w.model.near(w, u) || w.model.remade(w, u)) {
 			w.model.excuse(u, "the agent lost its memory")
 		}
+		if n == 2 && w.readsUnclaimed(name) {
+			w.model.excuse(u, "what is not claimed counts no more if only the kept bytes asked for it")
+		}
 	}
 	m.open()
 	w.restart(r)
+}
+
+// readsUnclaimed tells whether the unit reads a file that nobody looks at once nobody asks for it.
+func (w *world) readsUnclaimed(unit string) bool {
+	for p := range w.disk.files {
+		if !w.followed(p) && w.model.concerns(w, unit, p) {
+			return true
+		}
+	}
+	return false
 }
 
 // operate has the operator say something by hand.
