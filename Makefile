@@ -63,15 +63,15 @@ build/nfpm: packaging/nfpm/go.mod packaging/nfpm/go.sum
 
 ## demo: the main job on real parts, told as it happens (KEEP=1 leaves it running)
 demo: build packages
-	go run ./tests/demo $(if $(KEEP),-keep)
+	go run ./tests/cmd/demo $(if $(KEEP),-keep)
 
 ## test: everything; a part that cannot run is a failure
 test:
-	go run ./tests/suite
+	go run ./tests/cmd/suite
 
 ## test-NAME: one part of it, with what it needs; tests/README.md lists them
 test-%:
-	@go run ./tests/suite -run $*
+	@go run ./tests/cmd/suite -run $*
 
 ## test-selinux, test-powercut: the package in emulated machines, where SELinux enforces, and where the power is cut 20 times
 test-selinux test-powercut: PACKAGES += $(VM_PACKAGES)
@@ -83,11 +83,11 @@ test-powercut: packages
 
 ## bench: latency, memory, idle cost, size and start, as ratios to a baseline of the same run
 bench: build controlplane host-root
-	go run ./tests/bench
+	go run ./tests/cmd/bench
 
 ## fuzz: each fuzz target for a minute
 fuzz:
-	go run ./tests/suite -fuzz 1m
+	go run ./tests/cmd/suite -fuzz 1m
 
 ## simulate: random walks of the loop and of the identity, for SIMULATE each
 SIMULATE ?= 2h
@@ -108,11 +108,11 @@ lint:
 
 ## controlplane: build etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet (about 8 minutes, once)
 controlplane:
-	go run ./tests/controlplane/cmd/controlplane
+	go run ./tests/cmd/controlplane
 
 ## host-root: make the root file systems of the test hosts, of this release and a newer one (once)
 host-root: packages
-	go run ./tests/host/cmd/host
+	go run ./tests/cmd/host
 
 ## packages: install what the real parts need, if this is Debian or Ubuntu and we are root
 packages:

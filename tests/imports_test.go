@@ -178,6 +178,16 @@ func imports(f file) (paths []string) {
 
 func TestImportsPointDown(t *testing.T) {
 	for _, f := range sources(t) {
+		if suite, ok := strings.CutPrefix(f.dir, "tests/"); ok {
+			suite, _, _ = strings.Cut(suite, "/")
+			for _, p := range imports(f) {
+				other, ok := strings.CutPrefix(p, module+"tests/")
+				other, _, _ = strings.Cut(other, "/")
+				if ok && other != "harness" && other != suite {
+					t.Errorf("%s/%s imports %s, which is not below tests/harness", f.dir, f.name, p)
+				}
+			}
+		}
 		if !f.product() {
 			continue
 		}

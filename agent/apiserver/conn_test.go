@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // known is what the server says to who has the token.

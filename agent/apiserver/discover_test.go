@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // An empty set of CAs must not become the host's own.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 )
 
 // wrong is a host's clock that is off by so much.

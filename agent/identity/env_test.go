@@ -31,8 +31,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // env is everything around a manager: a small API server on loopback with an approver and a signer,

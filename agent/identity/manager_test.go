@@ -17,9 +17,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
-	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wallclock"
 )
 
 const us = "node-cert-agent:node:worker-1"

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 var (

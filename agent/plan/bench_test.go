@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // unchanged is a host with 12 CAs in the kubelet's bundle and 20 registries, on which everything is as

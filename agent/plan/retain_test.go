@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 var (

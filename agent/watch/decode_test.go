@@ -16,7 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
 )
 
 // events decodes a whole stream.

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
 )
 
 func TestRegistryNameReplacesEveryDoubleDot(t *testing.T) {

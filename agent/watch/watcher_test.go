@@ -15,7 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
-	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wallclock"
 )
 
 const early = "the server ended the watch early"

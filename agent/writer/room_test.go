@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 func TestEntriesAndBytesOfAFieldAreBounded(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 )
 
 // marker is in every token, and must be in nothing that the agent prints or writes.

@@ -23,8 +23,8 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // issuer is as much of an API server as bootstrap needs: it knows one token and the certificates that it

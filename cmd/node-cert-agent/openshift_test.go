@@ -11,7 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 )
 
 // rightsOf says of each subcommand, with arguments that it accepts, whether it stays root where root starts

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // TestTheReadmeCanBeTriedAsWritten runs the block "Try it in 60 seconds" line by line, the agent's commands in this

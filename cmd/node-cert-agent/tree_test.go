@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // patience bounds every wait. It is no measure of speed.

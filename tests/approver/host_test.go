@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // config is a kubeconfig of the approver for the given address of the API server.

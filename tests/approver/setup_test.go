@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 )
 
 // dieWithPlane makes this test binary start a plane in the folder that it names, say so, and wait to

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const (

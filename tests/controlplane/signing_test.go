@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 )
 
 // stranger trusts the plane's server and has no identity.

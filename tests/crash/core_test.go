@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // marked is in the token of a bootstrap file, and so in the agent's memory.

@@ -67,7 +67,7 @@ var after = end(1)
 var leftover = regexp.MustCompile(`^(etc/\.kubeconfig|(etc|certs\.d/new:5000)/\.ca\.crt)[0-9]{1,19}$`)
 
 // build builds the program that does nothing but a commit.
-func build(t *testing.T) (binary string) { return buildProgram(t, "./commit") }
+func build(t *testing.T) (binary string) { return buildProgram(t, "./testdata/commit") }
 
 func buildAgent(t *testing.T) (binary string) { return buildProgram(t, "../../cmd/node-cert-agent") }
 

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // check is what the command prints, and the code it exits with.

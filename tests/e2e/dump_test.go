@@ -9,10 +9,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // TestACrashLeavesNoMemoryBehind takes the limit on core dumps away, as if a handler were there that the

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 func TestDiagnosticsAreEntriesWithFieldsFromTheLevelOnThatIsAskedFor(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const (
@@ -34,7 +34,7 @@ var rivals = strings.Replace(cluster.Config, "files:\n",
 func installRivals(t *testing.T) host.File {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "rivals")
-	cmd := exec.Command("go", "build", "-o", binary, "../rivals")
+	cmd := exec.Command("go", "build", "-o", binary, "../cmd/rivals")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

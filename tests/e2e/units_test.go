@@ -13,10 +13,10 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const updateCATrust = "node-cert-agent-update-ca-trust.service"

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/cluster"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain has a loop that waits for a writer that does not answer,

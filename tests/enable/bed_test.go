@@ -17,9 +17,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // bed is what all tests share: a control plane with the ControllerConfig, and the folder of somebody who provisions

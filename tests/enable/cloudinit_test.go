@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // cloudConfig is what an image for this container would have: where the user data is, and neither network

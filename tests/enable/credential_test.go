@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 const dropIn = "/etc/systemd/system/node-cert-agent.service.d/10-token.conf"

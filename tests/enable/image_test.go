@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // nodeImage makes a node image of the root that test hosts have, with a stand-in for the one program of

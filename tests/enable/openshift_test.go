@@ -13,11 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const (

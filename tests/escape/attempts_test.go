@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 func base64(b []byte) string { return stdbase64.StdEncoding.EncodeToString(b) }

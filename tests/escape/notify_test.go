@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 func TestWhatTheAgentNotifiesHoldsNobodyUp(t *testing.T) { notify(t, host.Same) }

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // crashEnv makes the test binary boot a host, print its directory and wait to be killed.

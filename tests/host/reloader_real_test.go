@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 const reloaderUnit = "node-cert-agent-reloader.service"

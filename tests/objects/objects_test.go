@@ -16,7 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
 )
 
 // table is the shipped file table, and whether it refuses questionable content.
@@ -165,7 +165,7 @@ func TestTheStoredCorpusIsTheGeneratedOne(t *testing.T) {
 	for name, want := range objects.Generated() {
 		got, err := os.ReadFile(filepath.Join(objects.Dir(), name))
 		if err != nil || !bytes.HasPrefix(got, append(want, "---\n# The outcome "...)) {
-			t.Errorf("%s is not what the table makes (%v); go run ./tests/objects/generate", name, err)
+			t.Errorf("%s is not what the table makes (%v); go run ./tests/cmd/objects", name, err)
 		}
 	}
 }

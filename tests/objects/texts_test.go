@@ -19,7 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
 )
 
 // pulled is what becomes of a pull secret on a host without one.

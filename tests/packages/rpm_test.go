@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 func TestTheNativeSpecBuildsTheSamePackages(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
 )
 
 // File is what somebody may publish.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/readers"
 )
 

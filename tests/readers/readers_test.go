@@ -19,9 +19,9 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/objects"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 	"github.com/node-cert-agent/node-cert-agent/tests/readers"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
 // fields accept most: leaves too. The second one's files are as published.

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // packages go into a machine's root on top of those of a test host.

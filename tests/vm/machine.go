@@ -16,7 +16,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // The words of the guest's side; whatever else it says is the output of a command.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
 // With SELinux, and without it for the one boot that labels the disk: the labels of the policy can be set by a

@@ -12,9 +12,9 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/controlplane/controllerconfig"
-	"github.com/node-cert-agent/node-cert-agent/tests/host"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // registries are those that every version has; each has one more of its own, which comes and goes.

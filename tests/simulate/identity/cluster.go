@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
-	"github.com/node-cert-agent/node-cert-agent/tests/wallclock"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wallclock"
 )
 
 // process is one life of the agent, and all that it sees of the host. After its death nothing that it still

@@ -23,8 +23,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
-	"github.com/node-cert-agent/node-cert-agent/tests/kubeconfigs"
-	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 // Files in the state directory, whose names are part of the host's contract.

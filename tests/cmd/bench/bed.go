@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+)
+
+// patience bounds every wait.
+const patience = 30 * time.Second
+
+const (
+	// baselineRoot is where the baseline keeps its files: on the same overlay as /etc, and in no directory
+	// whose changes the agent is told of.
+	baselineRoot   = "/srv/baseline"
+	baselinePKI    = "/etc/baseline"
+	baselineBinary = "/usr/local/bin/baseline"
+	baselineName   = "baseline"
+)
+
+// config is the usual configuration for OpenShift's kind: the shipped files and an empty allowlist. The
+// object is mirrored as the baseline does it; by default what it drops would stay for an hour, and the CA
+// that verifies the API server, which is not rotated here, for ever.
+const config = `apiVersion: config.node-cert-agent.io/v1alpha1
+controllerConfig: {group: machineconfiguration.openshift.io, version: v1}
+trust: {holdRemovals: 0s, source: ""}
+watch: {retryJitter: 200ms, retryMax: 1s}
+`
+
+// bed is the product on a host, the baseline beside it, and the object of each.
+type bed struct {
+	*cluster.Cluster
+	dir      string           // of ours, on the outer machine
+	arms     []*arm           // baseline and agent
+	sight    *sight           // of both's files
+	approver *cluster.Process // once agents get identities of their own
+}
+
+// arm is one of the two that are compared.
+type arm struct {
+	name    string
+	root    string // above its files, on the outer machine
+	store   controllerconfig.Store
+	content *content
+}
+
+// want is where this arm shall have which files.
+func (a *arm) want(s controllerconfig.Spec) map[string][]byte {
+	f := map[string][]byte{}
+	for place, data := range files(s) {
+		f[filepath.Join(a.root, place)] = data
+	}
+	return f
+}
+
+// newBed brings everything up; both arms have written all their files. Further arguments are those of
+// kube-controller-manager.
+func newBed(ctx context.Context, args ...string) (b *bed, err error) {
+	b = &bed{}
+	defer func() {
+		if err != nil {
+			b.stop()
+		}
+	}()
+	if b.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return b, err
+	}
+	baseline, err := build(ctx, b.dir, "baseline")
+	if err != nil {
+		return b, err
+	}
+	reload, err := build(ctx, b.dir, "reload")
+	if err != nil {
+		return b, err
+	}
+	audited, err := b.audit()
+	if err != nil {
+		return b, err
+	}
+	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config,
+		Progress: os.Stderr, Kubelet: true,
+		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited,
+			ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
+			baselineBinary: {Data: baseline, Mode: 0o755},
+			"/etc/pki/ca-trust/source/anchors/README": {},
+			"/etc/systemd/system/" + baselineUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
+				strings.Join(b.baselineCommand(baselineBinary, cluster.Server, baselinePKI, baselineRoot), " ") + "\n")},
+			reloadUnit.path: {Data: []byte(reloadUnit.text)},
+			reloadBinary:    {Data: reload, Mode: 0o755},
+		}}})
+	if err != nil {
+		return b, err
+	}
+	if err := b.baselineIdentity(func(name string, data []byte) error {
+		return b.Host.PutFile(filepath.Join(baselinePKI, name), host.File{Data: data})
+	}); err != nil {
+		return b, err
+	}
+	return b, b.begin(ctx)
+}
+
+// build builds one of the commands beside this one as the agent is built, and returns it.
+func build(ctx context.Context, dir, name string) ([]byte, error) {
+	to := filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./tests/cmd/bench/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the %s: %v\n%s", name, err, out)
+	}
+	return os.ReadFile(to)
+}
+
+func (b *bed) baselineCommand(binary, server, pki, root string) []string {
+	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", baselineName,
+		"-pki", pki, "-root", root}
+}
+
+// baselineIdentity gives the baseline a client certificate. The agents' group may not read its object.
+func (b *bed) baselineIdentity(put func(name string, data []byte) error) error {
+	ca := b.Plane.CA()
+	pair := ca.Client("baseline", "system:masters")
+	for name, data := range map[string][]byte{"ca.crt": ca.PEM(), "client.crt": pair.Cert, "client.key": pair.Key} {
+		if err := put(name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin creates both objects and starts both arms.
+func (b *bed) begin(ctx context.Context) error {
+	b.arms = []*arm{{name: "baseline", root: b.Host.Path(baselineRoot), store: b.Store},
+		{name: "agent", root: b.Host.Path("/"), store: b.Store}}
+	b.arms[0].store.Name = baselineName
+	for _, a := range b.arms {
+		a.content = newContent()
+		if _, err := a.store.Create(ctx, a.content.spec); err != nil {
+			return err
+		}
+	}
+	if _, err := b.Host.Run(ctx, "systemctl", "start", agentUnit, baselineUnit); err != nil {
+		return err
+	}
+	for _, a := range b.arms {
+		want := a.want(a.content.spec)
+		if err := eventually(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
+			return err
+		}
+	}
+	return b.look()
+}
+
+// look makes a sight of all files that are there.
+func (b *bed) look() (err error) {
+	var dirs []string
+	for _, a := range b.arms {
+		for path := range a.want(a.content.spec) {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	b.sight, err = newSight(dirs...)
+	return err
+}
+
+func hold(want map[string][]byte) bool {
+	for path, data := range want {
+		if got, err := os.ReadFile(path); err != nil || string(got) != string(data) {
+			return false
+		}
+	}
+	return true
+}
+
+// eventually polls for what announces itself by no event.
+func eventually(ctx context.Context, what string, done func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not come about: %w", what, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// pause lets time pass in which nothing is measured or, in part, nothing shall happen.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// processed waits until the agent has finished with a version of its object.
+func (b *bed) processed(ctx context.Context, version string) error {
+	return eventually(ctx, "version "+version,
+		func() bool { return b.status().ControllerConfig.ResourceVersion == version })
+}
+
+// status is the agent's, empty before there is one.
+func (b *bed) status() (s report.Status) {
+	data, _ := os.ReadFile(b.Host.Path("/run/node-cert-agent/status.json"))
+	_ = json.Unmarshal(data, &s)
+	return s
+}
+
+func (b *bed) stop() error {
+	var err error
+	b.approver.Stop()
+	if b.Cluster != nil {
+		err = b.Cluster.Stop()
+	}
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir)
+	}
+	return err
+}

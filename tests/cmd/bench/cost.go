@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+)
+
+// settling is how long both halves may take to come to rest, memory given back included.
+const settling = 5 * time.Second
+
+const changesBefore = 60
+
+// memory is what processes that started before 60 changes hold after them.
+func memory(ctx context.Context, b *bed, _ plan, t *table) error {
+	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
+		return err
+	}
+	if _, err := b.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+		return err
+	}
+	pause(ctx, settling)
+	use, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	at := fmt.Sprintf("after %d changes: ", changesBefore)
+	t.judge(at+"agent, resident", use[agentUnit].resident, 16, "MiB")
+	t.judge(at+"agent, anonymous", use[agentUnit].anonymous, 5, "MiB")
+	t.judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
+	t.note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
+	t.note(at+"baseline, resident / anonymous", "%.2f / %.2f MiB", use[baselineUnit].resident, use[baselineUnit].anonymous)
+	t.note(at+"threads of agent, writer, baseline", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
+		use[baselineUnit].threads)
+	return nil
+}
+
+func (b *bed) uses(ctx context.Context) (map[string]use, error) {
+	out := map[string]use{}
+	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
+		u, err := b.use(ctx, unit)
+		if err != nil {
+			return nil, err
+		}
+		out[unit] = u
+	}
+	return out, nil
+}
+
+// idle is what each process spends in a minute in which nothing happens.
+func idle(ctx context.Context, b *bed, p plan, t *table) error {
+	pause(ctx, settling)
+	if err := b.probed(ctx); err != nil {
+		return err
+	}
+	pause(ctx, settling)
+	before, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	pause(ctx, p.idle)
+	after, err := b.uses(ctx)
+	if err != nil {
+		return err
+	}
+	minutes := p.idle.Minutes()
+	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
+		cpu := milliseconds(after[unit].cpu-before[unit].cpu) / minutes
+		switches := float64(after[unit].switches-before[unit].switches) / minutes
+		name := map[string]string{agentUnit: "agent", writerUnit: "writer", baselineUnit: "baseline"}[unit]
+		if unit == baselineUnit {
+			t.note("idle, a minute: baseline", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
+			continue
+		}
+		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
+		t.judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
+	}
+	return b.together(ctx, t)
+}
+
+// together is what all processes hold when nothing has happened for a minute. A unit is put on the allowlist before,
+// so that the reloader was there.
+func (b *bed) together(ctx context.Context, t *table) (err error) {
+	if err := b.allow(ctx, cluster.Reader); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	if err := eventually(ctx, "the start of the reloader", func() bool {
+		_, err := b.use(ctx, reloaderUnit)
+		return err == nil
+	}); err != nil {
+		return err
+	}
+	pause(ctx, time.Minute)
+	sum, each := 0.0, []string{}
+	for _, unit := range []string{agentUnit, writerUnit, reloaderUnit} {
+		switch u, err := b.use(ctx, unit); {
+		case err == nil:
+			sum, each = sum+u.resident, append(each, fmt.Sprintf("%.2f", u.resident))
+		case errors.Is(err, errNotRunning):
+			each = append(each, "none")
+		default:
+			return err
+		}
+	}
+	t.note("idle for a minute: agent, writer, reloader, resident", "%s MiB", strings.Join(each, ", "))
+	t.judge("  together", sum, 30, "MiB")
+	return nil
+}
+
+// size is the binary's, static and stripped.
+func size(_ context.Context, b *bed, _ plan, t *table) error {
+	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "baseline": baselineBinary} {
+		info, err := os.Stat(b.Host.Path(file))
+		if err != nil {
+			return err
+		}
+		if mib := float64(info.Size()) / (1 << 20); name == "baseline" {
+			t.note("binary: baseline", "%.2f MiB", mib)
+		} else {
+			t.judge("binary: agent", mib, 14, "MiB")
+		}
+	}
+	return nil
+}
+
+// probed waits until the agent asks no consumer any more whether it uses what was written last: a kubelet
+// that does not run is asked for as long as one may take that does.
+func (b *bed) probed(ctx context.Context) error {
+	asks := func() bool {
+		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
+	}
+	for range 4 { // the agent's patience is three times that of eventually
+		if err := eventually(ctx, "the end of the probes", func() bool { return !asks() }); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return errors.New("the agent goes on probing")
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+)
+
+// Pauses before a change. The agent looks at the disk once more 50 ms after it wrote, and keeps a copy
+// of what it wrote, which for 25 files takes longer.
+const (
+	shortPause = 150 * time.Millisecond
+	filesPause = 400 * time.Millisecond
+	restPause  = 3 * time.Second
+)
+
+// series are the times of one kind of change, by the name of the arm, and when the agent's were accepted.
+type series struct {
+	first, last, update map[string]samples
+	accepted            []time.Time
+}
+
+// alternate changes both arms' objects n times each, and times what each does about it.
+func (b *bed) alternate(ctx context.Context, n int, rest time.Duration,
+	change func(*content) controllerconfig.Spec) (s series, err error) {
+	s = series{first: map[string]samples{}, last: map[string]samples{}, update: map[string]samples{}}
+	for range n {
+		for _, i := range rand.Perm(len(b.arms)) {
+			a := b.arms[i]
+			spec := change(a.content)
+			pause(ctx, rest+rand.N(rest/4))
+			b.sight.drain()
+			sent := time.Now()
+			if _, err := a.store.Patch(ctx, spec); err != nil {
+				return s, err
+			}
+			accepted := time.Now()
+			first, last, err := b.await(ctx, a.want(spec))
+			if err != nil {
+				return s, fmt.Errorf("the %s: %w", a.name, err)
+			}
+			if a.name == "agent" {
+				s.accepted = append(s.accepted, accepted)
+			}
+			s.update[a.name] = append(s.update[a.name], accepted.Sub(sent))
+			s.first[a.name] = append(s.first[a.name], first.Sub(accepted))
+			s.last[a.name] = append(s.last[a.name], last.Sub(accepted))
+		}
+	}
+	return s, nil
+}
+
+func (b *bed) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return b.sight.await(ctx, want)
+}
+
+// latency is the time from an accepted update to its one changed file.
+func latency(ctx context.Context, b *bed, p plan, t *table) error {
+	t.note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift,
+		b.arms[1].content.spec)))
+	s, err := b.alternate(ctx, p.rounds, shortPause, (*content).rotate)
+	if err != nil {
+		return err
+	}
+	t.note("update accepted by the API server", "%v", append(s.update["baseline"], s.update["agent"]...))
+	t.compare("accepted -> file visible", s.first, map[string]float64{"p50": 1.35, "p95": 1.5})
+	return nil
+}
+
+// lastFile is the time from an accepted update to the last of 25 changed files.
+func lastFile(ctx context.Context, b *bed, p plan, t *table) error {
+	s, err := b.alternate(ctx, p.filesRounds, filesPause, (*content).rotateAll)
+	if err != nil {
+		return err
+	}
+	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(b.arms[1].content.spec))), s.last,
+		map[string]float64{"p50": 1.5, "p95": 1.5})
+	return nil
+}
+
+// afterRest is latency after a rest in which memory was given back and caches went cold.
+func afterRest(ctx context.Context, b *bed, p plan, t *table) error {
+	s, err := b.alternate(ctx, p.restRounds, restPause, (*content).rotate)
+	if err != nil {
+		return err
+	}
+	t.compare(fmt.Sprintf("accepted -> file visible, after %v of rest", restPause), s.first, nil)
+	return nil
+}

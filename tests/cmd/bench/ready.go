@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+)
+
+// readyBudget is how long a start may take, in milliseconds, until systemd has READY=1, and what is ordered
+// after the agent, the kubelet, may start; readyMedian is how long it usually may.
+const readyBudget, readyMedian = 150, 110
+
+// startUnits are what a start of the agent runs before it is ready: the writer comes up beside it. The reloader is
+// started afterwards, when a unit is asked about.
+var startUnits = []string{agentUnit, writerUnit}
+
+// ready is the time from `systemctl start` of an agent that has an identity and its files, the way into the host
+// included, to the moment at which systemd had READY=1. The baseline is the start of the baseline's service, which is ready
+// as soon as it is executed: what systemd and the way into the host cost. What the start takes of the processors,
+// systemd's own work in the new processes included, tells a slow start from a machine that has no time for it. A unit
+// is on the allowlist, so that there is something to ask the reloader.
+func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
+	if err := b.identify(ctx); err != nil {
+		return err
+	}
+	if err := b.allow(ctx, cluster.Reader); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	times := map[string]samples{}
+	var used samples
+	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "baseline": {baselineUnit}}
+	for range p.starts {
+		for _, i := range rand.Perm(len(b.arms)) {
+			name := b.arms[i].name
+			if _, err := b.Host.Run(ctx, append([]string{"systemctl", "stop"}, units[name]...)...); err != nil {
+				return err
+			}
+			pause(ctx, shortPause)
+			began, err := monotonic()
+			if err != nil {
+				return err
+			}
+			if _, err := b.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
+				return fmt.Errorf("the start of the %s: %w", name, err)
+			}
+			active, err := b.number(ctx, "ActiveEnterTimestampMonotonic", units[name][0])
+			if err != nil {
+				return err
+			}
+			times[name] = append(times[name], time.Duration(active)*time.Microsecond-began)
+			if name == "baseline" {
+				continue
+			}
+			took, err := b.number(ctx, "CPUUsageNSec", startUnits...)
+			if err != nil {
+				return err
+			}
+			used = append(used, time.Duration(took))
+			if err := eventually(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
+				return err
+			}
+		}
+	}
+	t.compare("systemctl start -> READY=1", times, nil)
+	t.note("  of both processors, agent and writer", "%v", used)
+	t.judge("  agent, p50", times["agent"].at(.5), readyMedian, "ms")
+	t.judge("  agent, p95", times["agent"].at(.95), readyBudget, "ms")
+	return nil
+}
+
+// monotonic is the clock of systemd's timestamps; the host has no other.
+func monotonic() (time.Duration, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return time.Duration(t.Nano()), err
+}
+
+// number is the sum of a property over units.
+func (b *bed) number(ctx context.Context, property string, units ...string) (sum int64, err error) {
+	out, err := b.Host.Run(ctx, append([]string{"systemctl", "show", "--property=" + property, "--value"}, units...)...)
+	if err != nil {
+		return 0, err
+	}
+	for field := range strings.FieldsSeq(out) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s of %v is %q", property, units, out)
+		}
+		sum += n
+	}
+	return sum, nil
+}
