@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // dieWithPlane makes this test binary start a plane in the folder that it names, say so, and wait to
@@ -40,20 +41,20 @@ func TestTheServersDieWithWhoStartedThem(t *testing.T) {
 	caller.Env = append(os.Environ(), dieWithPlane+"="+dir)
 	caller.Stderr = t.Output()
 	out, err := caller.StdoutPipe()
-	must(t, err)
-	must(t, caller.Start())
+	must.Do(t, err)
+	must.Do(t, caller.Start())
 	_, readErr := bufio.NewReader(out).ReadString('\n')
 	servers := processesNaming(t, dir)
 	var ends []unix.PollFd
 	for _, pid := range servers {
 		fd, err := unix.PidfdOpen(pid, 0)
-		must(t, err)
+		must.Do(t, err)
 		defer unix.Close(fd)
 		ends = append(ends, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
-	must(t, caller.Process.Kill())
+	must.Do(t, caller.Process.Kill())
 	_ = caller.Wait() // it was killed
-	must(t, readErr)
+	must.Do(t, readErr)
 	if len(servers) != 3 {
 		t.Errorf("%d processes name the state folder, want 3", len(servers))
 	}

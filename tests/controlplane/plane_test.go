@@ -24,6 +24,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
@@ -56,34 +57,27 @@ func get(t *testing.T, client *http.Client, url string) (int, []byte) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	must(t, err)
+	must.Do(t, err)
 	resp, err := client.Do(req)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	var line json.RawMessage
-	must(t, json.NewDecoder(resp.Body).Decode(&line))
+	must.Do(t, json.NewDecoder(resp.Body).Decode(&line))
 	return resp.StatusCode, line
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestAnAgentMayWatchTheOneObjectOfEitherKindAndNothingElse(t *testing.T) {
 	p := start(t, controlplane.Options{})
 	agent := p.Client(agentUser, agentGroup)
 	for _, install := range []func(context.Context) error{p.InstallOpenShiftCRD, p.InstallCRD, p.AllowAgents} {
-		must(t, install(t.Context()))
+		must.Do(t, install(t.Context()))
 	}
 	spec := controllerconfig.Typical(20)
 	for _, api := range []controllerconfig.API{controllerconfig.OpenShift, controllerconfig.Small} {
 		t.Run(api.Group, func(t *testing.T) {
 			store := controllerconfig.Store{API: api, URL: p.URL(), Client: p.AdminClient()}
 			created, err := store.Create(t.Context(), spec)
-			must(t, err)
+			must.Do(t, err)
 
 			one := "&fieldSelector=" + url.QueryEscape("metadata.name="+controllerconfig.Name)
 			code, event := get(t, agent, p.URL()+api.Path()+"?watch=1"+one)
@@ -94,7 +88,7 @@ func TestAnAgentMayWatchTheOneObjectOfEitherKindAndNothingElse(t *testing.T) {
 					Spec     controllerconfig.Spec
 				}
 			}
-			must(t, json.Unmarshal(event, &added))
+			must.Do(t, json.Unmarshal(event, &added))
 			if code != 200 || added.Type != "ADDED" || added.Object.Metadata.ResourceVersion != created {
 				t.Fatalf("watch of the one object: %d %s at %s, want 200 ADDED at %s", code, added.Type,
 					added.Object.Metadata.ResourceVersion, created)
@@ -136,13 +130,13 @@ func changesMove(t *testing.T, s controllerconfig.Store, last string) {
 	}
 	for i, change := range changes {
 		next, err := change()
-		must(t, err)
+		must.Do(t, err)
 		if next == "" || next == last {
 			t.Errorf("change %d: resourceVersion %q after %q", i, next, last)
 		}
 		last = next
 	}
-	must(t, s.Delete(t.Context()))
+	must.Do(t, s.Delete(t.Context()))
 	if code, _ := get(t, s.Client, s.URL+s.API.Path()+"/"+controllerconfig.Name); code != http.StatusNotFound {
 		t.Errorf("after Delete: %d, want 404", code)
 	}
@@ -151,13 +145,13 @@ func changesMove(t *testing.T, s controllerconfig.Store, last string) {
 func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 	// Without the argument, a terminated API server holds the controllers' watches for a minute.
 	p := start(t, controlplane.Options{APIServerArgs: []string{"--shutdown-watch-termination-grace-period=1s"}})
-	must(t, p.InstallCRD(t.Context()))
+	must.Do(t, p.InstallCRD(t.Context()))
 	store := controllerconfig.Store{API: controllerconfig.Small, URL: p.URL(), Client: p.AdminClient()}
 	created, err := store.Create(t.Context(), controllerconfig.Spec{RootCAData: testpki.NewCA("root")})
-	must(t, err)
+	must.Do(t, err)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		begin := time.Now()
-		must(t, p.StopAPIServer(t.Context(), sig))
+		must.Do(t, p.StopAPIServer(t.Context(), sig))
 		p.AdminClient().CloseIdleConnections() // the client may not have noticed yet that one ended
 		if _, err := p.AdminClient().Get(p.URL() + "/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("after %v: %v, want connection refused", sig, err)
@@ -166,7 +160,7 @@ func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 			t.Fatal("an API server that does not run could be stopped")
 		}
 		ended := time.Now()
-		must(t, p.StartAPIServer(t.Context()))
+		must.Do(t, p.StartAPIServer(t.Context()))
 		t.Logf("%v: ended in %v, ready again in %v", sig, ended.Sub(begin).Round(time.Millisecond),
 			time.Since(ended).Round(time.Millisecond))
 		_, object := get(t, p.AdminClient(), p.URL()+store.API.Path()+"/"+controllerconfig.Name)
@@ -178,15 +172,15 @@ func TestAKilledAPIServerComesBackOnItsPortWithItsState(t *testing.T) {
 
 func TestAFrozenAPIServerSaysNothingUntilItThaws(t *testing.T) {
 	p := start(t, controlplane.Options{})
-	must(t, p.FreezeAPIServer())
+	must.Do(t, p.FreezeAPIServer())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL()+"/version", nil)
-	must(t, err)
+	must.Do(t, err)
 	if _, err := p.AdminClient().Do(req); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("frozen: %v, want silence", err)
 	}
-	must(t, p.ThawAPIServer())
+	must.Do(t, p.ThawAPIServer())
 	if code, _ := get(t, p.AdminClient(), p.URL()+"/version"); code != http.StatusOK {
 		t.Fatalf("thawed: %d", code)
 	}
@@ -214,8 +208,8 @@ func TestTwoPlanesRunSideBySideAndLeaveNothing(t *testing.T) {
 		t.Errorf("one plane's client trusts the other's server: %v", err)
 	}
 	for i, p := range planes {
-		must(t, p.Stop())
-		must(t, p.Stop())
+		must.Do(t, p.Stop())
+		must.Do(t, p.Stop())
 		if _, err := os.Stat(p.Dir()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("plane %d: its state folder is still there: %v", i, err)
 		}
@@ -237,7 +231,7 @@ func TestTwoPlanesRunSideBySideAndLeaveNothing(t *testing.T) {
 func processesNaming(t *testing.T, dir string) (pids []int) {
 	t.Helper()
 	files, err := os.ReadDir("/proc")
-	must(t, err)
+	must.Do(t, err)
 	for _, f := range files {
 		pid, err := strconv.Atoi(f.Name())
 		if err != nil {
@@ -271,7 +265,7 @@ func TestTheAPIServerCanBeLeftOffAtFirst(t *testing.T) {
 	if _, err := p.AdminClient().Get(p.URL()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("before: %v, want connection refused", err)
 	}
-	must(t, p.StartAPIServer(t.Context()))
+	must.Do(t, p.StartAPIServer(t.Context()))
 	// Anonymous requests are let in, and stopped by RBAC.
 	if code, answer := get(t, stranger(p), p.URL()+"/api/v1/secrets"); code != http.StatusForbidden {
 		t.Errorf("an anonymous request: %d %s, want 403", code, answer)
@@ -281,18 +275,18 @@ func TestTheAPIServerCanBeLeftOffAtFirst(t *testing.T) {
 func TestAKubeconfigWorksForAnyAddressOfTheServer(t *testing.T) {
 	p := start(t, controlplane.Options{})
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(p.URL(), "https://"))
-	must(t, err)
+	must.Do(t, err)
 	for _, server := range []string{p.URL(), "https://localhost:" + port} {
 		file, err := p.Kubeconfig(server, agentUser, agentGroup)
-		must(t, err)
+		must.Do(t, err)
 		info, err := os.Stat(file)
-		must(t, err)
+		must.Do(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("mode %v, want 0600", info.Mode().Perm())
 		}
 		who, err := p.Kubectl(t.Context(), "--kubeconfig", file, "auth", "whoami", "-o",
 			"jsonpath={.status.userInfo.username} {.status.userInfo.groups[0]}")
-		must(t, err)
+		must.Do(t, err)
 		if who != agentUser+" "+agentGroup {
 			t.Errorf("the server sees %q", who)
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // stranger trusts the plane's server and has no identity.
@@ -29,7 +30,7 @@ func stranger(p *controlplane.Plane) *http.Client {
 
 func TestABootstrapTokenAuthenticates(t *testing.T) {
 	p := start(t, controlplane.Options{})
-	must(t, p.Apply(t.Context(), []byte(`
+	must.Do(t, p.Apply(t.Context(), []byte(`
 apiVersion: v1
 kind: Secret
 metadata: {name: bootstrap-token-abcdef, namespace: kube-system}
@@ -43,13 +44,13 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 			p.URL()+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
-		must(t, err)
+		must.Do(t, err)
 		req.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}}
 		resp, err := stranger(p).Do(req)
-		must(t, err)
+		must.Do(t, err)
 		answer, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		must(t, err)
+		must.Do(t, err)
 		if !strings.Contains(strings.ReplaceAll(string(answer), `": `, `":`), want) {
 			t.Errorf("the answer to a token is %s, want %s in it", answer, want)
 		}
@@ -59,10 +60,10 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 func TestAnApprovedRequestIsSigned(t *testing.T) {
 	p := start(t, controlplane.Options{})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	der, err := x509.CreateCertificateRequest(rand.Reader,
 		&x509.CertificateRequest{Subject: pkix.Name{CommonName: agentUser, Organization: []string{agentGroup}}}, key)
-	must(t, err)
+	must.Do(t, err)
 	request, err := json.Marshal(map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
 		"metadata": map[string]any{"name": "test"},
@@ -72,10 +73,10 @@ func TestAnApprovedRequestIsSigned(t *testing.T) {
 			"usages":     []string{"digital signature", "client auth"},
 		},
 	})
-	must(t, err)
-	must(t, p.Apply(t.Context(), request))
+	must.Do(t, err)
+	must.Do(t, p.Apply(t.Context(), request))
 	_, err = p.Kubectl(t.Context(), "certificate", "approve", "test")
-	must(t, err)
+	must.Do(t, err)
 	_, err = p.Kubectl(t.Context(), "wait", "csr/test", "--for=jsonpath={.status.certificate}", "--timeout=30s")
-	must(t, err)
+	must.Do(t, err)
 }

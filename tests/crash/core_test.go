@@ -12,10 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // marked is in the token of a bootstrap file, and so in the agent's memory.
@@ -76,20 +76,13 @@ func TestAnAgentThatDiesLeavesNoCoreWhereverItWasStarted(t *testing.T) {
 // awaitText polls until the file holds the text.
 func awaitText(t *testing.T, file, text string, ended <-chan error) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(time.Minute)
-	for {
-		b, _ := os.ReadFile(file)
-		if strings.Contains(string(b), text) {
-			return
-		}
+	wait.For(t, text+" in "+file, func() bool {
 		select {
-		case <-tick.C:
 		case err := <-ended:
 			t.Fatalf("it ended: %v", err)
-		case <-limit:
-			t.Fatalf("%s does not come to hold %q: %s", file, text, b)
+		default:
 		}
-	}
+		b, _ := os.ReadFile(file)
+		return strings.Contains(string(b), text)
+	})
 }

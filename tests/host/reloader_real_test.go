@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const reloaderUnit = "node-cert-agent-reloader.service"
@@ -42,7 +43,7 @@ func act(t *testing.T, h *host.Host, verb, unit string) error {
 // actInTime is act once enough time has passed since the last start, or since some actions.
 func actInTime(t *testing.T, h *host.Host, verb, unit string) (err error) {
 	t.Helper()
-	await(t, "a distance to what came before", func() bool {
+	wait.For(t, "a distance to what came before", func() bool {
 		err = act(t, h, verb, unit)
 		return err == nil || !strings.Contains(err.Error(), "start limit") && !strings.Contains(err.Error(), "acted on")
 	})
@@ -115,7 +116,7 @@ func killsTheAgent(t *testing.T, h *host.Host) {
 	if err == nil {
 		t.Error("who asked lives on")
 	}
-	await(t, "the record of the end", func() bool {
+	wait.For(t, "the record of the end", func() bool {
 		return strings.Contains(recorded(t, h), `reloader done: unit="killer.service"`)
 	})
 	if err := act(t, h, "reload", "a.service"); err != nil {
@@ -131,7 +132,7 @@ func slowAction(t *testing.T, h *host.Host) (ended <-chan error) {
 		_, err := h.RunAs(t.Context(), "node-cert-agent", "act", "reload", "slow.service")
 		end <- err
 	}()
-	await(t, "the job", func() bool {
+	wait.For(t, "the job", func() bool {
 		return show(t, h, "Job", "slow.service") != "" && show(t, h, "Job", "slow.service") != "0"
 	})
 	return end
@@ -170,7 +171,7 @@ func executedAnew(t *testing.T, h *host.Host) {
 	case <-time.After(2 * time.Minute):
 		t.Fatal("the end of an action is waited for ever since")
 	}
-	await(t, "an end of each action in the records", func() bool {
+	wait.For(t, "an end of each action in the records", func() bool {
 		said := recorded(t, h)
 		ends := strings.Count(said, "reloader done:") + strings.Count(said, "reloader failed:")
 		return strings.Count(said, "reloader begins:") == ends
@@ -199,7 +200,7 @@ func neverFinishes(t *testing.T, h *host.Host) {
 		t.Errorf("it was reloaded again while it was: %q", begun)
 	}
 	run(t, h, "sh", "-c", "echo done >/run/slow")
-	await(t, "the end of the job", func() bool {
+	wait.For(t, "the end of the job", func() bool {
 		return show(t, h, "Job", "slow.service") == "" || show(t, h, "Job", "slow.service") == "0"
 	})
 }
@@ -207,7 +208,7 @@ func neverFinishes(t *testing.T, h *host.Host) {
 func twoAtOnce(t *testing.T, h *host.Host) {
 	run(t, h, "rm", "-f", "/run/acts")
 	good := 0
-	await(t, "one of them to be let through", func() bool {
+	wait.For(t, "one of them to be let through", func() bool {
 		var wg sync.WaitGroup
 		errs := make([]error, 4)
 		for i := range errs {
@@ -309,7 +310,7 @@ func TestNoJobOfOthersIsTouched(t *testing.T) {
 			jobs := func() string {
 				return run(t, h, "sh", "-c", "systemctl list-jobs --no-legend | awk '{print $2,$3,$4}' | sort")
 			}
-			await(t, "the jobs", func() bool { return strings.Count(jobs(), "running") == 3 })
+			wait.For(t, "the jobs", func() bool { return strings.Count(jobs(), "running") == 3 })
 			before := jobs()
 			for range 3 {
 				wantRefused(t, actInTime(t, h, "try-restart", "reader.service"), "later: systemd has a job for it")
@@ -322,7 +323,7 @@ func TestNoJobOfOthersIsTouched(t *testing.T) {
 				t.Errorf("the jobs\n%s\nbecame\n%s", before, after)
 			}
 			run(t, h, "sh", "-c", "echo >/run/stop-reader; echo >/run/stop-dep; echo >/run/never")
-			await(t, "both stops", func() bool {
+			wait.For(t, "both stops", func() bool {
 				return run(t, h, "sh", "-c",
 					"systemctl is-active reader.service dep.service blocked.service; true") == "inactive\ninactive\nactive"
 			})
@@ -339,7 +340,7 @@ func TestAnIdleReloaderEndsAndIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	awaitFor(t, 90*time.Second, "its end", func() bool { return show(t, h, "ActiveState", reloaderUnit) == "inactive" })
+	wait.For(t, "its end", func() bool { return show(t, h, "ActiveState", reloaderUnit) == "inactive" })
 	t.Logf("it ended after %v", time.Since(begun).Round(time.Second))
 	if result := show(t, h, "Result", reloaderUnit); result != "success" {
 		t.Errorf("it ended with %s", result)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -381,20 +382,14 @@ func endWriter(t *testing.T, h *host.Host, request string) string {
 		t.Fatalf("a writer that exits answered %q", got)
 	}
 	waitJournal(t, h, []string{"UNIT=node-cert-agent-writer.service", "EXIT_STATUS=7"}, nil)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(10 * time.Second); ; {
-		out, err := h.RunAs(t.Context(), "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, request)
+	var out string
+	wait.For(t, "an answer of the next writer", func() bool {
+		var err error
+		out, err = h.RunAs(t.Context(), "node-cert-agent", "/usr/bin/node-cert-agent", "ask", writerSocket, request)
 		after := run(t, h, "systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
-		if err == nil && out != "" && after != before {
-			return strings.TrimSpace(out)
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("no writer answers after one ended: %q, %v", out, err)
-		}
-	}
+		return err == nil && out != "" && after != before
+	})
+	return strings.TrimSpace(out)
 }
 
 func TestTheSocketStartsTheWriterAgainHoweverOftenItEnds(t *testing.T) {
@@ -482,13 +477,13 @@ func TestAnAgentThatIsNeverReadyDoesNotKeepTheKubeletFromStarting(t *testing.T) 
 			begun := time.Now()
 			run(t, h, "systemctl", "start", "--no-block", "node-cert-agent.service", "kubelet.service")
 			state := func(unit string) string { return show(t, h, "ActiveState", unit) }
-			await(t, "the agent's start", func() bool {
+			wait.For(t, "the agent's start", func() bool {
 				return show(t, h, "StatusText", "node-cert-agent.service") == "never ready"
 			})
 			if got := state("kubelet.service"); got != "inactive" {
 				t.Errorf("the kubelet does not wait: %s", got)
 			}
-			awaitFor(t, time.Minute, "the kubelet", func() bool { return state("kubelet.service") == "active" })
+			wait.For(t, "the kubelet", func() bool { return state("kubelet.service") == "active" })
 			t.Logf("the kubelet started after %v", time.Since(begun).Round(time.Second))
 			if got := state("node-cert-agent.service"); got != "activating" {
 				t.Errorf("meanwhile the agent is %s", got)

@@ -20,6 +20,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // releases are the two generations of systemd that the allowlist has to hold on.
@@ -221,7 +222,7 @@ func theMatrix(t *testing.T, release host.Release) {
 				continue // it would come too soon after the agent's
 			}
 			var err error
-			await(t, "a distance to the last start", func() bool {
+			wait.For(t, "a distance to the last start", func() bool {
 				_, err = h.RunAs(t.Context(), user, "act", verb, unit)
 				return err == nil || !strings.Contains(err.Error(), "start limit")
 			})
@@ -363,7 +364,7 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 				_, err := c.Act(t.Context(), unitplan.Unit{Name: "slow.service", Verb: unitplan.Reload})
 				ended <- err
 			}()
-			await(t, "the job", func() bool { return state("slow.service").Busy })
+			wait.For(t, "the job", func() bool { return state("slow.service").Busy })
 			run(t, h, "sh", "-c", "echo done >/run/slow")
 			if err := <-ended; err != nil || state("slow.service").Busy {
 				t.Errorf("a slow reload: %v, %+v", err, state("slow.service"))
@@ -381,30 +382,11 @@ func TestARealSystemdSaysWhatIsThere(t *testing.T) {
 				t.Errorf("a restart of a service: %v", err)
 			}
 			run(t, h, "systemctl", "restart", "dbus.service")
-			await(t, "the bus", func() bool {
+			wait.For(t, "the bus", func() bool {
 				s, err := c.Look(t.Context(), unitplan.Unit{Name: "a.service"})
 				return err == nil && s.State.Active
 			})
 		})
-	}
-}
-
-// await polls, because what is waited for offers no event.
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	awaitFor(t, 30*time.Second, what, done)
-}
-
-func awaitFor(t *testing.T, patience time.Duration, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(patience); !done(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s did not come about", what)
-		}
 	}
 }
 

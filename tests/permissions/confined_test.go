@@ -21,6 +21,8 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -33,7 +35,7 @@ func token(t *testing.T, p *controlplane.Plane, id, group string, labels string)
 	t.Helper()
 	token, err := p.MakeToken(t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: group,
 		Labels: labels})
-	must(t, err)
+	must.Do(t, err)
 	return token
 }
 
@@ -41,10 +43,10 @@ func token(t *testing.T, p *controlplane.Plane, id, group string, labels string)
 func request(t *testing.T, name, cn, o string) map[string]any {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn,
 		Organization: []string{o}}}, key)
-	must(t, err)
+	must.Do(t, err)
 	return map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{"request": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
@@ -185,7 +187,7 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	}
 	forgeTimes(t, p, agent, apply("a"), state("a", nil))
 	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
-	must(t, err)
+	must.Do(t, err)
 	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced",
 		"a.service"} {
 		if !strings.Contains(out, want) || strings.Count(out, "\n") != 3 {
@@ -206,7 +208,7 @@ func forgeTimes(t *testing.T, p *controlplane.Plane, agent *http.Client, url str
 			ManagedFields []map[string]any `json:"managedFields"`
 		} `json:"metadata"`
 	}
-	must(t, json.Unmarshal([]byte(answer), &live))
+	must.Do(t, json.Unmarshal([]byte(answer), &live))
 	for _, m := range live.Metadata.ManagedFields {
 		m["time"] = "2031-01-01T00:00:00Z"
 	}
@@ -251,16 +253,16 @@ func forgeTimes(t *testing.T, p *controlplane.Plane, agent *http.Client, url str
 func merge(t *testing.T, c *http.Client, url string, body any) (int, string) {
 	t.Helper()
 	b, err := json.Marshal(body)
-	must(t, err)
+	must.Do(t, err)
 	url = strings.Replace(url, "&force=true", "", 1)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, url, bytes.NewReader(b))
-	must(t, err)
+	must.Do(t, err)
 	req.Header.Set("Content-Type", "application/merge-patch+json")
 	resp, err := c.Do(req)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	return resp.StatusCode, string(answer)
 }
 
@@ -271,13 +273,13 @@ func TestAKubeletStillJoins(t *testing.T) {
 		"system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
 		_, err := p.Kubectl(t.Context(), "create", "clusterrolebinding", strings.ReplaceAll(role, ":", "-"),
 			"--clusterrole="+role, "--group="+group)
-		must(t, err)
+		must.Do(t, err)
 	}
 	kubelet := p.Bearer(token(t, p, "kubele", group, ""))
 	r := request(t, "csr-kubelet", "system:node:a", "system:nodes")
 	r["spec"].(map[string]any)["signerName"] = "kubernetes.io/kube-apiserver-client-kubelet"
 	delete(r["spec"].(map[string]any), "expirationSeconds")
-	poll(t, func() bool { // the bindings reach the authoriser with a delay
+	wait.For(t, "the bindings at the authoriser", func() bool {
 		code, answer := ask(t, kubelet, http.MethodPost, p.URL()+requests, r)
 		if code != http.StatusCreated && code != http.StatusForbidden {
 			t.Fatalf("the kubelet's request: %d %s", code, answer)
@@ -285,7 +287,7 @@ func TestAKubeletStillJoins(t *testing.T) {
 		return code == http.StatusCreated
 	})
 	_, err := p.Kubectl(t.Context(), "wait", "csr/csr-kubelet", "--for=jsonpath={.status.certificate}", "--timeout=30s")
-	must(t, err)
+	must.Do(t, err)
 	node := p.Client("system:node:a", "system:nodes")
 	code, answer := ask(t, node, http.MethodPost, p.URL()+"/api/v1/nodes",
 		map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "a"}})
@@ -313,7 +315,7 @@ func TestTheApproverIsFenced(t *testing.T) {
 		t.Fatalf("%d %s", code, answer)
 	}
 	r["status"] = approved
-	poll(t, func() bool {
+	wait.For(t, "the policy about the approver at the server", func() bool {
 		_, answer := ask(t, client, http.MethodPut, p.URL()+requests+"/early/approval?dryRun=All", r)
 		return strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-approver'")
 	})
@@ -335,7 +337,7 @@ func TestTheApproverIsFenced(t *testing.T) {
 	secrets := p.URL() + "/api/v1/namespaces/kube-system/secrets/"
 	token(t, p, "shared", csr.BootstrapGroup, "")
 	token(t, p, "single", csr.BootstrapGroup, `node-cert-agent.io/single-use: "true"`)
-	poll(t, func() bool { // the policy reaches the server with a delay
+	wait.For(t, "the policy about tokens at the server", func() bool {
 		code, _ := ask(t, client, http.MethodDelete, secrets+"bootstrap-token-shared",
 			map[string]any{"dryRun": []string{"All"}})
 		return code == http.StatusForbidden || code == http.StatusUnprocessableEntity

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 const (
@@ -30,50 +30,43 @@ const (
 func plane(t *testing.T) *controlplane.Plane {
 	t.Helper()
 	p, err := controlplane.Start(t.Context(), controlplane.Options{Progress: t.Output()})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	must(t, p.InstallShipped(t.Context()))
-	must(t, p.InstallSingleUse(t.Context()))
-	must(t, p.InstallMachines(t.Context()))
-	must(t, p.InstallOpenShift(t.Context()))
+	must.Do(t, p.InstallShipped(t.Context()))
+	must.Do(t, p.InstallSingleUse(t.Context()))
+	must.Do(t, p.InstallMachines(t.Context()))
+	must.Do(t, p.InstallOpenShift(t.Context()))
 	return p
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // ask sends one request and returns the status and the body.
 func ask(t *testing.T, c *http.Client, method, url string, body any) (int, string) {
 	t.Helper()
 	b, err := json.Marshal(body)
-	must(t, err)
+	must.Do(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(b))
-	must(t, err)
+	must.Do(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/apply-patch+yaml")
 	}
 	resp, err := c.Do(req)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	return resp.StatusCode, string(answer)
 }
 
 func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 	p := plane(t)
-	must(t, p.InstallOpenShiftCRD(t.Context()))
+	must.Do(t, p.InstallOpenShiftCRD(t.Context()))
 	table, err := Read(manifests)
-	must(t, err)
+	must.Do(t, err)
 	subjects := map[string]map[string]any{
 		agent: {"user": "node-cert-agent:node:a", "groups": []string{agent, "system:authenticated"}},
 		bootstrap: {"user": "system:bootstrap:abcdef", "groups": []string{"system:bootstrappers", bootstrap,
@@ -113,7 +106,7 @@ func everybody(q Request) bool {
 func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) {
 	t.Helper()
 	list, err := p.Kubectl(t.Context(), "api-resources", "-o", "name")
-	must(t, err)
+	must.Do(t, err)
 	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status",
 		"pods/exec",
 		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io", "machines.machine.openshift.io")
@@ -178,40 +171,25 @@ func answers(t *testing.T, p *controlplane.Plane, subject map[string]any, questi
 func TestTheComponentsFitTogether(t *testing.T) {
 	p := plane(t)
 	root, err := filepath.Abs(manifests)
-	must(t, err)
+	must.Do(t, err)
 	dir := t.TempDir()
 	rel, err := filepath.Rel(dir, root)
-	must(t, err)
+	must.Do(t, err)
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
 		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
-	must(t, err)
+	must.Do(t, err)
 	found, err := documents([]byte(out))
-	must(t, err)
+	must.Do(t, err)
 	got, err := bind(found)
-	must(t, err)
+	must.Do(t, err)
 	want, err := Read(manifests)
-	must(t, err)
+	must.Do(t, err)
 	if !strings.Contains(out, "- -machines\n") {
 		t.Error("the approver is not told of machines")
 	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())
-	}
-}
-
-// poll tries until it succeeds, for what the API server does without saying when.
-func poll(t *testing.T, try func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(20 * time.Second)
-	for !try() {
-		select {
-		case <-limit:
-			t.Fatal("not within 20 seconds")
-		case <-tick.C:
-		}
 	}
 }

@@ -14,16 +14,18 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T) {
 	p := plane(t)
 	for _, kind := range []string{"validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
 		_, err := p.Kubectl(t.Context(), "delete", kind, "node-cert-agent-states")
-		must(t, err)
+		must.Do(t, err)
 	}
 	client := p.Client(csr.User("a"), csr.Group)
-	poll(t, func() bool { // the server lets go of a policy with a delay
+	wait.For(t, "the end of the policy at the server", func() bool {
 		code, _ := ask(t, client, http.MethodPost, p.URL()+states+"?dryRun=All",
 			map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
 				"metadata": map[string]any{"name": "b"}})
@@ -31,7 +33,7 @@ func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T)
 	})
 
 	server, err := url.Parse(p.URL())
-	must(t, err)
+	must.Do(t, err)
 	told := make(chan error, 1)
 	o := report.NewObject(report.ObjectOptions{Node: "a", Least: 50 * time.Millisecond, Heartbeat: time.Second,
 		After: time.After, Now: time.Now, Trouble: func(err error) {
@@ -55,8 +57,8 @@ func TestWithoutThePolicyAnAgentWritesNoStateAndItsReturnIsNoticed(t *testing.T)
 	if answer := all(); !strings.Contains(answer, `"items":[]`) {
 		t.Errorf("written was %s", answer)
 	}
-	must(t, p.InstallShipped(t.Context()))
-	poll(t, func() bool { return strings.Contains(all(), `"state":"following"`) })
+	must.Do(t, p.InstallShipped(t.Context()))
+	wait.For(t, "the state that the agent publishes", func() bool { return strings.Contains(all(), `"state":"following"`) })
 	if answer := all(); strings.Count(answer, `"state":`) != 1 {
 		t.Errorf("written was %s", answer)
 	}

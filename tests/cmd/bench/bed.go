@@ -18,10 +18,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
-
-// patience bounds every wait.
-const patience = 30 * time.Second
 
 const (
 	// baselineRoot is where the baseline keeps its files: on the same overlay as /etc, and in no directory
@@ -157,7 +155,7 @@ func (b *bed) begin(ctx context.Context) error {
 	}
 	for _, a := range b.arms {
 		want := a.want(a.content.spec)
-		if err := eventually(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
+		if err := wait.Until(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
 			return err
 		}
 	}
@@ -185,22 +183,6 @@ func hold(want map[string][]byte) bool {
 	return true
 }
 
-// eventually polls for what announces itself by no event.
-func eventually(ctx context.Context, what string, done func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s did not come about: %w", what, ctx.Err())
-		}
-	}
-	return nil
-}
-
 // pause lets time pass in which nothing is measured or, in part, nothing shall happen.
 func pause(ctx context.Context, d time.Duration) {
 	select {
@@ -211,7 +193,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // processed waits until the agent has finished with a version of its object.
 func (b *bed) processed(ctx context.Context, version string) error {
-	return eventually(ctx, "version "+version,
+	return wait.Until(ctx, "version "+version,
 		func() bool { return b.status().ControllerConfig.ResourceVersion == version })
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // bootBudget is how long after its approval a node may have all its files.
@@ -66,7 +67,7 @@ func (s *tokens) boot(ctx context.Context, node, id string) (asked, took time.Du
 		return 0, 0, err
 	}
 	var name string
-	if err := errors.Join(eventually(ctx, "a request", func() bool {
+	if err := errors.Join(wait.Until(ctx, "a request", func() bool {
 		name, err = s.waiting(ctx)
 		return err != nil || name != ""
 	}), err); err != nil {
@@ -82,7 +83,7 @@ func (s *tokens) boot(ctx context.Context, node, id string) (asked, took time.Du
 	for place, data := range files(s.arms[1].content.spec) {
 		want[s.Host.Path(place)] = data
 	}
-	err = eventually(ctx, "all files", func() bool { return s.status().State == "following" && hold(want) })
+	err = wait.Until(ctx, "all files", func() bool { return s.status().State == "following" && hold(want) })
 	return asked, time.Since(approved), err
 }
 

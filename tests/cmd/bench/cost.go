@@ -14,6 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // settling is how long both halves may take to come to rest, memory given back included.
@@ -95,7 +96,7 @@ func (b *bed) together(ctx context.Context, t *table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
-	if err := eventually(ctx, "the start of the reloader", func() bool {
+	if err := wait.Until(ctx, "the start of the reloader", func() bool {
 		_, err := b.use(ctx, reloaderUnit)
 		return err == nil
 	}); err != nil {
@@ -140,10 +141,5 @@ func (b *bed) probed(ctx context.Context) error {
 	asks := func() bool {
 		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
 	}
-	for range 4 { // the agent's patience is three times that of eventually
-		if err := eventually(ctx, "the end of the probes", func() bool { return !asks() }); err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	return errors.New("the agent goes on probing")
+	return wait.Until(ctx, "the end of the probes", func() bool { return !asks() })
 }

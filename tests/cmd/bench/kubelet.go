@@ -15,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // kubelet is the time from the rename of the kubelet's client CA file to its first answer to a client
@@ -69,7 +70,7 @@ func (r *rotation) once(ctx context.Context, replace func(context.Context, []byt
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	for {
 		switch code, err := r.Ask(ctx, cluster.KubeletAddress, "/healthz", client); {

@@ -17,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -91,11 +92,11 @@ func (b *bed) firstLarge(ctx context.Context, a *arm) (took time.Duration, err e
 		return 0, err
 	}
 	accepted := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, err := os.Lstat(end); err == nil {
-			return time.Since(accepted), eventually(ctx, "the other files", func() bool { return hold(want) })
+			return time.Since(accepted), wait.Until(ctx, "the other files", func() bool { return hold(want) })
 		}
 		pause(ctx, time.Millisecond)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // Pauses before a change. The agent looks at the disk once more 50 ms after it wrote, and keeps a copy
@@ -56,7 +57,7 @@ func (b *bed) alternate(ctx context.Context, n int, rest time.Duration,
 }
 
 func (b *bed) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	return b.sight.await(ctx, want)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -92,7 +93,7 @@ func (b *bed) approve(ctx context.Context) error {
 	if b.approver, err = cluster.StartApprover(b.Plane, binary, "-nodes", filepath.Join(b.dir, inventory)); err != nil {
 		return err
 	}
-	return eventually(ctx, "an approver that leads", func() bool {
+	return wait.Until(ctx, "an approver that leads", func() bool {
 		log, err := os.ReadFile(filepath.Join(b.Plane.Dir(), "approver.log"))
 		return err == nil && strings.Contains(string(log), `"leading"`)
 	})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // readyBudget is how long a start may take, in milliseconds, until systemd has READY=1, and what is ordered
@@ -67,7 +68,7 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 				return err
 			}
 			used = append(used, time.Duration(took))
-			if err := eventually(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
+			if err := wait.Until(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
 				return err
 			}
 		}

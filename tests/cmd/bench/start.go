@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // start is the time from the exec of an agent that has an identity, and nothing else, to its first
@@ -98,7 +99,7 @@ func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err erro
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	first, _, err := sight.await(ctx, map[string][]byte{file: a.content.spec.KubeAPIServerServingCAData})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -182,7 +183,7 @@ func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.
 		return err
 	}
 	s.reloads++
-	if err := await(ctx, "the reload of "+cluster.Reader,
+	if err := wait.Until(ctx, "the reload of "+cluster.Reader,
 		func() bool { return s.countReloads() == s.reloads }); err != nil {
 		return err
 	}
@@ -315,7 +316,7 @@ func (s *story) contents() {
 }
 
 func (s *story) awaitFile(ctx context.Context, file string, want []byte) error {
-	return await(ctx, file+" with the published bytes", func() bool {
+	return wait.Until(ctx, file+" with the published bytes", func() bool {
 		b, err := os.ReadFile(s.path(file))
 		return err == nil && bytes.Equal(b, want)
 	})
@@ -328,7 +329,7 @@ func (s *story) awaitVersion(ctx context.Context, version string) error {
 }
 
 func (s *story) awaitStatus(ctx context.Context, what string, done func(report.Status) bool) error {
-	return await(ctx, what, func() bool { return done(s.published()) })
+	return wait.Until(ctx, what, func() bool { return done(s.published()) })
 }
 
 // published is the agent's status, empty before there is one.

@@ -3,16 +3,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 )
-
-// patience bounds every wait. It is far beyond what a step takes on an idle machine.
-const patience = 60 * time.Second
 
 // teller prints the story: headings, sentences, and commands with what they printed, with an empty
 // line wherever one kind follows another.
@@ -70,24 +66,6 @@ func (t *teller) turn(next kind) {
 
 // Write passes on what builders tell about their progress.
 func (t *teller) Write(b []byte) (int, error) { return t.w.Write(b) }
-
-// await polls until done, because what is waited for has no event of its own. It fails after
-// patience with a sentence that says what did not come about.
-func await(ctx context.Context, what string, done func() bool) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(patience)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			return fmt.Errorf("waited %v for %s, which did not come about", patience, what)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
 
 // elapsed is a duration as a reader wants it.
 func elapsed(d time.Duration) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 const (
@@ -93,7 +94,7 @@ func (s *story) approval(ctx context.Context) (err error) {
 	}
 	s.say("The agent has proven the certificate over a fresh connection, and has taken the token out of use; so has the")
 	s.say("approver, when the node had reported under its new name.")
-	if err := await(ctx, "the end of the token", func() bool {
+	if err := wait.Until(ctx, "the end of the token", func() bool {
 		left, err := os.ReadDir(s.path(cluster.BootstrapDir))
 		secret, _ := s.asAdmin(ctx, "kubectl get secrets -n kube-system -o name")
 		return err == nil && len(left) == 0 && !strings.Contains(secret, "bootstrap-token-"+token)

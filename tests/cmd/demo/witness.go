@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // witness sees when a file gets a content, by inotify(7), so that looking does not take the time
@@ -49,14 +51,12 @@ func (w *witness) look() {
 // when is the moment at which the content was visible.
 func (w *witness) when(ctx context.Context) (time.Time, error) {
 	defer func() { _ = w.watch.Close() }()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
+	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
+	defer cancel()
 	select {
 	case t := <-w.seen:
 		return t, nil
-	case <-limit.C:
-		return time.Time{}, fmt.Errorf("waited %v for the new bytes in %s, which did not come", patience, w.file)
 	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
+		return time.Time{}, fmt.Errorf("the new bytes in %s did not come: %w", w.file, ctx.Err())
 	}
 }

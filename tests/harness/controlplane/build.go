@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // The names under which the one binary of the servers is started, the kubelet's, and the file beside
@@ -224,7 +226,7 @@ func lock(ctx context.Context, file string, progress io.Writer) (unlock func(), 
 		return nil, err
 	}
 	told := false
-	err = poll(ctx, 200*time.Millisecond, func() error {
+	err = wait.Success(ctx, func() error {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err != nil && !told {
 			told = true

@@ -11,7 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // Kubectl runs kubectl as the administrator and returns its standard output; its error holds the
@@ -60,7 +61,7 @@ func (p *Plane) policed(ctx context.Context) error {
 	defer cancel()
 	agent := p.Client("node-cert-agent:node:nobody", "node-cert-agent:nodes")
 	defer agent.CloseIdleConnections()
-	return poll(ctx, 20*time.Millisecond, func() error {
+	return wait.Success(ctx, func() error {
 		resp, err := agent.Post(p.URL()+"/apis/node-cert-agent.io/v1alpha1/nodecertificatestates?dryRun=All",
 			"application/json", strings.NewReader(
 				`{"apiVersion":"node-cert-agent.io/v1alpha1","kind":"NodeCertificateState","metadata":{"name":"another"}}`))
@@ -148,7 +149,7 @@ func (p *Plane) served(ctx context.Context, kinds ...string) error {
 	ctx, cancel := limit(ctx)
 	defer cancel()
 	for _, kind := range kinds {
-		err := poll(ctx, 20*time.Millisecond, func() error { return get200(ctx, p.admin, p.URL()+"/apis/"+kind) })
+		err := wait.Success(ctx, func() error { return get200(ctx, p.admin, p.URL()+"/apis/"+kind) })
 		if err != nil {
 			return fmt.Errorf("waiting for %s to be served: %v", kind, err)
 		}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // errPortTaken says that a server ended because somebody else listens on its port.
@@ -116,7 +118,7 @@ func (s *server) ready(ctx context.Context, client *http.Client, url string) err
 		case <-ctx.Done():
 		}
 	}()
-	err := poll(ctx, 20*time.Millisecond, func() error { return get200(ctx, client, url) })
+	err := wait.Success(ctx, func() error { return get200(ctx, client, url) })
 	if !s.running() {
 		tail := s.tail()
 		if strings.Contains(tail, syscall.EADDRINUSE.Error()) {
@@ -156,22 +158,4 @@ func get200(ctx context.Context, client *http.Client, url string) error {
 		return fmt.Errorf("%s answers %s", url, resp.Status)
 	}
 	return nil
-}
-
-// poll calls try until it succeeds, for outsiders that offer no event to wait for. When ctx ends
-// it returns the last error of try.
-func poll(ctx context.Context, every time.Duration, try func() error) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // cgroupPrefix marks our groups in the hierarchies of the machine.
@@ -67,20 +69,10 @@ func removeCgroups(machine string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for _, d := range dirs {
 		d = filepath.Join(d, cgroupPrefix+machine)
-		for {
-			err := removeGroup(d)
-			if err == nil {
-				break
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return fmt.Errorf("remove the cgroup %s: %w", d, err)
-			}
+		if err := wait.Success(ctx, func() error { return removeGroup(d) }); err != nil {
+			return fmt.Errorf("remove the cgroup %s: %w", d, err)
 		}
 	}
 	return nil
