@@ -82,9 +82,9 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 		}}})
 	a, b := testpki.New("a", testpki.ECDSA), testpki.New("b", testpki.ECDSA)
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: bundle(a), RootCAData: bundle(root)})
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, bundle(a))
-	n.run("systemctl", "start", "kube-apiserver.service")
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, bundle(a))
+	n.Run("systemctl", "start", "kube-apiserver.service")
 	n.awaitAnswer(apiServerAddress, "/readyz", a, http.StatusOK)
 	n.awaitUse(apiServerAddress, liveness.Live)
 	n.awaitUse(etcdAddress, liveness.Live)
@@ -98,37 +98,37 @@ func TestAnAPIServerIsSeenToTakeARotationAndEtcdToOweARestart(t *testing.T) {
 	if c := n.awaitUse(etcdAddress, liveness.Stale); c.Reason != "announces 0 of the file's 1 CAs" {
 		t.Errorf("etcd is %+v", c)
 	}
-	e := n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=clientCA "+etcdAddress)
+	e := n.AwaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=clientCA "+etcdAddress)
 	if e["PRIORITY"] != "4" || e["NODECERT_PATH"] != cluster.KubeletCA {
 		t.Errorf("the record is %v", e)
 	}
 	n.awaitMetric(`node_cert_agent_consumer_stale{field="kubeAPIServerServingCAData",kind="clientCA",address="127.0.0.1:2378"} 1`)
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, stale") {
+	if out := n.Run("node-cert-agent", "status"); !strings.Contains(out, "in place, stale") {
 		t.Errorf("status prints\n%s", out)
 	}
 	if n.pid("etcd.service") != etcd || n.pid("kube-apiserver.service") != apiServer {
 		t.Error("a server was restarted")
 	}
 
-	n.run("systemctl", "restart", "--no-block", "etcd.service") // as the administrator does
+	n.Run("systemctl", "restart", "--no-block", "etcd.service") // as the administrator does
 	n.awaitUse(etcdAddress, liveness.Live)
-	if got := n.records(audit.ConsumerStale); got != 1 {
+	if got := n.Records(audit.ConsumerStale); got != 1 {
 		t.Errorf("%d records say that somebody is stale, want 1", got)
 	}
 
 	other := testpki.New("other", testpki.ECDSA) // which did not issue what the API server serves
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other)})
 	n.awaitFieldUse(plan.RootCAData, liveness.Stale)
-	n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=apiserver "+apiServerAddress)
+	n.AwaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=apiserver "+apiServerAddress)
 	n.patch(controllerconfig.Spec{RootCAData: bundle(other, root)})
 	n.awaitFieldUse(plan.RootCAData, liveness.Live)
 }
 
 // awaitFieldUse waits until all who are asked about a managed file stand so with it.
 func (n *node) awaitFieldUse(field plan.Field, want liveness.State) {
-	n.t.Helper()
-	n.await(string(field)+" "+string(want), func() bool {
-		for _, f := range n.status().Files {
+	n.T.Helper()
+	n.Await(string(field)+" "+string(want), func() bool {
+		for _, f := range n.Status().Files {
 			if f.Field == field {
 				return f.Use() == want
 			}

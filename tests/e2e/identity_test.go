@@ -46,9 +46,9 @@ func asking(t *testing.T) (n *node, ca []byte) {
 	n = start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
 	ca = testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
 	n.awaitIdentity("pending")
 	return n, ca
 }
@@ -57,47 +57,37 @@ func asking(t *testing.T) (n *node, ca []byte) {
 func identified(t *testing.T) *node {
 	t.Helper()
 	n, ca := asking(t)
-	n.must(n.Approve(n.ctx))
+	n.Must(n.Approve(n.Ctx))
 	n.awaitIdentity("active")
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.AwaitFile(cluster.KubeletCA, ca)
 	return n
 }
 
 func (n *node) awaitIdentity(state report.IdentityState) {
-	n.t.Helper()
-	n.await("identity "+string(state), func() bool { i := n.status().Identity; return i != nil && i.State == state })
-}
-
-// awaitApproved approves whatever is asked for until the identity is active and follows.
-func (n *node) awaitApproved() {
-	n.t.Helper()
-	n.await("a new identity", func() bool {
-		n.must(n.Approve(n.ctx))
-		i := n.status().Identity
-		return i != nil && i.State == "active" && n.status().State == "following"
-	})
+	n.T.Helper()
+	n.Await("identity "+string(state), func() bool { i := n.Status().Identity; return i != nil && i.State == state })
 }
 
 // follows proves that a change of the ControllerConfig arrives.
 func (n *node) follows() {
-	n.t.Helper()
+	n.T.Helper()
 	ca := testpki.NewCA("another")
 	n.patch(kubeletCA(ca))
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.AwaitFile(cluster.KubeletCA, ca)
 }
 
 func (n *node) requests() map[string]string {
-	n.t.Helper()
-	all, err := n.Requests(n.ctx)
-	n.must(err)
+	n.T.Helper()
+	all, err := n.Requests(n.Ctx)
+	n.Must(err)
 	return all
 }
 
 // replaceIdentity changes the file while the agent is stopped, as its owner would.
 func (n *node) replaceIdentity(data []byte) {
-	n.t.Helper()
-	n.must(n.Host.PutFile(identityFile, host.File{Data: data, Mode: 0o600}))
-	n.run("chown", "node-cert-agent:node-cert-agent", identityFile)
+	n.T.Helper()
+	n.Must(n.Host.PutFile(identityFile, host.File{Data: data, Mode: 0o600}))
+	n.Run("chown", "node-cert-agent:node-cert-agent", identityFile)
 }
 
 // notes is the part of an identity file that is neither certificate nor key.
@@ -112,35 +102,35 @@ func notes(t *testing.T, identity []byte) []byte {
 
 func TestFromATokenToTheFirstFile(t *testing.T) {
 	n := identified(t)
-	if left := n.run("ls", cluster.BootstrapDir); left != "" {
+	if left := n.Run("ls", cluster.BootstrapDir); left != "" {
 		t.Errorf("left in the bootstrap directory: %s", left)
 	}
-	if modes := n.run("stat", "-c", "%a %U", identityFile, stateDir); modes != "600 node-cert-agent\n700 node-cert-agent" {
+	if modes := n.Run("stat", "-c", "%a %U", identityFile, stateDir); modes != "600 node-cert-agent\n700 node-cert-agent" {
 		t.Errorf("modes are %q", modes)
 	}
 	for _, k := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven,
 		audit.CredentialConsumed} {
-		n.awaitRecord(k)
-		if got := n.records(k); got != 1 {
+		n.AwaitRecord(k)
+		if got := n.Records(k); got != 1 {
 			t.Errorf("%d records %s, want 1", got, k.Name)
 		}
 	}
-	out := n.run("node-cert-agent", "status")
+	out := n.Run("node-cert-agent", "status")
 	if !regexp.MustCompile(`(?m)^Identity: +active\nCertificate: +[0-9a-f]+ until `).MatchString(out) {
 		t.Errorf("status prints\n%s", out)
 	}
-	if _, err := n.Host.Run(n.ctx, "node-cert-agent", "diff"); err != nil {
+	if _, err := n.Host.Run(n.Ctx, "node-cert-agent", "diff"); err != nil {
 		t.Errorf("diff with the service's identity: %v", err)
 	}
 	n.follows()
 
 	// A runtime that dies prints where it was; no dump of its memory may be left.
-	n.run("touch", "/run/before")
-	before := n.status().Since
-	n.run("systemctl", "kill", "-s", "QUIT", "node-cert-agent.service", "node-cert-agent-writer.service")
-	n.await("another start", func() bool { return n.status().Since.After(before) })
+	n.Run("touch", "/run/before")
+	before := n.Status().Since
+	n.Run("systemctl", "kill", "-s", "QUIT", "node-cert-agent.service", "node-cert-agent-writer.service")
+	n.Await("another start", func() bool { return n.Status().Since.After(before) })
 	n.follows()
-	if cores := n.run("find", "/", "-xdev", "-newer", "/run/before", "-name", "core*", "-type", "f"); cores != "" {
+	if cores := n.Run("find", "/", "-xdev", "-newer", "/run/before", "-name", "core*", "-type", "f"); cores != "" {
 		t.Errorf("core dumps are left: %s", cores)
 	}
 	n.noSecrets()
@@ -150,46 +140,46 @@ func TestOtherCredentialsThanABootstrapTokenServeAsWell(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.Plane.AllowBootstrap(n.ctx))
+	n.Must(n.Plane.AllowBootstrap(n.Ctx))
 	kubectl := func(words ...string) string {
-		out, err := n.Plane.Kubectl(n.ctx, words...)
-		n.must(err)
+		out, err := n.Plane.Kubectl(n.Ctx, words...)
+		n.Must(err)
 		return strings.TrimSpace(out)
 	}
 	kubectl("create", "serviceaccount", "joiner", "-n", "default")
 	kubectl("create", "clusterrolebinding", "joiner", "--clusterrole=node-cert-agent-bootstrap",
 		"--serviceaccount=default:joiner")
 	put := func(name string, data []byte) {
-		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data}))
+		n.Must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Mode: 0o600, Data: data}))
 	}
 	put("10-serviceaccount", kubeconfigs.Token(cluster.Server, n.Plane.CA().PEM(),
 		kubectl("create", "token", "joiner", "-n", "default")))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
-	n.awaitFile(cluster.KubeletCA, ca)
-	n.awaitRecord(audit.CredentialConsumed)
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
+	n.AwaitRecord(audit.CredentialConsumed)
 
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.run("node-cert-agent", "reset")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("node-cert-agent", "reset")
 	file, err := n.Plane.Kubeconfig(cluster.Server, "joiner", "system:bootstrappers:node-cert-agent")
-	n.must(err)
+	n.Must(err)
 	data, err := os.ReadFile(file)
-	n.must(err)
+	n.Must(err)
 	put("20-certificate", data)
-	n.run("systemctl", "start", "node-cert-agent.service")
-	n.awaitApproved()
+	n.Run("systemctl", "start", "node-cert-agent.service")
+	n.AwaitApproved()
 	n.follows()
-	n.awaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=20-certificate.kubeconfig")
+	n.AwaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=20-certificate.kubeconfig")
 }
 
 // noSecrets looks for the token and for keys where no secret belongs.
 func (n *node) noSecrets() {
-	n.t.Helper()
-	for what, text := range map[string]string{"the journal": n.journal("-o", "export"), "the status": n.statusText(),
-		"the metrics": string(n.file("/run/node-cert-agent/metrics.prom"))} {
+	n.T.Helper()
+	for what, text := range map[string]string{"the journal": n.Journal("-o", "export"), "the status": n.statusText(),
+		"the metrics": string(n.File("/run/node-cert-agent/metrics.prom"))} {
 		for _, marker := range []string{cluster.TokenSecret, "PRIVATE KEY"} {
 			if strings.Contains(text, marker) {
-				n.t.Errorf("%s holds %q", what, marker)
+				n.T.Errorf("%s holds %q", what, marker)
 			}
 		}
 	}
@@ -198,8 +188,8 @@ func (n *node) noSecrets() {
 // awaitTransition waits for a transition's record, or for the end of all: who is killed between a step and its
 // record leaves none.
 func (n *node) awaitTransition(k audit.Kind) {
-	n.t.Helper()
-	ctx, cancel := context.WithCancel(n.ctx)
+	n.T.Helper()
+	ctx, cancel := context.WithCancel(n.Ctx)
 	defer cancel()
 	seen := make(chan struct{})
 	go func() {
@@ -207,7 +197,7 @@ func (n *node) awaitTransition(k audit.Kind) {
 			close(seen)
 		}
 	}()
-	n.await(k.Name, func() bool {
+	n.Await(k.Name, func() bool {
 		select {
 		case <-seen:
 			return true
@@ -222,19 +212,19 @@ func TestKilledAtEachTransitionTheAgentStillGetsItsIdentity(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
 	for _, transition := range []audit.Kind{audit.RequestCreated, audit.IdentityIssued, audit.IdentityProven,
 		audit.CredentialConsumed} {
 		n.awaitTransition(transition)
-		n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+		n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
 		if transition == audit.RequestCreated {
-			n.must(n.Approve(n.ctx))
+			n.Must(n.Approve(n.Ctx))
 		}
 	}
 	n.awaitIdentity("active")
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.AwaitFile(cluster.KubeletCA, ca)
 	n.follows()
 	if got := n.requests(); len(got) != 1 {
 		t.Errorf("requests are %v", got)
@@ -247,22 +237,22 @@ func TestKilledAtEachTransitionTheAgentStillGetsItsIdentity(t *testing.T) {
 
 func TestAnAbsentApproverMeetsOneRequestAndOneKey(t *testing.T) {
 	n, ca := asking(t)
-	key := n.file(stateDir + "pending/key.pem")
+	key := n.File(stateDir + "pending/key.pem")
 	for range 2 {
-		before := n.status().Since
-		n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
-		n.await("another start", func() bool { return n.status().Since.After(before) })
+		before := n.Status().Since
+		n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+		n.Await("another start", func() bool { return n.Status().Since.After(before) })
 		n.awaitIdentity("pending")
 	}
-	if got := n.requests(); len(got) != 1 || !bytes.Equal(key, n.file(stateDir+"pending/key.pem")) || len(key) == 0 {
+	if got := n.requests(); len(got) != 1 || !bytes.Equal(key, n.File(stateDir+"pending/key.pem")) || len(key) == 0 {
 		t.Errorf("requests are %v", got)
 	}
-	if out := n.run("systemctl", "show", "-P", "StatusText", "node-cert-agent.service"); !strings.Contains(out,
+	if out := n.Run("systemctl", "show", "-P", "StatusText", "node-cert-agent.service"); !strings.Contains(out,
 		"no identity: pending: waiting for approval, as node-cert-agent-") {
 		t.Errorf("systemd shows %q", out)
 	}
-	n.must(n.Approve(n.ctx))
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.Must(n.Approve(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, ca)
 	if got := n.requests(); len(got) != 1 {
 		t.Errorf("requests are %v", got)
 	}
@@ -270,26 +260,26 @@ func TestAnAbsentApproverMeetsOneRequestAndOneKey(t *testing.T) {
 
 func TestADeniedRequestIsReportedAndFollowedByAnother(t *testing.T) {
 	n, ca := asking(t)
-	n.must(n.Deny(n.ctx))
-	n.awaitRecord(audit.RequestDenied)
-	n.await("a second request", func() bool { return len(n.requests()) == 2 })
-	n.must(n.Approve(n.ctx))
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.Must(n.Deny(n.Ctx))
+	n.AwaitRecord(audit.RequestDenied)
+	n.Await("a second request", func() bool { return len(n.requests()) == 2 })
+	n.Must(n.Approve(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, ca)
 }
 
 func TestADeletedRequestComesBackUnderItsName(t *testing.T) {
 	n, ca := asking(t)
 	first := n.requests()
-	_, err := n.Plane.Kubectl(n.ctx, "delete", "csr", "--all")
-	n.must(err)
-	n.await("the request", func() bool { return len(n.requests()) == 1 })
+	_, err := n.Plane.Kubectl(n.Ctx, "delete", "csr", "--all")
+	n.Must(err)
+	n.Await("the request", func() bool { return len(n.requests()) == 1 })
 	for name := range n.requests() {
 		if _, same := first[name]; !same {
 			t.Errorf("the request %s is another than %v", name, first)
 		}
 	}
-	n.must(n.Approve(n.ctx))
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.Must(n.Approve(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, ca)
 }
 
 // forged is an identity of this node that the test made, valid until then.
@@ -298,41 +288,41 @@ func forged(t *testing.T, n *node, by *testpki.Authority, until time.Time) []byt
 	pair := by.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "node-cert-agent:node:node",
 		Organization: []string{"node-cert-agent:nodes"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return slices.Concat(pair.Cert, pair.Key, notes(t, n.file(identityFile)))
+	return slices.Concat(pair.Cert, pair.Key, notes(t, n.File(identityFile)))
 }
 
 func TestACertificateThatExpiredWhileTheAgentWasStopped(t *testing.T) {
 	n := identified(t)
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("rm", "-f", stateDir+"identity.previous.pem")
 	n.replaceIdentity(forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)))
-	n.must(n.PutToken("20-token", "token1"))
-	n.run("systemctl", "start", "node-cert-agent.service")
-	n.awaitApproved()
+	n.Must(n.PutToken("20-token", "token1"))
+	n.Run("systemctl", "start", "node-cert-agent.service")
+	n.AwaitApproved()
 	n.follows()
-	n.awaitRecord(audit.IdentitySuspect)
+	n.AwaitRecord(audit.IdentitySuspect)
 }
 
 func TestATokenThatEndedIsReplacedByAFileWhileRunning(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.PutToken("10-ended", "ended1"))
-	n.must(n.StartAgent(n.ctx))
-	n.await("a reason", func() bool {
-		return strings.Contains(n.status().Reason, "no credential: 10-ended.kubeconfig: the server answered 401")
+	n.Must(n.PutToken("10-ended", "ended1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.Await("a reason", func() bool {
+		return strings.Contains(n.Status().Reason, "no credential: 10-ended.kubeconfig: the server answered 401")
 	})
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("20-good", "token1"))
-	n.awaitApproved()
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("20-good", "token1"))
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
 	n.noSecrets()
 }
 
 func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
 	n.create(kubeletCA(testpki.NewCA("first")))
-	n.must(n.MakeToken(n.ctx, "token1"))
+	n.Must(n.MakeToken(n.Ctx, "token1"))
 	for name, bad := range map[string]host.File{
 		"10-garbage": {Data: []byte("{"), Mode: 0o600},
 		"20-exec": {Data: []byte("clusters: []\nusers: [{name: u, user: {exec: {command: /bin/sh, args: [" +
@@ -340,16 +330,16 @@ func TestBadBootstrapFilesAreNamedAndTheNextIsTried(t *testing.T) {
 		"30-open":    {Data: []byte("clusters: []\n"), Mode: 0o644},
 		"31-foreign": {Data: []byte("clusters: []\n"), Mode: 0o600},
 	} {
-		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", bad))
+		n.Must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", bad))
 	}
-	n.run("chown", "nobody", cluster.BootstrapDir+"/31-foreign.kubeconfig")
-	n.must(n.PutToken("40-good", "token1"))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
+	n.Run("chown", "nobody", cluster.BootstrapDir+"/31-foreign.kubeconfig")
+	n.Must(n.PutToken("40-good", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
 	for _, file := range []string{"10-garbage", "20-exec", "30-open", "31-foreign"} {
-		n.awaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
+		n.AwaitRecord(audit.CredentialRefused, "NODECERT_CREDENTIAL="+file+".kubeconfig")
 	}
-	if left := n.run("ls",
+	if left := n.Run("ls",
 		cluster.BootstrapDir); left != "10-garbage.kubeconfig\n20-exec.kubeconfig\n30-open.kubeconfig\n31-foreign.kubeconfig" {
 		t.Errorf("left in the bootstrap directory: %s", left)
 	}
@@ -361,30 +351,30 @@ func TestARolledClientCAIsNoticedAndRecovered(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig,
 		Plane: controlplane.Options{APIServerOff: true, APIServerArgs: []string{"--client-ca-file=" + trusted}}})
 	old := testpki.New("old-client-ca", testpki.ECDSA)
-	n.must(os.WriteFile(trusted, append(n.Plane.CA().PEM(), old.PEM()...), 0o600))
-	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.must(n.Prepare(n.ctx))
+	n.Must(os.WriteFile(trusted, append(n.Plane.CA().PEM(), old.PEM()...), 0o600))
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
+	n.Must(n.Prepare(n.Ctx))
 	n.create(kubeletCA(testpki.NewCA("first")))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.run("rm", "-f", stateDir+"identity.previous.pem")
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("rm", "-f", stateDir+"identity.previous.pem")
 	n.replaceIdentity(forged(t, n, old, time.Now().Add(24*time.Hour)))
-	n.run("systemctl", "start", "node-cert-agent.service")
+	n.Run("systemctl", "start", "node-cert-agent.service")
 	n.awaitState("following") // with a certificate of the old CA
-	n.must(n.PutToken("20-token", "token1"))
+	n.Must(n.PutToken("20-token", "token1"))
 
-	n.must(os.WriteFile(trusted, n.Plane.CA().PEM(), 0o600))
+	n.Must(os.WriteFile(trusted, n.Plane.CA().PEM(), 0o600))
 	n.awaitIdentity("suspect")
-	n.awaitApproved()
+	n.AwaitApproved()
 	n.follows()
 }
 
 func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 	n := identified(t)
-	good := n.file(identityFile)
+	good := n.File(identityFile)
 	other := n.Plane.CA().Client("node-cert-agent:node:node", "node-cert-agent:nodes")
 	certificate, _, _ := bytes.Cut(good, []byte("-----BEGIN PRIVATE KEY"))
 	for sentence, damaged := range map[string][]byte{
@@ -392,23 +382,23 @@ func TestDamagedIdentityFilesAreSurvived(t *testing.T) {
 		"empty":                        {},
 		"a key of another certificate": slices.Concat(certificate, other.Key, notes(t, good)),
 	} {
-		n.run("systemctl", "stop", "node-cert-agent.service")
-		n.must(n.Host.PutFile(stateDir+"identity.previous.pem", host.File{Data: good, Mode: 0o600}))
-		n.run("chown", "node-cert-agent:node-cert-agent", stateDir+"identity.previous.pem")
+		n.Run("systemctl", "stop", "node-cert-agent.service")
+		n.Must(n.Host.PutFile(stateDir+"identity.previous.pem", host.File{Data: good, Mode: 0o600}))
+		n.Run("chown", "node-cert-agent:node-cert-agent", stateDir+"identity.previous.pem")
 		n.replaceIdentity(damaged)
-		lost := n.records(audit.IdentityLost)
-		n.run("systemctl", "start", "node-cert-agent.service")
-		n.await("following again, after "+sentence, func() bool {
-			return n.records(audit.IdentityLost) > lost && n.status().State == "following"
+		lost := n.Records(audit.IdentityLost)
+		n.Run("systemctl", "start", "node-cert-agent.service")
+		n.Await("following again, after "+sentence, func() bool {
+			return n.Records(audit.IdentityLost) > lost && n.Status().State == "following"
 		})
 		n.follows()
 	}
-	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
 	n.replaceIdentity(good[:10])
-	n.run("rm", stateDir+"identity.previous.pem")
-	n.must(n.PutToken("20-token", "token1"))
-	n.run("systemctl", "start", "node-cert-agent.service")
-	n.awaitApproved()
+	n.Run("rm", stateDir+"identity.previous.pem")
+	n.Must(n.PutToken("20-token", "token1"))
+	n.Run("systemctl", "start", "node-cert-agent.service")
+	n.AwaitApproved()
 	n.follows()
 }
 
@@ -416,65 +406,65 @@ func TestAClusterThatWasOffPastEveryExpiryIsJoinedAgainThroughTheKubelet(t *test
 	n := start(t, cluster.Options{Bootstrap: true, Config: strings.Replace(patientConfig, "followHint: always",
 		"followHint: always, kubeletIdentity: true", 1)})
 	n.create(kubeletCA(testpki.NewCA("first")))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
-	n.awaitRecord(audit.CredentialConsumed)
-	n.must(n.RevokeToken(n.ctx, "token1")) // as its expiry does
-	if left := n.run("ls", cluster.BootstrapDir); left != "" {
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
+	n.AwaitRecord(audit.CredentialConsumed)
+	n.Must(n.RevokeToken(n.Ctx, "token1")) // as its expiry does
+	if left := n.Run("ls", cluster.BootstrapDir); left != "" {
 		t.Fatalf("left in the bootstrap directory: %s", left)
 	}
 
 	// Everything goes off, and comes back after the last certificate of ours has ended: the host first, the
 	// kubelet's certificate renewed, the API server later.
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	n.Must(n.Plane.StopAPIServer(n.Ctx, syscall.SIGKILL))
 	for _, file := range []string{identityFile, stateDir + "identity.previous.pem"} {
-		n.must(n.Host.PutFile(file, host.File{Data: forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)), Mode: 0o600}))
-		n.run("chown", "node-cert-agent:node-cert-agent", file)
+		n.Must(n.Host.PutFile(file, host.File{Data: forged(t, n, n.Plane.CA(), time.Now().Add(-time.Minute)), Mode: 0o600}))
+		n.Run("chown", "node-cert-agent:node-cert-agent", file)
 	}
 	pair := n.Plane.CA().Client("system:node:node", "system:nodes")
 	const pki = "/var/lib/kubelet/pki/"
-	n.must(n.Host.PutFile(pki+"kubelet-client-now.pem", host.File{Data: slices.Concat(pair.Cert, pair.Key), Mode: 0o600}))
-	n.run("ln", "-s", "kubelet-client-now.pem", pki+"kubelet-client-current.pem")
-	n.run("systemctl", "start", "node-cert-agent.service")
+	n.Must(n.Host.PutFile(pki+"kubelet-client-now.pem", host.File{Data: slices.Concat(pair.Cert, pair.Key), Mode: 0o600}))
+	n.Run("ln", "-s", "kubelet-client-now.pem", pki+"kubelet-client-current.pem")
+	n.Run("systemctl", "start", "node-cert-agent.service")
 	n.awaitState("unreachable")
-	if i := n.status().Identity; i == nil || i.Serial == "" {
+	if i := n.Status().Identity; i == nil || i.Serial == "" {
 		t.Errorf("the identity was given up without a word of the API server: %+v", i)
 	}
-	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.awaitRecord(audit.IdentitySuspect)
-	n.awaitApproved()
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
+	n.AwaitRecord(audit.IdentitySuspect)
+	n.AwaitApproved()
 	n.follows()
-	n.awaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=the kubelet")
+	n.AwaitRecord(audit.RequestCreated, "NODECERT_CREDENTIAL=the kubelet")
 	n.noSecrets()
 }
 
 func TestANodeReportsItsStateToTheCluster(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig})
-	n.must(n.Plane.InstallShipped(n.ctx))
+	n.Must(n.Plane.InstallShipped(n.Ctx))
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
 	get := func(path string) string {
-		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={"+path+"}")
+		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={"+path+"}")
 		return out
 	}
 	want := plan.DigestOf(ca).String()
-	n.await("the state object", func() bool {
+	n.Await("the state object", func() bool {
 		return get(".spec.state") == "following" && get(".spec.files[0].sha256") == want
 	})
-	if i := n.status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey ||
+	if i := n.Status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey ||
 		get(".spec.identity.serial") != i.Serial {
 		t.Errorf("the ControllerConfig says of the identity %s, the status %+v", get(".spec.identity"), i)
 	}
-	line, err := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "--no-headers")
-	n.must(err)
+	line, err := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "--no-headers")
+	n.Must(err)
 	if !strings.HasPrefix(line, "node") || strings.Count(line, "\n") != 1 || !strings.Contains(line, "following") {
 		t.Errorf("kubectl shows %q", line)
 	}

@@ -15,18 +15,18 @@ import (
 func TestDiagnosticsAreEntriesWithFieldsFromTheLevelOnThatIsAskedFor(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
 	diagnostics := func() string {
-		return n.journal("-q", "-o", "cat", "_SYSTEMD_UNIT=node-cert-agent.service", "_TRANSPORT=journal",
+		return n.Journal("-q", "-o", "cat", "_SYSTEMD_UNIT=node-cert-agent.service", "_TRANSPORT=journal",
 			"SYSLOG_IDENTIFIER=node-cert-agent", "PRIORITY=7", "NODECERT_STATE=following", "NODECERT_DESIRED=true")
 	}
 	if said := diagnostics(); said != "" {
 		t.Errorf("without being asked for, the level debug says %q", said)
 	}
 	command := "/usr/bin/node-cert-agent run --log-level debug --kubeconfig " + cluster.Kubeconfig
-	n.must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/zz-debug.conf",
+	n.Must(n.Host.PutFile("/etc/systemd/system/node-cert-agent.service.d/zz-debug.conf",
 		host.File{Data: []byte("[Service]\nExecStart=\nExecStart=" + command + "\n")}))
-	n.run("systemctl", "daemon-reload")
-	n.run("systemctl", "restart", "node-cert-agent.service")
-	n.await("an entry of the level debug", func() bool {
+	n.Run("systemctl", "daemon-reload")
+	n.Run("systemctl", "restart", "node-cert-agent.service")
+	n.Await("an entry of the level debug", func() bool {
 		return strings.HasPrefix(diagnostics(), `read {"state": "following"`)
 	})
 }

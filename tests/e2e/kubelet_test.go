@@ -38,7 +38,7 @@ func bundle(authorities ...*testpki.Authority) (b []byte) {
 
 // consumer is how the consumer at an address stands with the kubelet's CA file.
 func (n *node) consumer(address string) (c report.Consumer) {
-	for _, f := range n.status().Files {
+	for _, f := range n.Status().Files {
 		for _, c := range f.Consumers {
 			if f.Field == plan.KubeAPIServerServingCAData && c.Address == address {
 				return c
@@ -49,44 +49,44 @@ func (n *node) consumer(address string) (c report.Consumer) {
 }
 
 func (n *node) awaitUse(address string, want liveness.State) (c report.Consumer) {
-	n.t.Helper()
-	n.await(address+" "+string(want), func() bool { c = n.consumer(address); return c.State == want })
+	n.T.Helper()
+	n.Await(address+" "+string(want), func() bool { c = n.consumer(address); return c.State == want })
 	return c
 }
 
 // awaitAnswer waits until a server of the host answers a client of an authority so.
 func (n *node) awaitAnswer(address, path string, by *testpki.Authority, want int) {
-	n.t.Helper()
+	n.T.Helper()
 	client, got := by.Client("client", "system:masters"), 0
-	n.await("the answer to a client of "+by.Cert.Subject.String(), func() bool {
-		got, _ = n.Ask(n.ctx, address, path, client)
+	n.Await("the answer to a client of "+by.Cert.Subject.String(), func() bool {
+		got, _ = n.Ask(n.Ctx, address, path, client)
 		return got == want
 	})
 }
 
 func (n *node) awaitKubelet(by *testpki.Authority, want int) {
-	n.t.Helper()
+	n.T.Helper()
 	n.awaitAnswer(cluster.KubeletAddress, "/healthz", by, want)
 }
 
 func (n *node) pid(unit string) string {
-	n.t.Helper()
-	return n.run("systemctl", "show", "-P", "MainPID", unit)
+	n.T.Helper()
+	return n.Run("systemctl", "show", "-P", "MainPID", unit)
 }
 
 func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 	n := start(t, cluster.Options{Kubelet: true, Config: followed})
 	a, b := testpki.New("a", testpki.ECDSA), testpki.New("b", testpki.ECDSA)
 	n.create(kubeletCA(bundle(a)))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, bundle(a))
-	n.run("systemctl", "start", cluster.Kubelet)
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, bundle(a))
+	n.Run("systemctl", "start", cluster.Kubelet)
 	n.awaitKubelet(a, http.StatusOK)
 	n.awaitKubelet(b, http.StatusUnauthorized)
 	n.awaitUse(cluster.KubeletAddress, liveness.Live)
 	pid := n.pid(cluster.Kubelet)
 
-	quickest := patience
+	quickest := time.Hour
 	for _, rotation := range []struct {
 		bundle   []byte
 		accepted []*testpki.Authority
@@ -96,12 +96,12 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 		{bundle(b), []*testpki.Authority{b}, []*testpki.Authority{a}},
 	} {
 		n.patch(kubeletCA(rotation.bundle))
-		n.awaitFile(cluster.KubeletCA, rotation.bundle)
+		n.AwaitFile(cluster.KubeletCA, rotation.bundle)
 		for _, by := range rotation.accepted {
 			n.awaitKubelet(by, http.StatusOK)
 		}
 		renamed, err := os.Stat(n.Host.Path(cluster.KubeletCA))
-		n.must(err)
+		n.Must(err)
 		quickest = min(quickest, time.Since(renamed.ModTime()))
 		for _, by := range rotation.refused {
 			n.awaitKubelet(by, http.StatusUnauthorized)
@@ -111,9 +111,9 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 		t.Error("the kubelet takes longer than a second to accept a client of a new CA")
 	}
 	// It accepts a client at once, and announces the new list when it next looks, once a minute.
-	n.awaitRecord(audit.ConsumerLive, "NODECERT_AFTER="+plan.DigestOf(bundle(b)).String())
+	n.AwaitRecord(audit.ConsumerLive, "NODECERT_AFTER="+plan.DigestOf(bundle(b)).String())
 	n.awaitUse(cluster.KubeletAddress, liveness.Live)
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "in place, live") ||
+	if out := n.Run("node-cert-agent", "status"); !strings.Contains(out, "in place, live") ||
 		!strings.Contains(out, "clientCA 127.0.0.1:10250") {
 		t.Errorf("status prints\n%s", out)
 	}
@@ -126,13 +126,13 @@ func TestARunningKubeletTakesEachRotationAndStatusSaysSo(t *testing.T) {
 		liveness.Unknown); c.Reason != "the file's CAs have the names of those before" {
 		t.Errorf("the kubelet is %+v", c)
 	}
-	if n.records(audit.ConsumerStale) != 0 {
+	if n.Records(audit.ConsumerStale) != 0 {
 		t.Error("somebody was alarmed")
 	}
 	if now := n.pid(cluster.Kubelet); now != pid {
 		t.Errorf("the kubelet's process was %s and is %s", pid, now)
 	}
-	if strings.Contains(n.journal("-u", cluster.Kubelet, "-o", "cat"), "TLS handshake error") {
+	if strings.Contains(n.Journal("-u", cluster.Kubelet, "-o", "cat"), "TLS handshake error") {
 		t.Error("the kubelet complains about handshakes")
 	}
 }
@@ -141,30 +141,30 @@ func TestABrokenBundleNeverStopsTheNextStartOfTheKubelet(t *testing.T) {
 	n := start(t, cluster.Options{Kubelet: true, Config: followed})
 	a := testpki.New("a", testpki.ECDSA)
 	n.create(kubeletCA(bundle(a)))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, bundle(a))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, bundle(a))
 	for _, bad := range [][]byte{[]byte("certificate\n"), bundle(a)[:200], append(bundle(a), bundle(a)[:100]...)} {
 		v := n.patch(kubeletCA(bad))
-		n.await("the refusal", func() bool {
-			s := n.status()
+		n.Await("the refusal", func() bool {
+			s := n.Status()
 			return s.ControllerConfig.ResourceVersion == v &&
 				len(s.Refused) == 1
 		})
 		n.wantFile(cluster.KubeletCA, bundle(a))
-		n.run("systemctl", "restart", cluster.Kubelet)
+		n.Run("systemctl", "restart", cluster.Kubelet)
 		n.awaitKubelet(a, http.StatusOK)
 	}
 
 	// That is not for nothing: this is what the kubelet makes of it.
-	n.run("systemctl", "stop", cluster.Kubelet, "node-cert-agent.service")
-	n.must(n.Host.PutFile(cluster.KubeletCA, host.File{Data: []byte("certificate\n")}))
+	n.Run("systemctl", "stop", cluster.Kubelet, "node-cert-agent.service")
+	n.Must(n.Host.PutFile(cluster.KubeletCA, host.File{Data: []byte("certificate\n")}))
 	var failed *host.ExitError
-	if _, err := n.Host.Run(n.ctx, "systemctl", "start", cluster.Kubelet); !errors.As(err, &failed) {
+	if _, err := n.Host.Run(n.Ctx, "systemctl", "start", cluster.Kubelet); !errors.As(err, &failed) {
 		t.Errorf("a kubelet started with a broken file: %v", err)
 	}
-	n.run("systemctl", "start", "node-cert-agent.service") // and ready: the file is healed
+	n.Run("systemctl", "start", "node-cert-agent.service") // and ready: the file is healed
 	n.wantFile(cluster.KubeletCA, bundle(a))
-	n.run("systemctl", "start", cluster.Kubelet)
+	n.Run("systemctl", "start", cluster.Kubelet)
 	n.awaitKubelet(a, http.StatusOK)
 	n.awaitUse(cluster.KubeletAddress, liveness.Live)
 }

@@ -38,53 +38,53 @@ func theMainJob(t *testing.T, api controllerconfig.API, config string) {
 		ImageRegistryBundleData: []controllerconfig.Registry{{File: "registry.example..5000", Data: r},
 			{File: "both", Data: a}},
 		ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "both", Data: b}}}
-	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
+	n.Run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
 	n.create(spec)
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.StartAgent(n.Ctx))
 
-	n.awaitFile(cluster.KubeletCA, a)
-	n.await("the first sync", func() bool {
-		s := n.status()
+	n.AwaitFile(cluster.KubeletCA, a)
+	n.Await("the first sync", func() bool {
+		s := n.Status()
 		return s.State == "following" && len(s.Files) == 7 && s.Error == ""
 	})
 	n.wantFile("/etc/kubernetes/ca.crt", b)
 	n.wantFile("/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem", a)
 	n.wantFile(certsD("registry.example:5000"), r)
 	n.wantFile(certsD("both"), b) // the user's list wins
-	if got := n.run("stat", "-c", "%U:%G %a", cluster.KubeletCA, certsD("both")); got != "root:root 644\nroot:root 644" {
+	if got := n.Run("stat", "-c", "%U:%G %a", cluster.KubeletCA, certsD("both")); got != "root:root 644\nroot:root 644" {
 		t.Errorf("owners and modes are %q", got)
 	}
-	if out := n.run("sh", "-c", "ls /usr/local/share/ca-certificates/*.crt | wc -l"); out != "2" {
+	if out := n.Run("sh", "-c", "ls /usr/local/share/ca-certificates/*.crt | wc -l"); out != "2" {
 		t.Errorf("the trust bundle became %s files, want one a certificate", out)
 	}
 	n.awaitUnit(cluster.Reader, "up to date")
 
-	reloads := n.Loads(n.ctx, "reload")
+	reloads := n.Loads(n.Ctx, "reload")
 	grown := append(slices.Clone(a), b...)
 	n.awaitVersion(n.patch(kubeletCA(grown)))
 	n.wantFile(cluster.KubeletCA, grown)
-	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+1 })
+	n.Await("the reload", func() bool { return n.Loads(n.Ctx, "reload") == reloads+1 })
 	n.wantFile("/run/reader.loaded", grown)
 
 	n.awaitVersion(n.patch(kubeletCA(b)))
 	n.wantFile(cluster.KubeletCA, b)
-	n.await("the second reload", func() bool { return n.Loads(n.ctx, "reload") == reloads+2 })
+	n.Await("the second reload", func() bool { return n.Loads(n.Ctx, "reload") == reloads+2 })
 	n.awaitUnit(cluster.Reader, "up to date")
 
-	before, writes := n.stamp(cluster.KubeletCA), n.status().Writes
-	v, err := n.Store.Annotate(n.ctx, "example.org/touched", "yes")
-	n.must(err)
+	before, writes := n.stamp(cluster.KubeletCA), n.Status().Writes
+	v, err := n.Store.Annotate(n.Ctx, "example.org/touched", "yes")
+	n.Must(err)
 	s := n.awaitVersion(v)
 	if after := n.stamp(cluster.KubeletCA); after != before || s.Writes != writes {
 		t.Errorf("a new version without a change wrote: %q became %q, %d writes became %d", before, after, writes, s.Writes)
 	}
 	n.wantLoads("reload", reloads+2)
 
-	n.run("sh", "-c", "echo scribble > "+cluster.KubeletCA)
-	n.awaitFile(cluster.KubeletCA, b)
-	n.run("mv", "/etc/docker/certs.d/both", "/etc/docker/gone") // at once: the repair may be quicker than rm -r
-	n.awaitFile(certsD("both"), b)
-	n.awaitRecord(audit.Written, "NODECERT_CAUSE=missing", "NODECERT_ENTRY=both")
+	n.Run("sh", "-c", "echo scribble > "+cluster.KubeletCA)
+	n.AwaitFile(cluster.KubeletCA, b)
+	n.Run("mv", "/etc/docker/certs.d/both", "/etc/docker/gone") // at once: the repair may be quicker than rm -r
+	n.AwaitFile(certsD("both"), b)
+	n.AwaitRecord(audit.Written, "NODECERT_CAUSE=missing", "NODECERT_ENTRY=both")
 
 	n.awaitVersion(n.patch(controllerconfig.Spec{ImageRegistryBundleData: []controllerconfig.Registry{{File: "both",
 		Data: a}}}))
@@ -99,15 +99,15 @@ func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
 	for unit, want := range map[string]string{"node-cert-agent.service": "node-cert-agent 0000000000000000",
 		"node-cert-agent-writer.service": "root 0000000000000000"} {
-		pid := n.run("systemctl", "show", "-P", "MainPID", unit)
-		user := n.run("stat", "-c", "%U", "/proc/"+pid)
-		caps := strings.Fields(n.run("grep", "CapEff", "/proc/"+pid+"/status"))[1]
+		pid := n.Run("systemctl", "show", "-P", "MainPID", unit)
+		user := n.Run("stat", "-c", "%U", "/proc/"+pid)
+		caps := strings.Fields(n.Run("grep", "CapEff", "/proc/"+pid+"/status"))[1]
 		if user+" "+caps != want {
 			t.Errorf("%s runs as %s with %s, want %s", unit, user, caps, want)
 		}
 	}
-	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
-	if links := n.run("cat", "/proc/"+writer+"/net/dev"); strings.Contains(links, "host0") ||
+	writer := n.Run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
+	if links := n.Run("cat", "/proc/"+writer+"/net/dev"); strings.Contains(links, "host0") ||
 		strings.Count(links, ":") != 1 {
 		t.Errorf("the writer sees the interfaces\n%s", links)
 	}
@@ -120,7 +120,7 @@ func TestTheAgentHasNoPrivilegeAndTheWriterNoNetwork(t *testing.T) {
 		{"mv", "/run/node-cert-agent/config.d", "/run/node-cert-agent/gone"},
 		{"sh", "-c", "echo x > /run/node-cert-agent/config.d/99-x.yaml"},
 	} {
-		if out, err := n.Host.RunAs(n.ctx, "node-cert-agent", act...); !errors.As(err, &failed) {
+		if out, err := n.Host.RunAs(n.Ctx, "node-cert-agent", act...); !errors.As(err, &failed) {
 			t.Errorf("the agent's user could %q: %q, %v", act, out, err)
 		}
 	}
@@ -133,7 +133,7 @@ func ask(ctx context.Context, n *node, method string, args ...string) string {
 	if failed, ok := errors.AsType[*host.ExitError](err); ok {
 		return failed.Stderr
 	}
-	n.must(err)
+	n.Must(err)
 	return ""
 }
 
@@ -150,13 +150,13 @@ func TestSystemdItselfRefusesTheAgentsUserEverything(t *testing.T) {
 		{"Reload"},
 		{"Reboot"},
 	} {
-		if said := ask(n.ctx, n, try[0], try[1:]...); !strings.Contains(said, "denied") &&
+		if said := ask(n.Ctx, n, try[0], try[1:]...); !strings.Contains(said, "denied") &&
 			!strings.Contains(said, "Rejected") && !strings.Contains(said, "authorization") &&
 			!strings.Contains(said, "authentication required") {
 			t.Errorf("%q was answered with %q, want a refusal", try, said)
 		}
 	}
-	if state := n.run("systemctl", "show", "-P", "ActiveState", cluster.Reader); state != "active" {
+	if state := n.Run("systemctl", "show", "-P", "ActiveState", cluster.Reader); state != "active" {
 		t.Errorf("%s is %s", cluster.Reader, state)
 	}
 }
@@ -190,12 +190,12 @@ func TestBadBundlesAreRefusedAndTheLastGoodFileStays(t *testing.T) {
 			t.Errorf("a list that is %s: kept is %v", sentence, s.Retained)
 		}
 	}
-	e := n.awaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")
+	e := n.AwaitRecord(audit.Refused, "NODECERT_REASON=holds a private key")
 	if e["NODECERT_FIELD"] != "kubeAPIServerServingCAData" || strings.Contains(e["MESSAGE"], "BEGIN") {
 		t.Errorf("the record is %v", e)
 	}
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, cluster.KubeletCA) {
+	if out := n.Run("node-cert-agent", "status"); !strings.Contains(out, cluster.KubeletCA) {
 		t.Errorf("status prints\n%s", out)
 	}
-	n.wantLoads("reload", n.records(audit.UnitActionDone))
+	n.wantLoads("reload", n.Records(audit.UnitActionDone))
 }

@@ -28,37 +28,37 @@ const movedServer = "https://127.0.0.1:7443"
 // successor is a second cluster, up beside the first, with an object of its own. It knows the identities
 // of both.
 func successor(n *node) (moved *controlplane.Plane, there []byte) {
-	n.t.Helper()
-	trusted := filepath.Join(n.t.TempDir(), "client-ca.crt")
-	moved, err := controlplane.Start(n.ctx, controlplane.Options{APIServerOff: true,
+	n.T.Helper()
+	trusted := filepath.Join(n.T.TempDir(), "client-ca.crt")
+	moved, err := controlplane.Start(n.Ctx, controlplane.Options{APIServerOff: true,
 		APIServerArgs: []string{"--client-ca-file=" + trusted}})
-	n.must(err)
-	n.t.Cleanup(func() { n.must(moved.Stop()) })
-	n.must(os.WriteFile(trusted, slices.Concat(moved.CA().PEM(), n.Plane.CA().PEM()), 0o600))
-	n.must(moved.StartAPIServer(n.ctx))
-	n.must(moved.InstallCRD(n.ctx))
-	n.must(moved.AllowAgents(n.ctx))
+	n.Must(err)
+	n.T.Cleanup(func() { n.Must(moved.Stop()) })
+	n.Must(os.WriteFile(trusted, slices.Concat(moved.CA().PEM(), n.Plane.CA().PEM()), 0o600))
+	n.Must(moved.StartAPIServer(n.Ctx))
+	n.Must(moved.InstallCRD(n.Ctx))
+	n.Must(moved.AllowAgents(n.Ctx))
 	there = testpki.NewCA("there")
 	_, err = controllerconfig.Store{API: controllerconfig.Small, URL: moved.URL(),
-		Client: moved.AdminClient()}.Create(n.ctx, kubeletCA(there))
-	n.must(err)
+		Client: moved.AdminClient()}.Create(n.Ctx, kubeletCA(there))
+	n.Must(err)
 	u, err := url.Parse(moved.URL())
-	n.must(err)
-	port, err := n.Host.Listen(n.ctx, "127.0.0.1:7443", u.Host)
-	n.must(err)
-	n.t.Cleanup(port.Close)
+	n.Must(err)
+	port, err := n.Host.Listen(n.Ctx, "127.0.0.1:7443", u.Host)
+	n.Must(err)
+	n.T.Cleanup(port.Close)
 	return moved, there
 }
 
 // arrives approves the move and makes sure that it lasts when the old cluster is gone.
 func (n *node) arrives(moved *controlplane.Plane, there []byte) {
-	n.t.Helper()
-	n.await("the file of the other cluster", func() bool {
-		n.must(cluster.Decide(n.ctx, moved, "approve")) // the identity is renewing before it has asked
-		return bytes.Equal(n.file(cluster.KubeletCA), there)
+	n.T.Helper()
+	n.Await("the file of the other cluster", func() bool {
+		n.Must(cluster.Decide(n.Ctx, moved, "approve")) // the identity is renewing before it has asked
+		return bytes.Equal(n.File(cluster.KubeletCA), there)
 	})
-	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
-	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.Must(n.Plane.StopAPIServer(n.Ctx, syscall.SIGKILL))
+	n.Run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitState("following")
 	n.wantFile(cluster.KubeletCA, there)
 }
@@ -66,8 +66,8 @@ func (n *node) arrives(moved *controlplane.Plane, there []byte) {
 func TestAClusterThatMovedIsFollowedByAFile(t *testing.T) {
 	n := identified(t)
 	moved, there := successor(n)
-	n.must(cluster.MakeToken(n.ctx, moved, "token2"))
-	n.must(n.PutTokenFor(moved, movedServer, "20-moved", "token2"))
+	n.Must(cluster.MakeToken(n.Ctx, moved, "token2"))
+	n.Must(n.PutTokenFor(moved, movedServer, "20-moved", "token2"))
 	n.awaitIdentity("renewing")
 	n.follows() // the old cluster, meanwhile
 	n.arrives(moved, there)
@@ -78,17 +78,17 @@ func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
 	moved, there := successor(n)
 	impostor, err := json.Marshal(map[string]any{"server": movedServer,
 		"certificateAuthorityData": testpki.NewCA("impostor")})
-	n.must(err)
+	n.Must(err)
 	hint, err := json.Marshal(map[string]any{"server": movedServer, "certificateAuthorityData": moved.CA().PEM()})
-	n.must(err)
+	n.Must(err)
 
 	announce := func(text []byte) {
-		_, err := n.Store.Annotate(n.ctx, "node-cert-agent.io/cluster", string(text))
-		n.must(err)
+		_, err := n.Store.Annotate(n.Ctx, "node-cert-agent.io/cluster", string(text))
+		n.Must(err)
 	}
 	announce(impostor) // who holds the address and is not verified gets nothing
-	n.await("a reason", func() bool {
-		i := n.status().Identity
+	n.Await("a reason", func() bool {
+		i := n.Status().Identity
 		return i != nil && i.State == "active" && strings.Contains(i.Reason, "the announced cluster does not take us yet") &&
 			strings.Contains(i.Reason, "unknown authority")
 	})
@@ -96,9 +96,9 @@ func TestAClusterThatAnnouncesItsMoveIsFollowed(t *testing.T) {
 
 	announce(hint)
 	n.awaitIdentity("renewing")
-	n.awaitRecord(audit.ClusterAnnounced)
+	n.AwaitRecord(audit.ClusterAnnounced)
 	n.follows() // the old cluster, meanwhile
 	n.arrives(moved, there)
-	n.await("the hint to be forgotten", func() bool { return len(n.file(stateDir+"cluster-hint.json")) == 0 })
+	n.Await("the hint to be forgotten", func() bool { return len(n.File(stateDir+"cluster-hint.json")) == 0 })
 	n.noSecrets()
 }

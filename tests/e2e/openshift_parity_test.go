@@ -28,7 +28,7 @@ import (
 const rotateServiceCA = "machineconfiguration.openshift.io/service-ca-rotate"
 
 // starts is how often the kubelet was started.
-func (n *node) starts() int { return strings.Count(string(n.file("/run/kubelet.log")), "start") }
+func (n *node) starts() int { return strings.Count(string(n.File("/run/kubelet.log")), "start") }
 
 // TestMCDRotatesCerts: after a rotation the file on the node is the bundle in the cluster, to the byte.
 func TestOnOpenShiftTheKubeletsCAIsTheClustersToTheByte(t *testing.T) {
@@ -36,8 +36,8 @@ func TestOnOpenShiftTheKubeletsCAIsTheClustersToTheByte(t *testing.T) {
 	n := startOpenShift(t, old)
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: old, RootCAData: old})
 	n.publishCA(old)
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, old)
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, old)
 	n.awaitUnit(kubeletUnit, "up to date")
 	starts := n.starts()
 
@@ -49,17 +49,17 @@ func TestOnOpenShiftTheKubeletsCAIsTheClustersToTheByte(t *testing.T) {
 		"CRLF, as somebody typed it": bytes.ReplaceAll(grown, []byte("\n"), []byte("\r\n")),
 	} {
 		n.awaitVersion(n.patch(kubeletCA(published)))
-		if !bytes.Equal(n.file(cluster.KubeletCA), published) {
+		if !bytes.Equal(n.File(cluster.KubeletCA), published) {
 			t.Errorf("%s: the file is not what was published", sentence)
 		}
 	}
-	last := n.file(cluster.KubeletCA)
+	last := n.File(cluster.KubeletCA)
 	n.awaitVersion(n.patch(kubeletCA([]byte("-----BEGIN CERTIFICATE-----\nKey: value\n\nMII=\n-----END CERTIFICATE-----\n"))))
 	n.wantFile(cluster.KubeletCA, last) // the daemon would write it, and the kubelet not start again
 	if now := n.starts(); now != starts {
 		t.Errorf("the kubelet was started %d times for its client CA, which it reads by itself", now-starts)
 	}
-	if out := n.run("stat", "-c", "%U %G %a", cluster.KubeletCA); out != "root root 644" {
+	if out := n.Run("stat", "-c", "%U %G %a", cluster.KubeletCA); out != "root root 644" {
 		t.Errorf("owner and mode are %s", out)
 	}
 }
@@ -87,26 +87,26 @@ func TestOnOpenShiftNodesGetAndLoseTheLoginsOfThePullSecret(t *testing.T) {
 	hosts := []string{"registry1.hostname.com", "registry2.hostname.com", "registry3.hostname.com"}
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: a,
 		InternalRegistryPullSecret: logins("internal.svc:5000")})
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(pullSecret, append(logins("internal.svc:5000"), '\n'))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(pullSecret, append(logins("internal.svc:5000"), '\n'))
 
 	publish := func(names ...string) {
 		t.Helper()
 		secret := logins(append([]string{"internal.svc:5000"}, names...)...)
 		n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: secret}))
 		for _, h := range hosts {
-			if got := bytes.Contains(n.file(pullSecret), []byte(h)); got != slices.Contains(names, h) {
+			if got := bytes.Contains(n.File(pullSecret), []byte(h)); got != slices.Contains(names, h) {
 				t.Errorf("with logins for %q the node has one for %s: %v", names, h, got)
 			}
 		}
-		if got := n.run("stat", "-c", "%U %G %a", pullSecret); got != "root root 600" {
+		if got := n.Run("stat", "-c", "%U %G %a", pullSecret); got != "root root 600" {
 			t.Errorf("owner and mode are %s", got)
 		}
 	}
 	for i := range hosts {
 		publish(hosts[:i+1]...)
 	}
-	last := n.file(pullSecret)
+	last := n.File(pullSecret)
 	for sentence, secret := range map[string][]byte{
 		"a kubernetes.io/dockercfg, which has no auths": bytes.TrimSuffix(bytes.TrimPrefix(logins(hosts[0]),
 			[]byte(`{"auths":`)), []byte("}")),
@@ -114,11 +114,11 @@ func TestOnOpenShiftNodesGetAndLoseTheLoginsOfThePullSecret(t *testing.T) {
 		"what the daemon would write": []byte("foo"),
 	} {
 		n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: secret}))
-		refused := n.status().Refused
+		refused := n.Status().Refused
 		if len(refused) != 1 || refused[0].Field != plan.InternalRegistryPullSecret ||
-			!bytes.Equal(n.file(pullSecret), last) {
+			!bytes.Equal(n.File(pullSecret), last) {
 			t.Errorf("%s: refused is %v, and the file is the last good one: %v", sentence, refused,
-				bytes.Equal(n.file(pullSecret), last))
+				bytes.Equal(n.File(pullSecret), last))
 		}
 	}
 	for i := range hosts {
@@ -143,9 +143,9 @@ func TestOnOpenShiftRegistriesComeAndGo(t *testing.T) {
 		ImageRegistryBundleData:     []controllerconfig.Registry{entry("both.example", a), entry("internal.svc..5000", a)},
 		ImageRegistryBundleUserData: []controllerconfig.Registry{entry("both.example", b)}}
 	n.create(s)
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(certsD("internal.svc:5000"), a)
-	n.awaitFile(certsD("both.example"), b) // the user's word
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(certsD("internal.svc:5000"), a)
+	n.AwaitFile(certsD("both.example"), b) // the user's word
 
 	with := s
 	with.ImageRegistryBundleUserData = append(slices.Clone(s.ImageRegistryBundleUserData), entry("new.example", a),
@@ -153,21 +153,21 @@ func TestOnOpenShiftRegistriesComeAndGo(t *testing.T) {
 	n.awaitVersion(n.patch(with))
 	n.wantFile(certsD("new.example"), a)
 	n.wantFile(certsD("both.example"), b)
-	if n.run("sh", "-c", "ls -d /etc/docker/certs.d/foo || true") != "" {
+	if n.Run("sh", "-c", "ls -d /etc/docker/certs.d/foo || true") != "" {
 		t.Error("a directory was made for a registry whose CA is no certificate")
 	}
-	if r := n.status().Refused; len(r) != 1 || r[0].Name != "foo" {
+	if r := n.Status().Refused; len(r) != 1 || r[0].Name != "foo" {
 		t.Errorf("refused is %v", r)
 	}
 
 	n.awaitVersion(n.patch(s))
 	n.publishToRivals(s)
-	n.run("/usr/local/bin/rivals", "machine-config-daemon", spec, "1")
-	n.await("the registry's end", func() bool { return len(n.file(certsD("new.example"))) == 0 })
-	v, err := n.Store.Annotate(n.ctx, "example.org/version", "1")
-	n.must(err)
+	n.Run("/usr/local/bin/rivals", "machine-config-daemon", spec, "1")
+	n.Await("the registry's end", func() bool { return len(n.File(certsD("new.example"))) == 0 })
+	v, err := n.Store.Annotate(n.Ctx, "example.org/version", "1")
+	n.Must(err)
 	n.awaitVersion(v)
-	if len(n.file(certsD("new.example"))) > 0 || n.records(audit.Conflict) > 0 {
+	if len(n.File(certsD("new.example"))) > 0 || n.Records(audit.Conflict) > 0 {
 		t.Error("what the daemon took away came back, or was fought for")
 	}
 	n.wantFile(certsD("both.example"), b)
@@ -181,35 +181,35 @@ func TestOnOpenShiftTheKubeconfigsFollowAndTheRotationAnnotationAddsNothing(t *t
 	api := n.Plane.CA().PEM()
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: old, RootCAData: old})
 	n.publishCA(old)
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, old)
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, old)
 	for _, bundle := range [][]byte{slices.Concat(old, api), slices.Concat(api, old), api} {
 		n.publishCA(bundle)
 		for _, file := range []string{bootstrapKubeconfig, kubeletKubeconfig} {
-			n.awaitFile(file, machineConfigServers(bundle))
+			n.AwaitFile(file, machineConfigServers(bundle))
 		}
 	}
-	n.await("the kubelet with the last CA", func() bool {
-		return bytes.Equal(n.file("/run/kubelet.loaded"), machineConfigServers(api))
+	n.Await("the kubelet with the last CA", func() bool {
+		return bytes.Equal(n.File("/run/kubelet.loaded"), machineConfigServers(api))
 	})
 	n.awaitUnit(kubeletUnit, "up to date")
 
 	all := func() string {
 		return n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig) + n.stamp(cluster.KubeletCA)
 	}
-	stamps, starts, writes := all(), n.starts(), n.status().Writes
+	stamps, starts, writes := all(), n.starts(), n.Status().Writes
 	for i, value := range []string{"true", "false", "true"} {
-		v, err := n.Store.Annotate(n.ctx, rotateServiceCA, value)
-		n.must(err)
+		v, err := n.Store.Annotate(n.Ctx, rotateServiceCA, value)
+		n.Must(err)
 		n.awaitVersion(v)
-		if all() != stamps || n.starts() != starts || n.status().Writes != writes {
-			t.Errorf("annotation %d did something: starts %d, writes %d", i+1, n.starts()-starts, n.status().Writes-writes)
+		if all() != stamps || n.starts() != starts || n.Status().Writes != writes {
+			t.Errorf("annotation %d did something: starts %d, writes %d", i+1, n.starts()-starts, n.Status().Writes-writes)
 		}
 	}
 	// What differs is put right without it.
-	n.must(n.Host.PutFile(kubeletKubeconfig, host.File{Data: machineConfigServers(old), Mode: 0o600}))
-	n.awaitFile(kubeletKubeconfig, machineConfigServers(api))
-	if got := n.run("stat", "-c", "%U %G %a", kubeletKubeconfig); got != "root root 600" {
+	n.Must(n.Host.PutFile(kubeletKubeconfig, host.File{Data: machineConfigServers(old), Mode: 0o600}))
+	n.AwaitFile(kubeletKubeconfig, machineConfigServers(api))
+	if got := n.Run("stat", "-c", "%U %G %a", kubeletKubeconfig); got != "root root 600" {
 		t.Errorf("owner and mode are %s", got)
 	}
 }

@@ -75,25 +75,25 @@ func startOpenShift(t *testing.T, ca []byte) *node {
 }
 
 func (n *node) prepareOpenShift() {
-	n.t.Helper()
-	n.must(n.Plane.InstallOpenShift(n.ctx))
-	n.run("mkdir", "-p", "/etc/mco", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
-	n.run("systemctl", "start", kubeletUnit)
+	n.T.Helper()
+	n.Must(n.Plane.InstallOpenShift(n.Ctx))
+	n.Run("mkdir", "-p", "/etc/mco", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config")
+	n.Run("systemctl", "start", kubeletUnit)
 }
 
 // publishCA writes the ConfigMap as OpenShift's operator does.
 func (n *node) publishCA(pem []byte) {
-	n.t.Helper()
+	n.T.Helper()
 	b, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata":   map[string]any{"name": "kubeconfig-data", "namespace": controlplane.MachineConfigNamespace},
 		"binaryData": map[string]any{"ca-bundle.crt": pem}})
-	n.must(err)
-	n.must(n.Plane.Apply(n.ctx, b))
+	n.Must(err)
+	n.Must(n.Plane.Apply(n.Ctx, b))
 }
 
 func (n *node) awaitConfigMap(state report.SourceState) {
-	n.t.Helper()
-	n.await("the ConfigMap "+string(state), func() bool { c := n.status().ConfigMap; return c != nil && c.State == state })
+	n.T.Helper()
+	n.Await("the ConfigMap "+string(state), func() bool { c := n.Status().ConfigMap; return c != nil && c.State == state })
 }
 
 // forms are the ways in which a secret may be written: as it is if that is text, in hexadecimal, and in
@@ -112,10 +112,10 @@ func forms(secret string) []string {
 
 // hides fails if the text has the secret in any form.
 func (n *node) hides(what, text, secret string) {
-	n.t.Helper()
+	n.T.Helper()
 	for _, form := range forms(secret) {
 		if strings.Contains(text, form) {
-			n.t.Errorf("%s has a secret", what)
+			n.T.Errorf("%s has a secret", what)
 		}
 	}
 }
@@ -123,18 +123,18 @@ func (n *node) hides(what, text, secret string) {
 // wantNowhere fails if the journal has the secret, or a file that is not below one of those named. It tells
 // how many of these have it.
 func (n *node) wantNowhere(secret string, except ...string) (found int) {
-	n.t.Helper()
-	n.hides("the journal", n.journal("-o", "export", "--all"), secret)
+	n.T.Helper()
+	n.hides("the journal", n.Journal("-o", "export", "--all"), secret)
 	grep := []string{"grep", "-rlaF"}
 	for _, form := range forms(secret) {
 		grep = append(grep, "-e", form)
 	}
-	out, _ := n.Host.Run(n.ctx, append(grep, "/etc", "/run", "/var", "/tmp")...) // 1 if there is none
+	out, _ := n.Host.Run(n.Ctx, append(grep, "/etc", "/run", "/var", "/tmp")...) // 1 if there is none
 	for file := range strings.Lines(out) {
 		if slices.ContainsFunc(except, func(e string) bool { return strings.HasPrefix(file, e) }) {
 			found++
 		} else {
-			n.t.Errorf("%s has a secret", strings.TrimSpace(file))
+			n.T.Errorf("%s has a secret", strings.TrimSpace(file))
 		}
 	}
 	return found
@@ -145,53 +145,53 @@ func TestTheCAOfBothKubeconfigsIsRotatedOnARealHost(t *testing.T) {
 	n := startOpenShift(t, old)
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: old, RootCAData: old})
 	n.publishCA(old)
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, old)
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, old)
 	n.awaitConfigMap("following")
 	n.awaitUnit(kubeletUnit, "up to date")
 	stamps := n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig)
 
 	both := append(append([]byte(nil), next...), old...)
 	n.publishCA(both)
-	n.awaitFile(bootstrapKubeconfig, machineConfigServers(both))
-	n.awaitFile(kubeletKubeconfig, machineConfigServers(both))
+	n.AwaitFile(bootstrapKubeconfig, machineConfigServers(both))
+	n.AwaitFile(kubeletKubeconfig, machineConfigServers(both))
 	if stamps == n.stamp(bootstrapKubeconfig)+n.stamp(kubeletKubeconfig) {
 		t.Error("the stamps cannot tell")
 	}
-	if got := n.run("stat", "-c", "%U:%G %a", bootstrapKubeconfig,
+	if got := n.Run("stat", "-c", "%U:%G %a", bootstrapKubeconfig,
 		kubeletKubeconfig); got != "root:root 644\nroot:root 600" {
 		t.Errorf("owners and modes became %q", got)
 	}
-	n.await("the kubelet with the new CA", func() bool {
-		return string(n.file("/run/kubelet.loaded")) == string(machineConfigServers(both))
+	n.Await("the kubelet with the new CA", func() bool {
+		return string(n.File("/run/kubelet.loaded")) == string(machineConfigServers(both))
 	})
 	n.awaitUnit(kubeletUnit, "up to date")
 	wantStarts := func() {
 		t.Helper()
-		if starts := strings.Count(string(n.file("/run/kubelet.log")), "start"); starts != 2 {
+		if starts := strings.Count(string(n.File("/run/kubelet.log")), "start"); starts != 2 {
 			t.Errorf("the kubelet was started %d times, want once by us", starts)
 		}
 	}
 	wantStarts()
 	stamps = n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig)
 
-	_, err := n.Plane.Kubectl(n.ctx, "delete", "configmap", "-n", controlplane.MachineConfigNamespace, "kubeconfig-data")
-	n.must(err)
+	_, err := n.Plane.Kubectl(n.Ctx, "delete", "configmap", "-n", controlplane.MachineConfigNamespace, "kubeconfig-data")
+	n.Must(err)
 	n.awaitConfigMap("not found")
-	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.Run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitVersion(n.patch(kubeletCA(next)))
 	n.wantFile(cluster.KubeletCA, next) // the others go on
 	n.awaitConfigMap("not found")
 	if now := n.stamp(bootstrapKubeconfig) + n.stamp(kubeletKubeconfig); now != stamps {
 		t.Error("a kubeconfig was touched although nothing asks for anything else")
 	}
-	n.await("what is kept", func() bool { return len(n.status().Retained) >= 2 })
+	n.Await("what is kept", func() bool { return len(n.Status().Retained) >= 2 })
 	n.awaitUnit(kubeletUnit, "up to date")
 	wantStarts()
 
 	// Drift is still repaired, without the API.
-	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: machineConfigServers([]byte("cut sho")), Mode: 0o600}))
-	n.awaitFile(bootstrapKubeconfig, machineConfigServers(both))
+	n.Must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: machineConfigServers([]byte("cut sho")), Mode: 0o600}))
+	n.AwaitFile(bootstrapKubeconfig, machineConfigServers(both))
 	n.wantNowhere(nodeToken, bootstrapKubeconfig, kubeletKubeconfig, "/run/kubelet.loaded")
 }
 
@@ -203,32 +203,32 @@ func TestAPullSecretArrivesOnARealHostForRootOnly(t *testing.T) {
 	one, two := controllerconfig.PullSecret("puller", password+"-one"),
 		controllerconfig.PullSecret("puller", password+"-two")
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, RootCAData: a, InternalRegistryPullSecret: one})
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(pullSecret, append(one, '\n'))
-	if got := n.run("stat", "-c", "%U:%G %a", pullSecret); got != "root:root 600" {
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(pullSecret, append(one, '\n'))
+	if got := n.Run("stat", "-c", "%U:%G %a", pullSecret); got != "root:root 600" {
 		t.Errorf("owner and mode are %s", got)
 	}
 	n.patch(controllerconfig.Spec{InternalRegistryPullSecret: two})
-	n.awaitFile(pullSecret, append(two, '\n'))
-	n.awaitRecord(audit.Written, "NODECERT_FIELD="+string(plan.InternalRegistryPullSecret))
+	n.AwaitFile(pullSecret, append(two, '\n'))
+	n.AwaitRecord(audit.Written, "NODECERT_FIELD="+string(plan.InternalRegistryPullSecret))
 
 	// What is no docker config, or none any more, changes nothing.
 	n.awaitVersion(n.patch(controllerconfig.Spec{InternalRegistryPullSecret: []byte(`{"auths":{"x":{"auth":"` + password +
 		`"}}}`)}))
-	n.await("a refusal", func() bool { return len(n.status().Refused) == 1 })
+	n.Await("a refusal", func() bool { return len(n.Status().Refused) == 1 })
 	n.awaitVersion(n.patch(map[string]any{"internalRegistryPullSecret": nil}))
 	n.wantFile(pullSecret, append(two, '\n'))
-	n.run("chmod", "0644", pullSecret)
-	n.await("mode 0600", func() bool { return n.run("stat", "-c", "%a", pullSecret) == "600" })
+	n.Run("chmod", "0644", pullSecret)
+	n.Await("mode 0600", func() bool { return n.Run("stat", "-c", "%a", pullSecret) == "600" })
 
 	blobs := "/var/lib/node-cert-agent/blobs"
-	if got := n.run("sh", "-c", "stat -c '%U %a' "+blobs+"/* | sort -u"); got != "node-cert-agent 600" {
+	if got := n.Run("sh", "-c", "stat -c '%U %a' "+blobs+"/* | sort -u"); got != "node-cert-agent 600" {
 		t.Errorf("what is remembered is %s", got)
 	}
 	for _, secret := range []string{password, string(one[80:110]), string(two[80:110])} {
 		n.wantNowhere(secret, pullSecret, blobs)
-		if out := n.statusText() + n.run("node-cert-agent", "status") +
-			n.run("node-cert-agent", "status", "-o", "json"); strings.Contains(out, secret) {
+		if out := n.statusText() + n.Run("node-cert-agent", "status") +
+			n.Run("node-cert-agent", "status", "-o", "json"); strings.Contains(out, secret) {
 			t.Errorf("status shows a secret:\n%s", out)
 		}
 	}

@@ -53,13 +53,13 @@ subjects:
 
 // pin puts the pins of these CAs into the host's configuration.
 func (n *node) pin(cas ...*testpki.Authority) {
-	n.t.Helper()
+	n.T.Helper()
 	var pins []string
 	for _, ca := range cas {
 		sum := sha256.Sum256(ca.Cert.RawSubjectPublicKeyInfo)
 		pins = append(pins, `"sha256:`+hex.EncodeToString(sum[:])+`"`)
 	}
-	n.must(n.Host.PutFile(pinsFragment, host.File{Data: fmt.Appendf(nil,
+	n.Must(n.Host.PutFile(pinsFragment, host.File{Data: fmt.Appendf(nil,
 		"apiVersion: config.node-cert-agent.io/v1alpha1\nbootstrap: {pins: [%s]}\n", strings.Join(pins, ", "))}))
 }
 
@@ -68,22 +68,22 @@ func TestAnImageThatKnowsNoCAJoinsByItsPin(t *testing.T) {
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
 	stranger := testpki.New("stranger", testpki.ECDSA)
-	n.must(n.Plane.Apply(n.ctx, fmt.Appendf(nil, clusterInfo,
+	n.Must(n.Plane.Apply(n.Ctx, fmt.Appendf(nil, clusterInfo,
 		base64.StdEncoding.EncodeToString(slices.Concat(stranger.PEM(), n.Plane.CA().PEM())))))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutBareToken(cluster.Server, "10-token", "token1"))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitRecord(audit.CredentialRefused) // without a pin
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutBareToken(cluster.Server, "10-token", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitRecord(audit.CredentialRefused) // without a pin
 
 	n.pin(stranger)
-	n.await("a reason", func() bool { return strings.Contains(n.status().Reason, "the pinned CAs do not verify it") })
+	n.Await("a reason", func() bool { return strings.Contains(n.Status().Reason, "the pinned CAs do not verify it") })
 	if got := n.requests(); len(got) > 0 {
 		t.Errorf("a server that is not verified was asked: %v", got)
 	}
 	n.pin(n.Plane.CA())
-	n.awaitApproved()
-	n.awaitFile(cluster.KubeletCA, ca)
-	n.awaitRecord(audit.CAPinned)
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
+	n.AwaitRecord(audit.CAPinned)
 	n.noSecrets()
 }
 
@@ -105,23 +105,23 @@ func TestAServerOfAnUnknownCAIsTrustedByItsPin(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig,
 		Plane: controlplane.Options{APIServerArgs: []string{"--tls-sni-cert-key=" + dir + "/sni.crt," + dir +
 			"/sni.key:localhost"}}})
-	n.must(n.Host.PutFile("/etc/hosts", host.File{Data: []byte("127.0.0.1 localhost\n")}))
+	n.Must(n.Host.PutFile("/etc/hosts", host.File{Data: []byte("127.0.0.1 localhost\n")}))
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutTokenFor(n.Plane, "https://localhost:6443", "10-token", "token1")) // with a CA that does not fit
-	n.must(n.StartAgent(n.ctx))
-	n.await("a reason", func() bool { return strings.Contains(n.status().Reason, "unknown authority") })
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutTokenFor(n.Plane, "https://localhost:6443", "10-token", "token1")) // with a CA that does not fit
+	n.Must(n.StartAgent(n.Ctx))
+	n.Await("a reason", func() bool { return strings.Contains(n.Status().Reason, "unknown authority") })
 
 	n.pin(first) // there is no cluster-info: the chain in the handshake has to do
-	n.awaitApproved()
-	n.awaitFile(cluster.KubeletCA, ca)
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
 
-	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.Must(n.Plane.StopAPIServer(n.Ctx, syscall.SIGKILL))
 	serve(t, dir, next)
-	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.await("the loss", func() bool {
-		i := n.status().Identity
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
+	n.Await("the loss", func() bool {
+		i := n.Status().Identity
 		return i != nil && strings.Contains(i.Reason, "holds a CA with a pinned key")
 	})
 	n.pin(first, next)

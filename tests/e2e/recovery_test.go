@@ -26,13 +26,13 @@ func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 	n, a := started(t, cluster.Options{})
 	grown := append(slices.Clone(a), testpki.NewCA("b")...)
 	n.patch(kubeletCA(grown))
-	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.Must(n.Plane.StopAPIServer(n.Ctx, syscall.SIGKILL))
 	n.awaitState("unreachable")
-	n.run("rm", cluster.KubeletCA) // drift heals without an API server
-	n.await("the file", func() bool { return len(n.file(cluster.KubeletCA)) > 0 })
+	n.Run("rm", cluster.KubeletCA) // drift heals without an API server
+	n.Await("the file", func() bool { return len(n.File(cluster.KubeletCA)) > 0 })
 
-	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.awaitFile(cluster.KubeletCA, grown)
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, grown)
 	n.awaitState("following")
 	pruned := testpki.NewCA("c")
 	n.awaitVersion(n.patch(kubeletCA(pruned)))
@@ -42,28 +42,28 @@ func TestAnAPIServerKilledInTheMiddleOfARotationLosesNothing(t *testing.T) {
 func TestAnAPIServerThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	n, a := started(t, cluster.Options{Config: strings.Replace(cluster.Config, "watch: {", "watch: {idleTimeout: 10s, ",
 		1)})
-	n.must(n.Plane.FreezeAPIServer())
+	n.Must(n.Plane.FreezeAPIServer())
 	n.awaitState("unreachable")
 	n.wantFile(cluster.KubeletCA, a)
-	n.must(n.Plane.ThawAPIServer())
+	n.Must(n.Plane.ThawAPIServer())
 	n.awaitState("following")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 }
 
 func TestAnAgentKilledBetweenRenameAndReloadStillReloadsOnce(t *testing.T) {
 	n, _ := started(t, cluster.Options{Config: slow})
-	reloads := n.Loads(n.ctx, "reload")
+	reloads := n.Loads(n.Ctx, "reload")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
-	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+	n.AwaitFile(cluster.KubeletCA, b)
+	n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
 	n.wantLoads("reload", reloads) // else the kill came too late to prove anything
-	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") > reloads })
+	n.Await("the reload", func() bool { return n.Loads(n.Ctx, "reload") > reloads })
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantFile("/run/reader.loaded", b)
-	n.run("systemctl", "restart", "node-cert-agent.service")
+	n.Run("systemctl", "restart", "node-cert-agent.service")
 	n.awaitState("following")
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantLoads("reload", reloads+1)
@@ -71,10 +71,10 @@ func TestAnAgentKilledBetweenRenameAndReloadStillReloadsOnce(t *testing.T) {
 
 func TestFromAToBAndBackRestartsNobody(t *testing.T) {
 	n, a := started(t, cluster.Options{Config: strings.Replace(slow, "verb: reload", "verb: try-restart", 1)})
-	starts := n.Loads(n.ctx, "start")
+	starts := n.Loads(n.Ctx, "start")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 	n.awaitVersion(n.patch(kubeletCA(a))) // else the unit may be shown as before either change
 	n.wantFile(cluster.KubeletCA, a)
 	n.awaitUnit(cluster.Reader, "up to date")
@@ -85,12 +85,12 @@ func TestAReloadByHandBetweenAToBAndBackIsMadeGood(t *testing.T) {
 	n, a := started(t, cluster.Options{Config: slow})
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
-	n.run("systemctl", "reload", cluster.Reader)
+	n.AwaitFile(cluster.KubeletCA, b)
+	n.Run("systemctl", "reload", cluster.Reader)
 	n.wantFile("/run/reader.loaded", b)
-	reloads := n.Loads(n.ctx, "reload")
+	reloads := n.Loads(n.Ctx, "reload")
 	n.awaitVersion(n.patch(kubeletCA(a)))
-	n.await("the reload", func() bool { return n.Loads(n.ctx, "reload") > reloads })
+	n.Await("the reload", func() bool { return n.Loads(n.Ctx, "reload") > reloads })
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantFile("/run/reader.loaded", a)
 	n.wantLoads("reload", reloads+1)
@@ -108,19 +108,19 @@ func TestALostStateDirectoryRestartsNothingAndRemovesNothing(t *testing.T) {
 	}
 	n.awaitVersion(n.patch(registry("old", "new")))
 	n.awaitUnit(cluster.Reader, "up to date")
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	starts := n.Loads(n.ctx, "start") + 1
-	n.run("systemctl", "restart", cluster.Reader)
-	n.await("the restart", func() bool { return n.Loads(n.ctx, "start") == starts })
-	n.run("sh", "-c", "rm -rf /var/lib/node-cert-agent/*")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	starts := n.Loads(n.Ctx, "start") + 1
+	n.Run("systemctl", "restart", cluster.Reader)
+	n.Await("the restart", func() bool { return n.Loads(n.Ctx, "start") == starts })
+	n.Run("sh", "-c", "rm -rf /var/lib/node-cert-agent/*")
 	v := n.patch(registry("new"))
 
-	n.run("systemctl", "start", "node-cert-agent.service")
+	n.Run("systemctl", "start", "node-cert-agent.service")
 	n.awaitVersion(v)
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.wantFile(certsD("old"), a)
 	n.wantLoads("start", starts)
-	if n.records(audit.NoMemory) == 0 {
+	if n.Records(audit.NoMemory) == 0 {
 		t.Error("the loss is not on record")
 	}
 }
@@ -133,64 +133,64 @@ var kubelet = map[string]host.File{"/etc/systemd/system/kubelet.service": {Data:
 func TestAFirstBootDoesNotWaitForTheAPIServer(t *testing.T) {
 	n := start(t, cluster.Options{Plane: controlplane.Options{APIServerOff: true},
 		Host: host.Options{Files: kubelet, Enable: []string{"node-cert-agent.service", "kubelet.service"}}})
-	if state := n.run("systemctl", "is-active", "kubelet.service", "node-cert-agent.service"); state != "active\nactive" {
+	if state := n.Run("systemctl", "is-active", "kubelet.service", "node-cert-agent.service"); state != "active\nactive" {
 		t.Errorf("after the boot the kubelet and the agent are %q", state)
 	}
 	n.awaitState("unreachable")
 	a := testpki.NewCA("a")
-	n.must(n.Plane.StartAPIServer(n.ctx))
-	n.must(n.Prepare(n.ctx))
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
+	n.Must(n.Prepare(n.Ctx))
 	n.create(kubeletCA(a))
-	n.awaitFile(cluster.KubeletCA, a)
+	n.AwaitFile(cluster.KubeletCA, a)
 	n.awaitState("following")
 }
 
 func TestAHostBootsWithoutAnAPIServerAndRepairsItself(t *testing.T) {
 	n, a := started(t, cluster.Options{Host: host.Options{Files: kubelet}})
-	n.run("systemctl", "enable", "node-cert-agent.service", "kubelet.service")
-	n.run("systemctl", "stop", "node-cert-agent.service")
-	n.run("rm", cluster.KubeletCA)
-	n.must(n.Plane.StopAPIServer(n.ctx, syscall.SIGKILL))
+	n.Run("systemctl", "enable", "node-cert-agent.service", "kubelet.service")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("rm", cluster.KubeletCA)
+	n.Must(n.Plane.StopAPIServer(n.Ctx, syscall.SIGKILL))
 
-	n.must(n.Host.Reboot(n.ctx)) // returns when the default target is reached
+	n.Must(n.Host.Reboot(n.Ctx)) // returns when the default target is reached
 	n.wantFile("/run/kubelet.loaded", a)
 	n.awaitState("unreachable")
 
-	n.must(n.Plane.StartAPIServer(n.ctx))
+	n.Must(n.Plane.StartAPIServer(n.Ctx))
 	n.awaitState("following")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 }
 
 func TestAPowerCutIsSurvived(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
-	n.run("systemctl", "enable", "node-cert-agent.service")
+	n.Run("systemctl", "enable", "node-cert-agent.service")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 	n.Host.Kill()
 	c := testpki.NewCA("c")
 	v := n.patch(kubeletCA(c))
-	n.must(n.Host.Start(n.ctx))
+	n.Must(n.Host.Start(n.Ctx))
 	n.awaitVersion(v)
 	n.wantFile(cluster.KubeletCA, c)
 }
 
 func TestAMissingObjectOrKindIsAStateAndTheFilesStay(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.must(n.Store.Delete(n.ctx))
+	n.Must(n.Store.Delete(n.Ctx))
 	n.awaitState("not found")
 	n.wantFile(cluster.KubeletCA, a)
-	_, err := n.Plane.Kubectl(n.ctx, "delete", "crd", "controllerconfigs.node-cert-agent.io")
-	n.must(err)
-	n.await("a reason that names the kind", func() bool {
-		s := n.status()
+	_, err := n.Plane.Kubectl(n.Ctx, "delete", "crd", "controllerconfigs.node-cert-agent.io")
+	n.Must(err)
+	n.Await("a reason that names the kind", func() bool {
+		s := n.Status()
 		return s.State == "not found" && strings.Contains(s.Reason, "controllerconfigs")
 	})
 	n.wantFile(cluster.KubeletCA, a)
-	n.must(n.Plane.InstallCRD(n.ctx))
+	n.Must(n.Plane.InstallCRD(n.Ctx))
 	b := testpki.NewCA("b")
 	n.create(kubeletCA(b))
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 }

@@ -48,12 +48,12 @@ func installRivals(t *testing.T) host.File {
 
 // publishToRivals tells both daemons what the ControllerConfig and the ConfigMap hold now.
 func (n *node) publishToRivals(s controllerconfig.Spec) {
-	n.t.Helper()
+	n.T.Helper()
 	b, err := json.Marshal(s)
-	n.must(err)
-	n.must(n.Host.PutFile(spec, host.File{Data: b}))
+	n.Must(err)
+	n.Must(n.Host.PutFile(spec, host.File{Data: b}))
 	for _, r := range s.ImageRegistryBundleData {
-		n.must(n.Host.PutFile(filepath.Join(source, r.File), host.File{Data: r.Data}))
+		n.Must(n.Host.PutFile(filepath.Join(source, r.File), host.File{Data: r.Data}))
 	}
 }
 
@@ -66,7 +66,7 @@ type beside struct {
 func startBeside(t *testing.T) (n *beside, a []byte) {
 	n = &beside{node: start(t, cluster.Options{Config: rivals,
 		Host: host.Options{Files: map[string]host.File{"/usr/local/bin/rivals": installRivals(t)}}})}
-	n.run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config", source)
+	n.Run("mkdir", "-p", "/etc/kubernetes/static-pod-resources/configmaps/cloud-config", source)
 	a = testpki.NewCA("a")
 	cut := bytes.TrimSuffix(a, []byte("\n")) // as keys of ConfigMaps often end
 	n.object = controllerconfig.Spec{KubeAPIServerServingCAData: cut, CloudProviderCAData: a,
@@ -78,7 +78,7 @@ func startBeside(t *testing.T) (n *beside, a []byte) {
 
 // rotate publishes new CAs everywhere.
 func (n *beside) rotate(name string) {
-	n.t.Helper()
+	n.T.Helper()
 	ca := testpki.NewCA(name)
 	n.object.KubeAPIServerServingCAData = ca
 	n.object.ImageRegistryBundleData[0].Data = bytes.TrimSuffix(ca, []byte("\n"))
@@ -88,12 +88,12 @@ func (n *beside) rotate(name string) {
 
 // settled waits until the files hold what is published and the agent is content.
 func (n *beside) settled() {
-	n.t.Helper()
-	n.awaitFile(cluster.KubeletCA, n.object.KubeAPIServerServingCAData)
-	n.awaitFile(certsD("image-registry.svc:5000"), n.object.ImageRegistryBundleData[0].Data)
-	n.awaitFile(certsD("plain.example"), n.object.ImageRegistryBundleData[1].Data)
-	n.await("every file in place", func() bool {
-		s := n.status()
+	n.T.Helper()
+	n.AwaitFile(cluster.KubeletCA, n.object.KubeAPIServerServingCAData)
+	n.AwaitFile(certsD("image-registry.svc:5000"), n.object.ImageRegistryBundleData[0].Data)
+	n.AwaitFile(certsD("plain.example"), n.object.ImageRegistryBundleData[1].Data)
+	n.Await("every file in place", func() bool {
+		s := n.Status()
 		for _, f := range s.Files {
 			if f.State != "in place" {
 				return false
@@ -101,78 +101,78 @@ func (n *beside) settled() {
 		}
 		return s.Error == "" && len(s.Files) == 4
 	})
-	if got := n.records(audit.Removed) + n.records(audit.Conflict); got != 0 {
-		n.t.Errorf("%d records of removals and conflicts", got)
+	if got := n.Records(audit.Removed) + n.Records(audit.Conflict); got != 0 {
+		n.T.Errorf("%d records of removals and conflicts", got)
 	}
 }
 
 func (n *beside) machineConfigDaemon(syncs string) {
-	n.t.Helper()
-	n.run("/usr/local/bin/rivals", "machine-config-daemon", spec, syncs)
+	n.T.Helper()
+	n.Run("/usr/local/bin/rivals", "machine-config-daemon", spec, syncs)
 }
 
 func (n *beside) nodeCA() {
-	n.t.Helper()
-	n.run("systemd-run", "--unit=node-ca", "--collect", "/usr/local/bin/rivals", "node-ca", source, "50ms")
+	n.T.Helper()
+	n.Run("systemd-run", "--unit=node-ca", "--collect", "/usr/local/bin/rivals", "node-ca", source, "50ms")
 }
 
 func TestTheMachineConfigDaemonWritesBesideUs(t *testing.T) {
 	n, a := startBeside(t)
 	n.create(n.object)
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, append(bytes.Clone(n.object.KubeAPIServerServingCAData), '\n'))
-	n.run("chmod", "0600", cluster.KubeletCA) // the mode of an upgraded node, which all keep
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, append(bytes.Clone(n.object.KubeAPIServerServingCAData), '\n'))
+	n.Run("chmod", "0600", cluster.KubeletCA) // the mode of an upgraded node, which all keep
 	for i := range 20 {
 		if i%4 == 3 {
 			n.rotate(fmt.Sprint("rotated-", i))
 		}
-		v, err := n.Store.Annotate(n.ctx, "example.org/version", fmt.Sprint(i))
-		n.must(err)
+		v, err := n.Store.Annotate(n.Ctx, "example.org/version", fmt.Sprint(i))
+		n.Must(err)
 		n.machineConfigDaemon("5") // fails where an operation of the original would
 		n.awaitVersion(v)
 	}
 	n.settled()
-	if mode := n.run("stat", "-c", "%a", cluster.KubeletCA); mode != "600" {
+	if mode := n.Run("stat", "-c", "%a", cluster.KubeletCA); mode != "600" {
 		t.Errorf("the mode became %s", mode)
 	}
 	// Without company the agent would have written each of the files a hundred times.
-	if writes := n.status().Writes; writes > 60 {
+	if writes := n.Status().Writes; writes > 60 {
 		t.Errorf("the agent wrote %d files", writes)
 	}
 
 	// The directory is replaced under the writer's mount: it ends, and the next one sees the new one.
-	n.run("sh", "-c", "rm -rf /etc/docker/certs.d && mkdir /etc/docker/certs.d")
-	n.awaitFile(certsD("plain.example"), a)
+	n.Run("sh", "-c", "rm -rf /etc/docker/certs.d && mkdir /etc/docker/certs.d")
+	n.AwaitFile(certsD("plain.example"), a)
 	n.settled()
 }
 
 func TestTheNodeCADaemonWritesBesideUs(t *testing.T) {
 	n, _ := startBeside(t)
 	theirs := testpki.NewCA("theirs")
-	n.must(n.Host.PutFile(source+"/theirs.example..5000", host.File{Data: theirs})) // in its ConfigMap alone
+	n.Must(n.Host.PutFile(source+"/theirs.example..5000", host.File{Data: theirs})) // in its ConfigMap alone
 	n.nodeCA()
-	n.await("its files", func() bool { return len(n.file(certsD("plain.example"))) > 0 })
+	n.Await("its files", func() bool { return len(n.File(certsD("plain.example"))) > 0 })
 	n.create(n.object)
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.StartAgent(n.Ctx))
 	for i := range 5 {
 		n.rotate(fmt.Sprint("rotated-", i))
 	}
 	n.settled() // also in the directories that are closed to the writer
-	if owner := n.run("stat", "-c", "%u:%g", "/etc/docker/certs.d/image-registry.svc:5000"); owner != "1001:0" {
+	if owner := n.Run("stat", "-c", "%u:%g", "/etc/docker/certs.d/image-registry.svc:5000"); owner != "1001:0" {
 		t.Errorf("its directory belongs to %s", owner)
 	}
 	n.wantFile(certsD("theirs.example:5000"), theirs)
 	other := testpki.NewCA("other")
 	n.patch(controllerconfig.Spec{ImageRegistryBundleUserData: []controllerconfig.Registry{{File: "ours.example",
 		Data: other}, {File: "theirs.example..5000", Data: other}}})
-	n.await("the file that is left to it", func() bool {
+	n.Await("the file that is left to it", func() bool {
 		return strings.Contains(n.statusText(), "is left to it")
 	})
 	n.wantFile(certsD("theirs.example:5000"), theirs)
-	if out := n.run("systemctl", "show", "-P", "ActiveState", "node-ca.service"); out != "active" {
+	if out := n.Run("systemctl", "show", "-P", "ActiveState", "node-ca.service"); out != "active" {
 		t.Errorf("the node-ca daemon is %s", out)
 	}
-	if out := n.journal("-u", "node-ca.service", "-o", "cat"); strings.Contains(out, "rivals:") {
+	if out := n.Journal("-u", "node-ca.service", "-o", "cat"); strings.Contains(out, "rivals:") {
 		t.Errorf("the node-ca daemon says %s", out)
 	}
 }
@@ -181,11 +181,11 @@ func TestBesideBothDaemonsEverythingSettles(t *testing.T) {
 	n, _ := startBeside(t)
 	n.nodeCA()
 	n.create(n.object)
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.StartAgent(n.Ctx))
 	for i := range 10 {
 		n.rotate(fmt.Sprint("rotated-", i))
 		// What it says of the node-ca daemon's files, with which it collides, is between these two.
-		_, _ = n.Host.Run(n.ctx, "/usr/local/bin/rivals", "machine-config-daemon", spec, "5")
+		_, _ = n.Host.Run(n.Ctx, "/usr/local/bin/rivals", "machine-config-daemon", spec, "5")
 	}
 	n.settled()
 }
@@ -193,28 +193,28 @@ func TestBesideBothDaemonsEverythingSettles(t *testing.T) {
 // TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute: without coexist, and nobody we know.
 func TestWhoKeepsScribblingIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	n, a := started(t, cluster.Options{})
-	n.run("systemd-run", "--unit=scribbler", "sh", "-c",
+	n.Run("systemd-run", "--unit=scribbler", "sh", "-c",
 		"while :; do cmp -s "+cluster.KubeletCA+" /run/scribble || { echo scribble > /run/scribble; cat /run/scribble > "+
 			cluster.KubeletCA+"; echo x >> /run/scribbles; }; sleep 0.05; done")
-	e := n.awaitRecord(audit.Conflict)
+	e := n.AwaitRecord(audit.Conflict)
 	if e["NODECERT_PATH"] != cluster.KubeletCA || e["NODECERT_FIELD"] != "kubeAPIServerServingCAData" {
 		t.Errorf("the record is %v", e)
 	}
-	n.await("the conflict in the status", func() bool {
-		c := n.status().Conflicts
+	n.Await("the conflict in the status", func() bool {
+		c := n.Status().Conflicts
 		return len(c) == 1 && c[0].Path == cluster.KubeletCA
 	})
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "CONFLICT") {
+	if out := n.Run("node-cert-agent", "status"); !strings.Contains(out, "CONFLICT") {
 		t.Errorf("status prints\n%s", out)
 	}
 	n.awaitMetric("node_cert_agent_conflicts 1\n")
-	written := n.records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData")
-	n.run("systemctl", "stop", "scribbler.service")
-	n.awaitFile(cluster.KubeletCA, a) // at the next answer, within a minute
-	if more := n.records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData") - written; more > 2 {
+	written := n.Records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData")
+	n.Run("systemctl", "stop", "scribbler.service")
+	n.AwaitFile(cluster.KubeletCA, a) // at the next answer, within a minute
+	if more := n.Records(audit.Written, "NODECERT_FIELD=kubeAPIServerServingCAData") - written; more > 2 {
 		t.Errorf("%d repairs after the conflict was known", more)
 	}
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b)) // what the ControllerConfig asks for anew is written at once all the same
-	n.awaitFile(cluster.KubeletCA, b)
+	n.AwaitFile(cluster.KubeletCA, b)
 }

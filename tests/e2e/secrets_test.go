@@ -22,25 +22,25 @@ import (
 
 // secretsOfAKey are a line of the key's PEM, and its number.
 func (n *node) secretsOfAKey(file []byte) []string {
-	n.t.Helper()
+	n.T.Helper()
 	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "PRIVATE KEY" {
 			continue
 		}
 		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-		n.must(err)
+		n.Must(err)
 		number, err := key.(*ecdsa.PrivateKey).Bytes()
-		n.must(err)
+		n.Must(err)
 		return []string{string(bytes.Split(pem.EncodeToMemory(block), []byte("\n"))[2]), string(number)}
 	}
-	n.t.Fatal("a file without a key")
+	n.T.Fatal("a file without a key")
 	return nil
 }
 
 // says runs a command of the agent and returns all it prints, whatever its exit code.
 func (n *node) says(words string) string {
-	n.t.Helper()
-	return n.run("sh", "-c", "node-cert-agent "+words+" 2>&1 || true")
+	n.T.Helper()
+	return n.Run("sh", "-c", "node-cert-agent "+words+" 2>&1 || true")
 }
 
 // TestNoSecretLeavesItsOwnFile plants a secret of each kind, leads the agent through all sorts of trouble
@@ -53,39 +53,39 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 		Config: openShift + "node: {name: node}\nbootstrap: {pollInterval: 200ms, idlePollInterval: 1s}\n" +
 			"identity: {approvalPollMax: 1s, checkInterval: 2s, " +
 			"suspectAfter: 3s, deniedMin: 2s, deniedMax: 4s}\n"})
-	n.must(n.Plane.InstallShipped(n.ctx))
+	n.Must(n.Plane.InstallShipped(n.Ctx))
 	n.prepareOpenShift()
 	n.publishCA(ca)
 	good := controllerconfig.PullSecret("puller", password)
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca, InternalRegistryPullSecret: good})
-	n.must(n.MakeToken(n.ctx, "token1"))
+	n.Must(n.MakeToken(n.Ctx, "token1"))
 	bad := func(name, content string) {
-		n.must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Data: []byte(content), Mode: 0o600}))
+		n.Must(n.Host.PutFile(cluster.BootstrapDir+"/"+name+".kubeconfig", host.File{Data: []byte(content), Mode: 0o600}))
 	}
 	bad("10-no-yaml", "users: ['"+cluster.TokenSecret)
 	bad("11-exec", "users: [{name: u, user: {exec: {command: /bin/sh, args: ["+cluster.TokenSecret+"]}}}]\n")
 	bad("12-misplaced", "users: [{name: u, user: {token1."+cluster.TokenSecret+": token}}]\n")
-	n.must(n.PutToken("13-unknown", "ghost1"))
-	n.must(n.PutToken("40-good", "token1"))
-	n.must(n.StartAgent(n.ctx))
+	n.Must(n.PutToken("13-unknown", "ghost1"))
+	n.Must(n.PutToken("40-good", "token1"))
+	n.Must(n.StartAgent(n.Ctx))
 	n.awaitIdentity("pending")
-	keys := n.secretsOfAKey(n.file(stateDir + "pending/key.pem"))
-	n.must(n.Deny(n.ctx))
-	n.awaitRecord(audit.RequestDenied)
-	n.awaitApproved()
-	keys = append(keys, n.secretsOfAKey(n.file(identityFile))...)
+	keys := n.secretsOfAKey(n.File(stateDir + "pending/key.pem"))
+	n.Must(n.Deny(n.Ctx))
+	n.AwaitRecord(audit.RequestDenied)
+	n.AwaitApproved()
+	keys = append(keys, n.secretsOfAKey(n.File(identityFile))...)
 
 	// What the ControllerConfig carries, good and bad.
 	pair := n.Plane.CA().Client("somebody")
 	keys = append(keys, n.secretsOfAKey(pair.Key)...)
-	n.awaitFile(pullSecret, append(slices.Clone(good), '\n'))
+	n.AwaitFile(pullSecret, append(slices.Clone(good), '\n'))
 	n.awaitVersion(n.patch(controllerconfig.Spec{KubeAPIServerServingCAData: slices.Concat(ca, pair.Key),
 		InternalRegistryPullSecret: []byte(`{"auths":{"` + password + `":{"auth":"` + password + `"}}}`),
 		ImageRegistryBundleData:    []controllerconfig.Registry{{File: "r", Data: pair.Key}}}))
-	n.await("refusals", func() bool { return len(n.status().Refused) == 3 })
-	n.must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: []byte("users: [{user: {token: " + nodeToken +
+	n.Await("refusals", func() bool { return len(n.Status().Refused) == 3 })
+	n.Must(n.Host.PutFile(bootstrapKubeconfig, host.File{Data: []byte("users: [{user: {token: " + nodeToken +
 		"}}]\nclusters: ['\n"), Mode: 0o600}))
-	n.await("a kubeconfig that cannot be edited", func() bool { return len(n.status().Refused) == 4 })
+	n.Await("a kubeconfig that cannot be edited", func() bool { return len(n.Status().Refused) == 4 })
 
 	// What people do by hand.
 	n.put(inBundle, string(ca)+string(pair.Key))
@@ -101,32 +101,32 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 		t.Errorf("the commands did not come across what they should:\n%s", said)
 	}
 
-	n.await("the report of the refusals", func() bool {
-		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.identity.publicKey}")
+	n.Await("the report of the refusals", func() bool {
+		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.identity.publicKey}")
 		return out != ""
 	})
 
 	// What is left of the dead.
-	n.run("touch", "/run/before")
+	n.Run("touch", "/run/before")
 	for _, signal := range []string{"QUIT", "ABRT", "SEGV"} {
-		before := n.status().Since
-		n.run("systemctl", "kill", "-s", signal, "node-cert-agent.service", "node-cert-agent-writer.service")
-		n.await("another start after SIG"+signal, func() bool {
-			s := n.status()
+		before := n.Status().Since
+		n.Run("systemctl", "kill", "-s", signal, "node-cert-agent.service", "node-cert-agent-writer.service")
+		n.Await("another start after SIG"+signal, func() bool {
+			s := n.Status()
 			return s.Since.After(before) && s.State == "following"
 		})
 	}
-	if cores := n.run("find", "/", "-xdev", "-newer", "/run/before", "-iname", "*core*", "-type", "f", "-size",
+	if cores := n.Run("find", "/", "-xdev", "-newer", "/run/before", "-iname", "*core*", "-type", "f", "-size",
 		"+100k"); cores != "" {
 		t.Errorf("core dumps are left: %s", cores)
 	}
-	n.run("systemctl", "stop", "node-cert-agent.service")
+	n.Run("systemctl", "stop", "node-cert-agent.service")
 	said += n.says("reset") + n.says("bootstrap --timeout 3s")
-	keys = append(keys, n.secretsOfAKey(n.file(stateDir+"pending/key.pem"))...)
+	keys = append(keys, n.secretsOfAKey(n.File(stateDir+"pending/key.pem"))...)
 
-	api, err := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates,csr,events", "-A", "-o", "json")
-	n.must(err)
-	processes := n.run("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
+	api, err := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates,csr,events", "-A", "-o", "json")
+	n.Must(err)
+	processes := n.Run("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
 	for _, secret := range append([]string{cluster.TokenSecret, nodeToken, password}, keys...) {
 		for what, text := range map[string]string{"a command": said, "the API": api, "a process": processes} {
 			n.hides(what, text, secret)

@@ -36,10 +36,10 @@ const servingKey = "/etc/kubelet/serving.key"
 
 // serve changes what the kubelet is started with: its own certificate, and whether it follows the file.
 func (n *node) serve(config, follows string) {
-	n.t.Helper()
+	n.T.Helper()
 	config += "tlsCertFile: /etc/kubernetes/serving.crt\ntlsPrivateKeyFile: " + servingKey +
 		"\nfeatureGates: {ReloadKubeletServerCertificateFile: " + follows + "}\n"
-	n.must(n.Host.PutFile("/etc/kubelet/config.yaml", host.File{Data: []byte(config)}))
+	n.Must(n.Host.PutFile("/etc/kubelet/config.yaml", host.File{Data: []byte(config)}))
 }
 
 func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
@@ -50,9 +50,9 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	}
 	rotate := func(p testpki.Pair) { n.patch(controllerconfig.Spec{RootCAData: append(p.Cert, root.PEM()...)}) }
-	key := func(p testpki.Pair) { n.must(n.Host.PutFile(servingKey, host.File{Data: p.Key, Mode: 0o600})) }
+	key := func(p testpki.Pair) { n.Must(n.Host.PutFile(servingKey, host.File{Data: p.Key, Mode: 0o600})) }
 	use := func() (c report.Consumer) {
-		for _, f := range n.status().Files {
+		for _, f := range n.Status().Files {
 			for _, c := range f.Consumers {
 				if f.Field == plan.RootCAData {
 					return c
@@ -63,21 +63,21 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	}
 	awaitUse := func(what string, want liveness.State) {
 		t.Helper()
-		n.await(what+" "+string(want), func() bool { return use().State == want })
+		n.Await(what+" "+string(want), func() bool { return use().State == want })
 	}
-	config, one, two, three := string(n.file("/etc/kubelet/config.yaml")), issue(), issue(), issue()
+	config, one, two, three := string(n.File("/etc/kubelet/config.yaml")), issue(), issue(), issue()
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: root.PEM(), RootCAData: append(one.Cert, root.PEM()...)})
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile("/etc/kubernetes/serving.crt", append(one.Cert, root.PEM()...))
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile("/etc/kubernetes/serving.crt", append(one.Cert, root.PEM()...))
 	awaitUse("a kubelet that does not run", liveness.Unknown)
 
 	n.serve(config, "false") // as kubelets before 1.31
 	key(one)
-	n.run("systemctl", "start", cluster.Kubelet)
+	n.Run("systemctl", "start", cluster.Kubelet)
 	awaitUse("the first pair", liveness.Live)
 	rotate(two)
 	awaitUse("another certificate", liveness.Stale)
-	e := n.awaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=serving "+cluster.KubeletAddress)
+	e := n.AwaitRecord(audit.ConsumerStale, "NODECERT_CONSUMER=serving "+cluster.KubeletAddress)
 	if e["PRIORITY"] != "4" || use().Reason != "serves another certificate than the file's" {
 		t.Errorf("the record is %v, and the kubelet %+v", e, use())
 	}
@@ -89,7 +89,7 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	}
 
 	n.serve(config, "true")
-	n.run("systemctl", "restart", cluster.Kubelet)
+	n.Run("systemctl", "restart", cluster.Kubelet)
 	awaitUse("the second pair, loaded by a restart", liveness.Live)
 	pid := n.pid(cluster.Kubelet)
 	rotate(three)
@@ -99,10 +99,10 @@ func TestAServedCertificateIsStaleUntilItsPairIsLoaded(t *testing.T) {
 	if n.pid(cluster.Kubelet) != pid {
 		t.Error("the kubelet was restarted")
 	}
-	if got := n.records(audit.ConsumerStale); got != 2 {
+	if got := n.Records(audit.ConsumerStale); got != 2 {
 		t.Errorf("%d records say that the kubelet is stale, want 2", got)
 	}
-	if out := n.run("node-cert-agent", "status"); !strings.Contains(out, "serving "+cluster.KubeletAddress) {
+	if out := n.Run("node-cert-agent", "status"); !strings.Contains(out, "serving "+cluster.KubeletAddress) {
 		t.Errorf("status prints\n%s", out)
 	}
 }

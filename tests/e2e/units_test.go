@@ -37,7 +37,7 @@ func services(texts map[string]string) host.Options {
 }
 
 func (n *node) unit(name string) report.Unit {
-	for _, u := range n.status().Units {
+	for _, u := range n.Status().Units {
 		if u.Name == name {
 			return u
 		}
@@ -46,13 +46,13 @@ func (n *node) unit(name string) report.Unit {
 }
 
 func (n *node) show(property, unit string) string {
-	return n.run("systemctl", "show", "-P", property, unit)
+	return n.Run("systemctl", "show", "-P", property, unit)
 }
 
 // rotate publishes so many different bundles, evenly over d, and returns the last when the agent has dealt with it:
 // before, the units may be shown as they stood with another.
 func (n *node) rotate(times int, d time.Duration) (last []byte) {
-	n.t.Helper()
+	n.T.Helper()
 	version := ""
 	tick := time.NewTicker(d / time.Duration(times))
 	defer tick.Stop()
@@ -76,8 +76,8 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	n.wantFile(cluster.KubeletCA, last)
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.awaitUnit(updateCATrust, "up to date")
-	n.await("the restart with the last bundle",
-		func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
+	n.Await("the restart with the last bundle",
+		func() bool { return string(n.File("/run/reader.loaded")) == string(last) })
 	for _, unit := range []string{cluster.Reader, updateCATrust} {
 		if got := n.show("ActiveState", unit) + " " + n.show("Result", unit); got != "active success" {
 			t.Errorf("%s is %s", unit, got)
@@ -85,10 +85,10 @@ func TestTenRotationsInFiveSecondsLeaveNoUnitFailed(t *testing.T) {
 	}
 	// Without a hold the file of the rotation before goes while update-ca-certificates reads the directory, and this
 	// program ends with an error then. It is run again, so that the host is none the worse for it. Reader has one file.
-	if n.records(audit.UnitActionFailed, "NODECERT_UNIT="+cluster.Reader) != 0 {
+	if n.Records(audit.UnitActionFailed, "NODECERT_UNIT="+cluster.Reader) != 0 {
 		t.Error("an action failed")
 	}
-	if store := string(n.file("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store,
+	if store := string(n.File("/etc/ssl/certs/ca-certificates.crt")); !strings.Contains(store,
 		strings.TrimSpace(string(last))) {
 		t.Error("the last certificate is not in the host's trust store")
 	}
@@ -99,10 +99,10 @@ func TestTenChangesInTwoSecondsAreOneActionPerUnit(t *testing.T) {
 		trustField,
 		"reader.service: {verb: reload}, "+updateCATrust+": {verb: restart}", "batchWindow: 10s, randomizedDelay: 0s")})
 	n.awaitUnit(updateCATrust, "up to date")
-	rebuilt := func() int { return n.records(audit.UnitActionDone, "NODECERT_UNIT="+updateCATrust) }
-	reloads, runs := n.Loads(n.ctx, "reload"), rebuilt()
+	rebuilt := func() int { return n.Records(audit.UnitActionDone, "NODECERT_UNIT="+updateCATrust) }
+	reloads, runs := n.Loads(n.Ctx, "reload"), rebuilt()
 	last := n.rotate(10, 2*time.Second)
-	n.await("the reload with the last bundle", func() bool { return string(n.file("/run/reader.loaded")) == string(last) })
+	n.Await("the reload with the last bundle", func() bool { return string(n.File("/run/reader.loaded")) == string(last) })
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.awaitUnit(updateCATrust, "up to date")
 	n.wantLoads("reload", reloads+1)
@@ -116,21 +116,21 @@ func TestAUnitThatRestartsByItselfAfterTheChangeIsAdoptedAndLeftAlone(t *testing
 		t.Run(verb, func(t *testing.T) {
 			n, _ := started(t, cluster.Options{Config: fragment("kubeAPIServerServingCAData: {onChange: [reader.service]}",
 				"reader.service: {verb: "+verb+"}", "batchWindow: 20s, randomizedDelay: 0s")})
-			paid, adopted := n.records(audit.UnitActionDone, "NODECERT_UNIT="+cluster.Reader), n.records(audit.UnitAdopted)
+			paid, adopted := n.Records(audit.UnitActionDone, "NODECERT_UNIT="+cluster.Reader), n.Records(audit.UnitAdopted)
 			b := testpki.NewCA("b")
 			n.patch(kubeletCA(b))
-			n.awaitFile(cluster.KubeletCA, b)
+			n.AwaitFile(cluster.KubeletCA, b)
 			n.awaitUnit(cluster.Reader, "pending")
-			n.await("more than a second after the change", func() bool {
+			n.Await("more than a second after the change", func() bool {
 				info, err := os.Stat(n.Host.Path(cluster.KubeletCA))
 				return err == nil && time.Since(info.ModTime()) > 1200*time.Millisecond
 			})
-			n.run("systemctl", "restart", cluster.Reader) // as somebody else does
+			n.Run("systemctl", "restart", cluster.Reader) // as somebody else does
 			run := n.show("InvocationID", cluster.Reader)
 			n.awaitVersion(n.patch(controllerconfig.Spec{RootCAData: b}))
 			n.awaitUnit(cluster.Reader, "up to date")
-			n.await("the record", func() bool { return n.records(audit.UnitAdopted) > adopted })
-			if n.show("InvocationID", cluster.Reader) != run || n.records(audit.UnitActionDone,
+			n.Await("the record", func() bool { return n.Records(audit.UnitAdopted) > adopted })
+			if n.show("InvocationID", cluster.Reader) != run || n.Records(audit.UnitActionDone,
 				"NODECERT_UNIT="+cluster.Reader) != paid {
 				t.Error("it was acted on although it had read the file")
 			}
@@ -149,45 +149,45 @@ func TestARestartThatDragsTheKubeletAlongHasToBeAllowedForBoth(t *testing.T) {
 	}
 	o.Config = config("")
 	n := start(t, o)
-	n.run("systemctl", "start", "crio.service", "kubelet.service")
+	n.Run("systemctl", "start", "crio.service", "kubelet.service")
 	runs := func() string {
 		return n.show("InvocationID", "crio.service") + n.show("InvocationID", "kubelet.service")
 	}
 	before := runs()
 	ca := testpki.NewCA("a")
 	n.create(kubeletCA(ca))
-	n.must(n.StartAgent(n.ctx))
-	n.awaitFile(cluster.KubeletCA, ca) // trust is written, whatever becomes of the unit
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitFile(cluster.KubeletCA, ca) // trust is written, whatever becomes of the unit
 	n.awaitUnit("crio.service", "refused")
 	const line = "units: {crio.service: {alsoAffects: [kubelet.service]}}"
 	if why := n.unit("crio.service").Reason; !strings.Contains(why, line) {
 		t.Errorf("refused because %q, want the line %q", why, line)
 	}
-	n.awaitRecord(audit.UnitActionRefused, "NODECERT_UNIT=crio.service")
-	if runs() != before || n.records(audit.UnitActionDispatched) != 0 {
+	n.AwaitRecord(audit.UnitActionRefused, "NODECERT_UNIT=crio.service")
+	if runs() != before || n.Records(audit.UnitActionDispatched) != 0 {
 		t.Error("something was restarted")
 	}
 
-	n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config(", alsoAffects: [kubelet.service]"))}))
+	n.Must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(config(", alsoAffects: [kubelet.service]"))}))
 	n.patch(kubeletCA(testpki.NewCA("b")))
-	e := n.awaitRecord(audit.UnitActionDone, "NODECERT_UNIT=crio.service")
+	e := n.AwaitRecord(audit.UnitActionDone, "NODECERT_UNIT=crio.service")
 	if e["NODECERT_ALSO_AFFECTS"] != "kubelet.service" {
 		t.Errorf("the record is %v", e)
 	}
 	n.awaitUnit("crio.service", "up to date")
-	n.await("both restarts", func() bool {
+	n.Await("both restarts", func() bool {
 		return n.show("InvocationID", "crio.service") != before[:32] &&
 			n.show("InvocationID", "kubelet.service") != before[32:] &&
-			n.run("sh", "-c", "systemctl is-active crio.service kubelet.service || true") == "active\nactive"
+			n.Run("sh", "-c", "systemctl is-active crio.service kubelet.service || true") == "active\nactive"
 	})
 }
 
 func TestABusThatRestartsIsFoundAgain(t *testing.T) {
 	n, _ := started(t, cluster.Options{})
-	n.run("systemctl", "restart", "dbus.service")
+	n.Run("systemctl", "restart", "dbus.service")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.await("the reload over the new bus", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
+	n.Await("the reload over the new bus", func() bool { return string(n.File("/run/reader.loaded")) == string(b) })
 	n.awaitUnit(cluster.Reader, "up to date")
 }
 
@@ -209,28 +209,28 @@ func slowOptions(timeout string) cluster.Options {
 func startedSlow(t *testing.T, timeout string) *node {
 	n := start(t, slowOptions(timeout))
 	n.create(kubeletCA(testpki.NewCA("a")))
-	n.run("systemctl", "start", "slow.service")
-	n.must(n.StartAgent(n.ctx))
-	n.await("the first slow reload", func() bool { return n.begun() == 1 })
+	n.Run("systemctl", "start", "slow.service")
+	n.Must(n.StartAgent(n.Ctx))
+	n.Await("the first slow reload", func() bool { return n.begun() == 1 })
 	n.letGo()
 	n.awaitUnit("slow.service", "up to date")
 	return n
 }
 
-func (n *node) begun() int { return strings.Count(string(n.file("/run/slow.log")), "begun\n") }
-func (n *node) letGo()     { n.run("sh", "-c", "echo go >/run/go") }
+func (n *node) begun() int { return strings.Count(string(n.File("/run/slow.log")), "begun\n") }
+func (n *node) letGo()     { n.Run("sh", "-c", "echo go >/run/go") }
 
 func TestASlowReloadIsReportedDelaysNobodyAndIsNotRepeated(t *testing.T) {
 	n := startedSlow(t, "1s")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
 	n.awaitUnit("slow.service", "overdue")
-	n.awaitRecord(audit.UnitActionOverdue, "NODECERT_UNIT=slow.service")
-	n.await("the other unit's reload", func() bool { return string(n.file("/run/reader.loaded")) == string(b) })
+	n.AwaitRecord(audit.UnitActionOverdue, "NODECERT_UNIT=slow.service")
+	n.Await("the other unit's reload", func() bool { return string(n.File("/run/reader.loaded")) == string(b) })
 	n.awaitUnit(cluster.Reader, "up to date")
 	n.letGo()
 	n.awaitUnit("slow.service", "up to date")
-	if n.begun() != 2 || string(n.file("/run/slow.loaded")) != string(b) {
+	if n.begun() != 2 || string(n.File("/run/slow.loaded")) != string(b) {
 		t.Errorf("%d slow reloads", n.begun())
 	}
 }
@@ -239,16 +239,16 @@ func TestAnAgentThatDiesInTheMiddleOfAJobWaitsForItAndActsOnceMore(t *testing.T)
 	n := startedSlow(t, "60s")
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.await("the job", func() bool { return n.begun() == 2 })
-	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
-	n.await("the next agent to see the job", func() bool {
+	n.Await("the job", func() bool { return n.begun() == 2 })
+	n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service")
+	n.Await("the next agent to see the job", func() bool {
 		return strings.Contains(n.unit("slow.service").Reason, "has a job")
 	})
 	if n.begun() != 2 {
 		t.Errorf("%d slow reloads while one runs", n.begun())
 	}
 	n.letGo()
-	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
+	n.Await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
 	n.letGo()
 	n.awaitUnit("slow.service", "up to date")
 	if n.begun() != 3 {
@@ -259,13 +259,13 @@ func TestAnAgentThatDiesInTheMiddleOfAJobWaitsForItAndActsOnceMore(t *testing.T)
 func TestABusThatRestartsInTheMiddleOfAJobCostsAtMostOneMoreReload(t *testing.T) {
 	n := startedSlow(t, "60s")
 	n.patch(kubeletCA(testpki.NewCA("b")))
-	n.await("the job", func() bool { return n.begun() == 2 })
-	n.run("systemctl", "restart", "dbus.service")
-	n.await("the agent to see the job", func() bool {
+	n.Await("the job", func() bool { return n.begun() == 2 })
+	n.Run("systemctl", "restart", "dbus.service")
+	n.Await("the agent to see the job", func() bool {
 		return strings.Contains(n.unit("slow.service").Reason, "has a job")
 	})
 	n.letGo()
-	n.await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
+	n.Await("the action whose outcome nobody saw", func() bool { return n.begun() == 3 })
 	n.letGo()
 	n.awaitUnit("slow.service", "up to date")
 	if breaker := n.unit("slow.service").BreakerOpened; !breaker.IsZero() {
@@ -280,17 +280,17 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		"broken.service: {verb: reload}, reader.service: {verb: reload}", "batchWindow: 200ms, randomizedDelay: 0s")
 	o.Bootstrap = true // only an agent with an identity of its own reports to the cluster
 	n := start(t, o)
-	n.must(n.Plane.InstallShipped(n.ctx))
+	n.Must(n.Plane.InstallShipped(n.Ctx))
 	n.create(kubeletCA(testpki.NewCA("a")))
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.run("systemctl", "start", "broken.service")
-	n.must(n.StartAgent(n.ctx))
-	n.awaitApproved()
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Run("systemctl", "start", "broken.service")
+	n.Must(n.StartAgent(n.Ctx))
+	n.AwaitApproved()
 	n.awaitUnit("broken.service", "breaker open")
 	n.awaitUnit(cluster.Reader, "up to date")
-	n.awaitRecord(audit.UnitBreaker, "NODECERT_UNIT=broken.service")
-	if got := n.records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+	n.AwaitRecord(audit.UnitBreaker, "NODECERT_UNIT=broken.service")
+	if got := n.Records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
 		t.Errorf("%d failures", got)
 	}
 	n.awaitMetric(`node_cert_agent_unit_breaker_open{unit="broken.service"} 1`)
@@ -298,20 +298,20 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 		"reload broken.service fails again and again") {
 		t.Errorf("the status line is %q", s)
 	}
-	n.await("the state object", func() bool {
-		out, _ := n.Plane.Kubectl(n.ctx, "get", "nodecertificatestates", "node", "-o",
+	n.Await("the state object", func() bool {
+		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o",
 			"jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
 		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
 	})
-	n.run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair
-	n.await("the next agent to leave it alone", func() bool {
+	n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair
+	n.Await("the next agent to leave it alone", func() bool {
 		u := n.unit("broken.service")
 		return u.State == "breaker open" && !u.BreakerOpened.IsZero() && strings.HasPrefix(u.Reason, "before this start")
 	})
-	if got := n.records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
+	if got := n.Records(audit.UnitActionFailed, "NODECERT_UNIT=broken.service"); got != 5 {
 		t.Errorf("%d failures after the agent was killed", got)
 	}
-	n.run("touch", "/run/repaired")
+	n.Run("touch", "/run/repaired")
 	n.patch(kubeletCA(testpki.NewCA("b"))) // what changes gives it another chance
 	n.awaitUnit("broken.service", "up to date")
 	n.awaitMetric(`node_cert_agent_unit_breaker_open{unit="broken.service"} 0`)

@@ -21,15 +21,15 @@ func TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain(t *testing.T) {
 		"/etc/systemd/system/" + service + ".d/watchdog.conf": {Data: []byte("[Service]\nWatchdogSec=5\n")},
 	}}})
 	run := n.show("InvocationID", service)
-	n.run("systemctl", "kill", "-s", "STOP", writer)
+	n.Run("systemctl", "kill", "-s", "STOP", writer)
 	b := testpki.NewCA("b")
 	n.patch(kubeletCA(b))
-	n.await("an end by the watchdog", func() bool { return n.show("NRestarts", service) != "0" })
-	if log := n.journal("UNIT="+service, "-o", "cat"); !strings.Contains(log, "Failed with result 'watchdog'") {
+	n.Await("an end by the watchdog", func() bool { return n.show("NRestarts", service) != "0" })
+	if log := n.Journal("UNIT="+service, "-o", "cat"); !strings.Contains(log, "Failed with result 'watchdog'") {
 		t.Errorf("systemd says\n%s", log)
 	}
-	n.run("systemctl", "kill", "-s", "CONT", writer)
-	n.awaitFile(cluster.KubeletCA, b)
+	n.Run("systemctl", "kill", "-s", "CONT", writer)
+	n.AwaitFile(cluster.KubeletCA, b)
 	n.awaitState("following")
 	if n.show("InvocationID", service) == run {
 		t.Error("it is the same run")
@@ -37,9 +37,9 @@ func TestALoopThatHangsIsEndedByTheWatchdogAndStartedAgain(t *testing.T) {
 
 	// One that has nothing to do is left alone, for more than twice the watchdog's time.
 	restarts := n.show("NRestarts", service)
-	since := n.status().Since
-	n.run("sleep", "12")
-	if got := n.show("NRestarts", service); got != restarts || !n.status().Since.Equal(since) {
+	since := n.Status().Since
+	n.Run("sleep", "12")
+	if got := n.show("NRestarts", service); got != restarts || !n.Status().Since.Equal(since) {
 		t.Errorf("an idle agent was started again: %s restarts, before %s", got, restarts)
 	}
 }

@@ -18,34 +18,34 @@ func TestAFieldAtAnotherPathIsWrittenOnceTheWriterIsOpenedForIt(t *testing.T) {
 		"/etc/systemd/system/node-cert-agent-writer.service.d/50-files.conf"
 	n := start(t, cluster.Options{Config: strings.Replace(cluster.Config, "files:\n",
 		"files:\n  cloudProviderCAData: {path: \""+elsewhere+"\"}\n", 1)})
-	n.run("mkdir", "-p", "/srv/own certs", "/srv/others", "/etc/systemd/system/node-cert-agent-writer.service.d")
+	n.Run("mkdir", "-p", "/srv/own certs", "/srv/others", "/etc/systemd/system/node-cert-agent-writer.service.d")
 	a, b := testpki.NewCA("a"), testpki.NewCA("b")
 	n.create(controllerconfig.Spec{KubeAPIServerServingCAData: a, CloudProviderCAData: b})
-	n.must(n.StartAgent(n.ctx))
-	n.await("trouble that says what is the matter", func() bool {
-		return strings.Contains(n.status().Error, "read-only file system")
+	n.Must(n.StartAgent(n.Ctx))
+	n.Await("trouble that says what is the matter", func() bool {
+		return strings.Contains(n.Status().Error, "read-only file system")
 	})
 	n.wantFile(elsewhere, nil)
-	n.awaitFile(cluster.KubeletCA, a) // the other files go on, and their units
+	n.AwaitFile(cluster.KubeletCA, a) // the other files go on, and their units
 	n.awaitUnit(cluster.Reader, "up to date")
 	c := testpki.NewCA("c")
 	n.patch(kubeletCA(c))
-	n.await("the reload beside a field that fails",
-		func() bool { return string(n.file("/run/reader.loaded")) == string(c) })
-	if n.status().Error == "" {
+	n.Await("the reload beside a field that fails",
+		func() bool { return string(n.File("/run/reader.loaded")) == string(c) })
+	if n.Status().Error == "" {
 		t.Error("the trouble is over although the field fails")
 	}
 	// In between it may be that the writer has ended, which it does to see the next mounts.
-	n.await("the trouble", func() bool { return strings.Contains(n.status().Error, "read-only file system") })
+	n.Await("the trouble", func() bool { return strings.Contains(n.Status().Error, "read-only file system") })
 
-	n.run("node-cert-agent", "writer-dropin", "--write", dropin)
-	n.run("systemctl", "daemon-reload")
-	n.run("systemctl", "try-restart", "node-cert-agent-writer.service")
-	n.awaitFile(elsewhere, b)
+	n.Run("node-cert-agent", "writer-dropin", "--write", dropin)
+	n.Run("systemctl", "daemon-reload")
+	n.Run("systemctl", "try-restart", "node-cert-agent-writer.service")
+	n.AwaitFile(elsewhere, b)
 	n.wantFile(cluster.KubeletCA, c)
-	n.await("the end of the trouble", func() bool { return n.status().Error == "" })
-	writer := n.run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
-	mounts := n.run("cat", "/proc/"+writer+"/mountinfo")
+	n.Await("the end of the trouble", func() bool { return n.Status().Error == "" })
+	writer := n.Run("systemctl", "show", "-P", "MainPID", "node-cert-agent-writer.service")
+	mounts := n.Run("cat", "/proc/"+writer+"/mountinfo")
 	if !strings.Contains(mounts, ` /srv/own\040certs rw,`) || !strings.Contains(mounts, " / / ro,") ||
 		strings.Contains(mounts, " /srv rw") {
 		t.Errorf("the writer's mounts are\n%s", mounts)

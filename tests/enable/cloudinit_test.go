@@ -69,8 +69,8 @@ func TestCloudInitInstallsAndEnables(t *testing.T) {
 	n.awaitGone(tokenFile)
 	n.want("stat -c '%a %U' /etc/node-cert-agent/bootstrap.d", "700 root")
 	n.awaitLoads("containerd", "start\nstart")
-	n.await("the end of cloud-init", func() bool {
-		_, err := os.Stat(n.Path("/run/cloud-init/result.json"))
+	n.Await("the end of cloud-init", func() bool {
+		_, err := os.Stat(n.Host.Path("/run/cloud-init/result.json"))
 		return err == nil
 	})
 	n.want("cloud-init status --long | grep -c 'status: done'", "1")

@@ -24,25 +24,25 @@ func TestTheTokenComesAsACredentialThatMayBeMissing(t *testing.T) {
 			n.with("LoadCredential=bootstrap-kubeconfig:/etc/node-cert-agent/missing")
 			n.want("systemctl start "+service+" 2>/dev/null || systemctl show -P ExecMainStatus "+service, "243")
 			n.with("LoadCredential=bootstrap-kubeconfig")
-			n.run("systemctl start " + service)
-			n.await("the wait for a credential", func() bool {
-				i := n.status().Identity
+			n.sh("systemctl start " + service)
+			n.Await("the wait for a credential", func() bool {
+				i := n.Status().Identity
 				return i != nil && i.State == "no credential"
 			})
-			n.run("systemctl stop " + service + "; rm " + dropIn)
+			n.sh("systemctl stop " + service + "; rm " + dropIn)
 
 			n.section("The token as a credential")
 			n.awaitSynced()
 			n.want("stat -c '%a %U' /etc/credstore/bootstrap-kubeconfig", "600 root")
 
-			n.run("systemctl stop " + service + "; node-cert-agent reset; rm /run/node-cert-agent/status.json " + kubeletCA)
-			n.run("mkdir -p /etc/credstore.encrypted; systemd-creds encrypt --with-key=host " +
+			n.sh("systemctl stop " + service + "; node-cert-agent reset; rm /run/node-cert-agent/status.json " + kubeletCA)
+			n.sh("mkdir -p /etc/credstore.encrypted; systemd-creds encrypt --with-key=host " +
 				"/etc/credstore/bootstrap-kubeconfig /etc/credstore.encrypted/bootstrap-kubeconfig; rm " +
 				"/etc/credstore/bootstrap-kubeconfig")
 			n.with("LoadCredentialEncrypted=bootstrap-kubeconfig")
-			n.run("systemctl start " + service)
+			n.sh("systemctl start " + service)
 			n.awaitSynced()
-			if _, err := os.Stat(n.Path("/etc/credstore/bootstrap-kubeconfig")); !os.IsNotExist(err) {
+			if _, err := os.Stat(n.Host.Path("/etc/credstore/bootstrap-kubeconfig")); !os.IsNotExist(err) {
 				t.Errorf("the credential in clear: %v, want it gone", err)
 			}
 		})
@@ -51,7 +51,7 @@ func TestTheTokenComesAsACredentialThatMayBeMissing(t *testing.T) {
 
 // with gives the agent's service one more setting.
 func (n *node) with(setting string) {
-	n.t.Helper()
-	n.must(n.PutFile(dropIn, host.File{Data: []byte("[Service]\n" + setting + "\n")}))
-	n.run("systemctl reset-failed; systemctl daemon-reload")
+	n.T.Helper()
+	n.Must(n.Host.PutFile(dropIn, host.File{Data: []byte("[Service]\n" + setting + "\n")}))
+	n.sh("systemctl reset-failed; systemctl daemon-reload")
 }

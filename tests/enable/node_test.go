@@ -5,23 +5,16 @@
 package enable
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
 )
 
 const (
-	patience   = 90 * time.Second
 	service    = "node-cert-agent.service"
 	tokenFile  = "/etc/node-cert-agent/bootstrap.d/token.kubeconfig"
 	kubeletCA  = "/etc/kubernetes/kubelet-ca.crt"
@@ -49,121 +42,62 @@ func firstBoot(files map[string]host.File) map[string]host.File {
 
 // node is a host that is provisioned.
 type node struct {
-	*host.Host
-	bed *bed
-	t   *testing.T
-	ctx context.Context
+	*testnode.Node
+	ca []byte // in the files that it gets
 }
 
 // boot boots a host that reaches the API server at the address that the bootstrap kubeconfig has.
 func boot(t *testing.T, o host.Options) *node {
 	t.Helper()
 	b := theBed(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	t.Cleanup(cancel)
 	if o.Files == nil {
 		o.Files = map[string]host.File{}
 	}
 	o.Files[hurry] = hurried
-	h, err := host.Boot(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{h, b, t, ctx}
-	t.Cleanup(func() {
-		if t.Failed() {
-			journal, _ := h.Journal(context.WithoutCancel(ctx), "-o", "short-precise", "-n", "150")
-			t.Logf("the host's journal ends with\n%s", journal)
-		}
-		if err := h.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := &node{testnode.Boot(t, o), b.ca}
+	n.Plane = b.plane
 	u, err := url.Parse(b.plane.URL())
-	n.must(err)
-	_, err = h.Listen(ctx, u.Host, u.Host)
-	n.must(err)
+	n.Must(err)
+	_, err = n.Host.Listen(n.Ctx, u.Host, u.Host)
+	n.Must(err)
 	return n
 }
 
-func (n *node) must(err error) {
-	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-// run runs a script on the host as root, in its home.
-func (n *node) run(script string) string {
-	n.t.Helper()
-	out, err := n.Run(n.ctx, "sh", "-e", "-c", "cd; "+script)
-	n.must(err)
-	return strings.TrimSpace(out)
+// sh runs a script on the host as root, in its home.
+func (n *node) sh(script string) string {
+	n.T.Helper()
+	return n.Run("sh", "-e", "-c", "cd; "+script)
 }
 
 // section runs the block of the page on the host.
 func (n *node) section(heading string) {
-	n.t.Helper()
+	n.T.Helper()
 	script, err := script(install, heading)
-	n.must(err)
-	n.run(script)
+	n.Must(err)
+	n.sh(script)
 }
 
 func (n *node) want(script, want string) {
-	n.t.Helper()
-	if got := n.run(script); got != want {
-		n.t.Errorf("%s: %q, want %q", script, got, want)
+	n.T.Helper()
+	if got := n.sh(script); got != want {
+		n.T.Errorf("%s: %q, want %q", script, got, want)
 	}
-}
-
-func (n *node) status() (s report.Status) {
-	b, _ := os.ReadFile(n.Path("/run/node-cert-agent/status.json"))
-	_ = json.Unmarshal(b, &s)
-	return s
-}
-
-func (n *node) await(what string, done func() bool) {
-	n.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			status, _ := os.ReadFile(n.Path("/run/node-cert-agent/status.json"))
-			n.t.Fatalf("%s did not come about; status is\n%s", what, status)
-		}
-	}
-}
-
-// awaitFile waits until the host's file has this content.
-func (n *node) awaitFile(path string, want []byte) {
-	n.t.Helper()
-	n.await(path+" with the wanted content", func() bool {
-		got, _ := os.ReadFile(n.Path(path))
-		return bytes.Equal(got, want)
-	})
 }
 
 // awaitSynced approves whatever is asked for, and waits for the identity and for the first file.
 func (n *node) awaitSynced() {
-	n.t.Helper()
-	n.await("an identity", func() bool {
-		n.must(cluster.Decide(n.ctx, n.bed.plane, "approve"))
-		i := n.status().Identity
-		return i != nil && i.State == "active"
-	})
-	n.awaitFile(kubeletCA, n.bed.ca)
-	n.await("following without trouble", func() bool { s := n.status(); return s.State == "following" && s.Error == "" })
+	n.T.Helper()
+	n.AwaitApproved()
+	n.AwaitFile(kubeletCA, n.ca)
+	n.Await("following without trouble", func() bool { s := n.Status(); return s.State == "following" && s.Error == "" })
 	n.want("systemctl is-enabled "+service, "enabled")
 }
 
 // awaitGone waits until the file that served is consumed.
 func (n *node) awaitGone(path string) {
-	n.t.Helper()
-	n.await(path+" to be consumed", func() bool {
-		_, err := os.Stat(n.Path(path))
+	n.T.Helper()
+	n.Await(path+" to be consumed", func() bool {
+		_, err := os.Stat(n.Host.Path(path))
 		return os.IsNotExist(err)
 	})
 }
@@ -178,6 +112,6 @@ func standIn(name string) host.File {
 
 // awaitLoads waits until the stand-in has noted exactly this.
 func (n *node) awaitLoads(name, want string) {
-	n.t.Helper()
-	n.awaitFile("/run/"+name+".log", []byte(want+"\n"))
+	n.T.Helper()
+	n.AwaitFile("/run/"+name+".log", []byte(want+"\n"))
 }

@@ -105,8 +105,8 @@ func TestAWorkerOfOpenShiftIsEnabledByAMachineConfig(t *testing.T) {
 			bootstrapKubeconfig: old, kubeletKubeconfig: old})})
 	n.awaitSynced()
 	next := ofTheFirstBoot(b.plane.CA().PEM()).Data
-	n.awaitFile(bootstrapKubeconfig, next)
-	n.awaitFile(kubeletKubeconfig, next)
+	n.AwaitFile(bootstrapKubeconfig, next)
+	n.AwaitFile(kubeletKubeconfig, next)
 	n.awaitLoads("kubelet", "start\nstart")
 	n.want("stat -c '%a %U' "+tokenFile+" /etc/node-cert-agent/bootstrap.d", "600 root\n700 root")
 	n.want("grep -c ^profile: /etc/node-cert-agent/config.d/50-site.yaml", "1")

@@ -5,7 +5,6 @@
 package packages
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -15,10 +14,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // allowing is a configuration that wants everything that a host may lack.
@@ -57,28 +57,13 @@ const (
 // bare is a host with both packages in root's home, on which nothing is installed.
 func bare(t *testing.T, files map[string]host.File) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
 	all := rpmTool(t)
 	all[cluster.Fragment] = host.File{Data: []byte(allowing)}
 	all["/etc/systemd/system/reader.service"] = host.File{Data: []byte("[Service]\nExecStart=/bin/sleep " +
 		"infinity\nExecReload=/bin/true\n")}
 	maps.Copy(all, files)
-	h, err := host.Boot(ctx, host.Options{Files: all})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			journal, _ := h.Journal(context.WithoutCancel(ctx), "-o", "short-precise", "-n", "60")
-			t.Logf("the host's journal ends with\n%s", journal)
-		}
-		if err := h.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	n := &node{&cluster.Cluster{Host: h}, t, ctx}
-	n.must(carry(h, built(t, first)))
+	n := &node{testnode.Boot(t, host.Options{Files: all})}
+	n.Must(carry(n.Host, built(t, first)))
 	return n
 }
 
@@ -88,46 +73,45 @@ var chatter = regexp.MustCompile(`^(Selecting|\(Reading|Preparing|Unpacking|Sett
 
 // tries installs a package; it returns what was said beyond the usual, and how it ended.
 func (n *node) tries(command string) (said []string, end string) {
-	n.t.Helper()
+	n.T.Helper()
 	lines := strings.Split(n.says("cd && "+command+" 2>&1; echo exit $?"), "\n")
-	n.t.Logf("%s\n%s", command, strings.Join(lines, "\n"))
+	n.T.Logf("%s\n%s", command, strings.Join(lines, "\n"))
 	said, end = lines[:len(lines)-1], lines[len(lines)-1]
 	return slices.DeleteFunc(said, chatter.MatchString), end
 }
 
 // installed installs a package that has nothing to say.
 func (n *node) installed(command string) {
-	n.t.Helper()
+	n.T.Helper()
 	if said, end := n.tries(command); len(said) > 0 || end != "exit 0" {
-		n.t.Fatalf("%s ended with %s and said %q", command, end, said)
+		n.T.Fatalf("%s ended with %s and said %q", command, end, said)
 	}
 }
 
 // wantFindings awaits exactly these findings beside those of a host without a cluster, by how they begin.
 func (n *node) wantFindings(want ...string) {
-	n.t.Helper()
+	n.T.Helper()
 	want = slices.Sorted(slices.Values(append(want, noCluster...)))
 	var out string
 	have := func() []string {
 		out = n.says("node-cert-agent check 2>&1")
 		return slices.Sorted(slices.Values(regexp.MustCompile(`(?m)^(?:warn|fail) .*$(?:\n      fix: .*$)?`).FindAllString(out, -1)))
 	}
-	for deadline := time.Now().Add(patience); !slices.EqualFunc(have(), want, strings.HasPrefix); {
-		if time.Now().After(deadline) {
-			n.t.Errorf("check says\n%s\nwant these not to be ok\n%s", out, strings.Join(want, "\n"))
-			return
-		}
+	err := wait.Until(n.Ctx, "what check finds", func() bool { return slices.EqualFunc(have(), want, strings.HasPrefix) })
+	if err != nil {
+		n.T.Errorf("%v; check says\n%s\nwant these not to be ok\n%s", err, out, strings.Join(want, "\n"))
+		return
 	}
 	// No host here has SELinux.
 	if !strings.Contains(out, "\nok    SELinux: off: files have no labels\n") {
-		n.t.Errorf("check says nothing of SELinux:\n%s", out)
+		n.T.Errorf("check says nothing of SELinux:\n%s", out)
 	}
 }
 
 // running starts the service, which is to be ready whatever the host lacks.
 func (n *node) running() {
-	n.t.Helper()
-	n.run("systemctl", "start", "reader.service", service)
+	n.T.Helper()
+	n.Run("systemctl", "start", "reader.service", service)
 	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "active\nactive")
 }
 
@@ -156,10 +140,10 @@ func TestWithoutPolkitItInstallsAndUnitsAreActedOn(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			n := bare(t, nil)
-			n.run("sh", "-c", without)
+			n.Run("sh", "-c", without)
 			n.installed(byDeb)
 			n.running()
-			n.must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(site)}))
+			n.Must(n.Host.PutFile(cluster.Fragment, host.File{Data: []byte(site)}))
 			n.wantFindings()
 		})
 	}
@@ -167,8 +151,8 @@ func TestWithoutPolkitItInstallsAndUnitsAreActedOn(t *testing.T) {
 
 // readOnly mounts the host's /etc read-only.
 func (n *node) readOnly() {
-	n.t.Helper()
-	n.run("sh", "-ec", "mount --bind /etc /etc; mount -o remount,bind,ro /etc; ! touch /etc/x 2>/dev/null")
+	n.T.Helper()
+	n.Run("sh", "-ec", "mount --bind /etc /etc; mount -o remount,bind,ro /etc; ! touch /etc/x 2>/dev/null")
 }
 
 func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
@@ -183,7 +167,7 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 		}
 		n.want("find / -xdev -name '*node-cert-agent*' -not -path '/root/*' -not -path '/etc/*'", "")
 		n.want("dpkg --audit", "")
-		n.run("mount", "-o", "remount,bind,rw", "/etc")
+		n.Run("mount", "-o", "remount,bind,rw", "/etc")
 		n.installed(byDeb)
 		n.running()
 		n.wantFindings()
@@ -212,7 +196,7 @@ func TestAReadOnlyEtcIsRefusedOrSaidInOneSentence(t *testing.T) {
 			}
 		}
 		// As it was told.
-		n.run("sh", "-ec", "mount -o remount,bind,rw /etc; systemd-sysusers node-cert-agent.conf; systemd-tmpfiles --create "+
+		n.Run("sh", "-ec", "mount -o remount,bind,rw /etc; systemd-sysusers node-cert-agent.conf; systemd-tmpfiles --create "+
 			"node-cert-agent.conf")
 		n.running()
 		n.wantFindings(noPaths...)
@@ -224,7 +208,7 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 	for _, command := range []string{byDeb, byRPM} {
 		t.Run(strings.Fields(command)[0], func(t *testing.T) {
 			n := bare(t, map[string]host.File{"/etc/kubernetes/x": {}, "/etc/docker/certs.d/x/ca.crt": {}})
-			n.run("sh", "-c", "echo 'u node-cert-agent - - /' | systemd-sysusers -")
+			n.Run("sh", "-c", "echo 'u node-cert-agent - - /' | systemd-sysusers -")
 			n.readOnly()
 			said, end := n.tries(command)
 			want := "node-cert-agent: some of its directories could not be made: node-cert-agent check says which"
@@ -254,7 +238,7 @@ func TestOnAReadOnlyEtcThatHasTheUserItRunsAndCheckSaysWhatItCannotWrite(t *test
 func TestAnOldSystemdIsRefusedByTheDependency(t *testing.T) {
 	t.Run("deb", func(t *testing.T) {
 		n := bare(t, nil)
-		n.run("sed", "-i", `/^Package: systemd$/,/^$/s/^Version: .*/Version: 239-1/`, "/var/lib/dpkg/status")
+		n.Run("sed", "-i", `/^Package: systemd$/,/^$/s/^Version: .*/Version: 239-1/`, "/var/lib/dpkg/status")
 		out := n.says("cd && " + byDeb + " 2>&1; echo exit $?")
 		if !strings.Contains(out, "node-cert-agent depends on systemd (>= 247); however:\n  Version of systemd on system is "+
 			"239-1.\n") || !strings.HasSuffix(out, "\nexit 1") {

@@ -7,24 +7,21 @@ package packages
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
 const (
-	patience = 90 * time.Second
 	service  = "node-cert-agent.service"
 	rootCA   = "/etc/kubernetes/ca.crt"
 	stateDir = "/var/lib/node-cert-agent"
@@ -45,105 +42,38 @@ identity: {approvalPollMax: 1s}
 `
 
 // node is a cluster with a host on which the agent was installed from a package.
-type node struct {
-	*cluster.Cluster
-	t   *testing.T
-	ctx context.Context
-}
+type node struct{ *testnode.Node }
 
 func install(t *testing.T, o cluster.Options) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	t.Cleanup(cancel)
-	c, err := cluster.Start(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{c, t, ctx}
-	t.Cleanup(func() {
-		if t.Failed() {
-			journal, _ := c.Host.Journal(context.WithoutCancel(ctx), "-o", "short-precise", "-n", "100")
-			t.Logf("the host's journal ends with\n%s", journal)
-		}
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
-func (n *node) must(err error) {
-	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-}
-
-func (n *node) run(command ...string) string {
-	n.t.Helper()
-	out, err := n.Host.Run(n.ctx, command...)
-	n.must(err)
-	return strings.TrimSpace(out)
+	return &node{testnode.Start(t, o)}
 }
 
 // says runs a command that may fail, and returns what it says.
 func (n *node) says(command string) string {
-	n.t.Helper()
-	out, err := n.Host.Run(n.ctx, "sh", "-c", command)
+	n.T.Helper()
+	out, err := n.Host.Run(n.Ctx, "sh", "-c", command)
 	if failed := (*host.ExitError)(nil); err != nil && !errors.As(err, &failed) {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return strings.TrimSpace(out)
 }
 
 func (n *node) want(command, want string) {
-	n.t.Helper()
+	n.T.Helper()
 	if got := n.says(command); got != want {
-		n.t.Errorf("%s: %q, want %q", command, got, want)
+		n.T.Errorf("%s: %q, want %q", command, got, want)
 	}
-}
-
-func (n *node) await(what string, done func() bool) {
-	n.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			n.t.Fatalf("%s did not come about; status is\n%s", what, n.file("/run/node-cert-agent/status.json"))
-		}
-	}
-}
-
-func (n *node) file(path string) []byte {
-	b, _ := os.ReadFile(n.Host.Path(path))
-	return b
-}
-
-func (n *node) awaitFile(path string, want []byte) {
-	n.t.Helper()
-	n.await(path+" with the wanted content", func() bool { return bytes.Equal(n.file(path), want) })
-}
-
-func (n *node) status() (s report.Status) {
-	_ = json.Unmarshal(n.file("/run/node-cert-agent/status.json"), &s)
-	return s
 }
 
 // stamp identifies inodes and their last change: equal stamps mean that nobody wrote the files.
 func (n *node) stamp(paths ...string) string {
-	return n.run(append([]string{"stat", "-c", "%n %i %z"}, paths...)...)
+	return n.Run(append([]string{"stat", "-c", "%n %i %z"}, paths...)...)
 }
 
 func (n *node) started(version string) {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, patience)
-	defer cancel()
-	_, err := n.Host.WaitJournal(ctx, []string{"MESSAGE_ID=" + string(audit.Started.ID), "NODECERT_VERSION=v" + version},
-		nil)
-	n.must(err)
+	n.T.Helper()
+	n.AwaitRecord(audit.Started, "NODECERT_VERSION=v"+version)
 }
 
 // dpkg installs, upgrades or downgrades.
@@ -161,14 +91,10 @@ func dpkg(ctx context.Context, h *host.Host, deb string) error {
 
 // awaitFirstSync approves what the agent asks for, and waits for the first files.
 func (n *node) awaitFirstSync(ca []byte) {
-	n.t.Helper()
-	n.await("an identity", func() bool {
-		n.must(n.Approve(n.ctx))
-		i := n.status().Identity
-		return i != nil && i.State == "active"
-	})
-	n.awaitFile(cluster.KubeletCA, ca)
-	n.awaitFile(rootCA, ca)
+	n.T.Helper()
+	n.AwaitApproved()
+	n.AwaitFile(cluster.KubeletCA, ca)
+	n.AwaitFile(rootCA, ca)
 }
 
 // enabled is a host that got its identity and first files after `dpkg --install` and `systemctl enable --now`.
@@ -194,15 +120,15 @@ func enabled(t *testing.T) (n *node, ca []byte) {
 	n.want("systemctl show -P TimeoutStartUSec "+service, "30s")
 
 	ca = testpki.NewCA("first")
-	_, err := n.Store.Create(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca,
+	_, err := n.Store.Create(n.Ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca, RootCAData: ca,
 		AdditionalTrustBundle: ca})
-	n.must(err)
-	n.must(n.MakeToken(n.ctx, "token1"))
-	n.must(n.PutToken("10-token", "token1"))
-	n.run("systemctl", "start", cluster.Reader)
-	n.run("systemctl", "enable", "--now", service)
+	n.Must(err)
+	n.Must(n.MakeToken(n.Ctx, "token1"))
+	n.Must(n.PutToken("10-token", "token1"))
+	n.Run("systemctl", "start", cluster.Reader)
+	n.Run("systemctl", "enable", "--now", service)
 	n.awaitFirstSync(ca)
-	n.await("the additional bundle",
+	n.Await("the additional bundle",
 		func() bool { return n.says("ls /usr/local/share/ca-certificates/*.crt | wc -l") == "1" })
 	return n, ca
 }
@@ -215,36 +141,36 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 	n.started(newVersion)
 
 	// What a later version remembers, this one cannot read.
-	n.run("systemctl", "stop", service)
-	n.run("rm", "/run/node-cert-agent/status.json") // what is awaited is said by the other version
-	n.run("sed", "-i", `s/^{"version":[0-9]*,/{"version":99,/`, stateDir+"/state.json")
+	n.Run("systemctl", "stop", service)
+	n.Run("rm", "/run/node-cert-agent/status.json") // what is awaited is said by the other version
+	n.Run("sed", "-i", `s/^{"version":[0-9]*,/{"version":99,/`, stateDir+"/state.json")
 	files := n.stamp(rootCA, cluster.KubeletCA)
-	n.must(dpkg(n.ctx, n.Host, debOf(t, first, oldVersion)))
-	n.run("systemctl", "start", service)
-	n.await("following", func() bool { s := n.status(); return s.State == "following" && s.Error == "" })
+	n.Must(dpkg(n.Ctx, n.Host, debOf(t, first, oldVersion)))
+	n.Run("systemctl", "start", service)
+	n.Await("following", func() bool { s := n.Status(); return s.State == "following" && s.Error == "" })
 	n.want("grep -o '^{\"version\":[0-9]*' "+stateDir+"/state.json.bad", `{"version":99`)
 	n.want("systemctl show -P NRestarts "+service, "0")
 	if got := n.stamp(rootCA, cluster.KubeletCA); got != files || n.stamp(rootCA) != still {
 		t.Errorf("files were touched: %s, before %s", got, files)
 	}
 	ca := testpki.NewCA("after the downgrade")
-	_, err := n.Store.Patch(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca})
-	n.must(err)
-	n.awaitFile(cluster.KubeletCA, ca)
-	requests, err := n.Requests(n.ctx)
-	n.must(err)
+	_, err := n.Store.Patch(n.Ctx, controllerconfig.Spec{KubeAPIServerServingCAData: ca})
+	n.Must(err)
+	n.AwaitFile(cluster.KubeletCA, ca)
+	requests, err := n.Requests(n.Ctx)
+	n.Must(err)
 	if len(requests) != 1 {
 		t.Errorf("the agent asked for another identity: %v", requests)
 	}
 
 	files = n.stamp(rootCA, cluster.KubeletCA)
-	n.run("dpkg", "--remove", "node-cert-agent")
+	n.Run("dpkg", "--remove", "node-cert-agent")
 	n.want("systemctl list-units --all --no-legend --plain 'node-cert-agent*'", "")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-agent*'", "")
 	n.want("ls -l /proc/[0-9]*/exe 2>/dev/null | grep bin/node-cert-agent; ls /run/node-cert-agent-writer.sock "+
 		"/run/node-cert-agent-reloader.sock /etc/systemd/system/multi-user.target.wants/"+service+" 2>/dev/null", "")
 	n.want("ls "+stateDir+"/identity.pem "+cluster.Fragment, cluster.Fragment+"\n"+stateDir+"/identity.pem")
-	n.run("dpkg", "--purge", "node-cert-agent")
+	n.Run("dpkg", "--purge", "node-cert-agent")
 	n.want("ls -d "+stateDir+" /etc/node-cert-agent /run/node-cert-agent 2>/dev/null", "")
 	if got := n.stamp(rootCA, cluster.KubeletCA); got != files {
 		t.Errorf("removal touched managed files: %s, before %s", got, files)
@@ -254,15 +180,15 @@ func TestADebLivesThroughUpgradeDowngradeRemovalAndPurge(t *testing.T) {
 // wantOnly takes the file to hold published certificates, whole, and nothing else. They may be two: what is
 // remembered when the agent starts anew only adds, and can be a version behind the disk.
 func (n *node) wantOnly(path string, published [][]byte) {
-	n.t.Helper()
-	rest := n.file(path)
+	n.T.Helper()
+	rest := n.File(path)
 	if len(rest) == 0 {
-		n.t.Errorf("%s is empty or missing", path)
+		n.T.Errorf("%s is empty or missing", path)
 	}
 	for len(rest) > 0 {
 		i := slices.IndexFunc(published, func(p []byte) bool { return bytes.HasPrefix(rest, p) })
 		if i < 0 {
-			n.t.Errorf("%s holds what was never published: %q", path, rest)
+			n.T.Errorf("%s holds what was never published: %q", path, rest)
 			return
 		}
 		rest = rest[len(published[i]):]
@@ -271,34 +197,34 @@ func (n *node) wantOnly(path string, published [][]byte) {
 
 // upgradeDuringARotation has the ControllerConfig change as fast as the API server takes it while dpkg works.
 func (n *node) upgradeDuringARotation(deb string) {
-	n.t.Helper()
+	n.T.Helper()
 	still, config := n.stamp(rootCA), n.stamp(cluster.Fragment)
-	published := [][]byte{n.file(cluster.KubeletCA)}
+	published := [][]byte{n.File(cluster.KubeletCA)}
 	done := make(chan error)
-	go func() { done <- dpkg(n.ctx, n.Host, deb) }()
+	go func() { done <- dpkg(n.Ctx, n.Host, deb) }()
 	for going := true; going; {
 		select {
 		case err := <-done:
-			n.must(err)
+			n.Must(err)
 			going = false
 		default:
 			published = append(published, testpki.NewCA("rotating"))
-			_, err := n.Store.Patch(n.ctx, controllerconfig.Spec{KubeAPIServerServingCAData: published[len(published)-1]})
-			n.must(err)
+			_, err := n.Store.Patch(n.Ctx, controllerconfig.Spec{KubeAPIServerServingCAData: published[len(published)-1]})
+			n.Must(err)
 		}
 		n.wantOnly(cluster.KubeletCA, published)
 	}
-	n.t.Logf("%d versions were published during the upgrade", len(published)-1)
+	n.T.Logf("%d versions were published during the upgrade", len(published)-1)
 	if len(published) < 3 {
-		n.t.Error("the upgrade was too quick to prove anything")
+		n.T.Error("the upgrade was too quick to prove anything")
 	}
-	n.awaitFile(cluster.KubeletCA, published[len(published)-1])
-	n.awaitFile("/run/reader.loaded", published[len(published)-1])
+	n.AwaitFile(cluster.KubeletCA, published[len(published)-1])
+	n.AwaitFile("/run/reader.loaded", published[len(published)-1])
 	if got := n.stamp(rootCA); got != still {
-		n.t.Errorf("the file that did not change was touched: %s, before %s", got, still)
+		n.T.Errorf("the file that did not change was touched: %s, before %s", got, still)
 	}
 	if got := n.stamp(cluster.Fragment); got != config {
-		n.t.Errorf("the site's configuration was touched: %s, before %s", got, config)
+		n.T.Errorf("the site's configuration was touched: %s, before %s", got, config)
 	}
 	n.want("systemctl is-active "+service, "active")
 	n.want("systemctl is-enabled "+service, "enabled")

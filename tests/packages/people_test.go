@@ -95,7 +95,7 @@ func TestAHostWithAPresetOfItsOwnGetsItEnabled(t *testing.T) {
 	n.want("systemctl is-enabled "+service, "enabled")
 	// The next boot starts it; the installation starts nothing.
 	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "inactive\ninactive")
-	n.must(n.Host.Reboot(n.ctx))
+	n.Must(n.Host.Reboot(n.Ctx))
 	n.want("systemctl is-active "+service+" node-cert-agent-writer.socket", "active\nactive")
 	// The journal explains its records, and programs can read what check finds.
 	started := string(audit.Started.ID)
@@ -121,15 +121,15 @@ func TestTheApproversPackageComesAndGoesByItself(t *testing.T) {
 	const unit = "node-cert-approver.service"
 	n := bare(t, nil)
 	data, err := os.ReadFile(strings.Replace(debOf(t, first, oldVersion), "node-cert-agent_", "node-cert-approver_", 1))
-	n.must(err)
-	n.must(n.Host.PutFile("/root/approver.deb", host.File{Data: data}))
-	n.run("dpkg", "--install", "/root/approver.deb")
+	n.Must(err)
+	n.Must(n.Host.PutFile("/root/approver.deb", host.File{Data: data}))
+	n.Run("dpkg", "--install", "/root/approver.deb")
 	n.want("systemctl is-enabled "+unit, "disabled")
 	n.want("systemctl is-active "+unit, "inactive")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-*' | wc -l", "1")
-	n.run("systemd-analyze", "verify", unit)
-	n.run("systemctl", "enable", unit)
-	n.run("dpkg", "--purge", "node-cert-approver")
+	n.Run("systemd-analyze", "verify", unit)
+	n.Run("systemctl", "enable", unit)
+	n.Run("dpkg", "--purge", "node-cert-approver")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-*'; ls /etc/systemd/system/multi-user.target.wants | grep "+
 		"node-cert", "")
 	n.want("find / -xdev -name '*node-cert-approver*'", "")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
@@ -194,14 +192,7 @@ func pause(ctx context.Context, d time.Duration) {
 // processed waits until the agent has finished with a version of its object.
 func (b *bed) processed(ctx context.Context, version string) error {
 	return wait.Until(ctx, "version "+version,
-		func() bool { return b.status().ControllerConfig.ResourceVersion == version })
-}
-
-// status is the agent's, empty before there is one.
-func (b *bed) status() (s report.Status) {
-	data, _ := os.ReadFile(b.Host.Path("/run/node-cert-agent/status.json"))
-	_ = json.Unmarshal(data, &s)
-	return s
+		func() bool { return b.Status().ControllerConfig.ResourceVersion == version })
 }
 
 func (b *bed) stop() error {

@@ -83,7 +83,7 @@ func (s *tokens) boot(ctx context.Context, node, id string) (asked, took time.Du
 	for place, data := range files(s.arms[1].content.spec) {
 		want[s.Host.Path(place)] = data
 	}
-	err = wait.Until(ctx, "all files", func() bool { return s.status().State == "following" && hold(want) })
+	err = wait.Until(ctx, "all files", func() bool { return s.Status().State == "following" && hold(want) })
 	return asked, time.Since(approved), err
 }
 

@@ -139,7 +139,7 @@ func size(_ context.Context, b *bed, _ plan, t *table) error {
 // that does not run is asked for as long as one may take that does.
 func (b *bed) probed(ctx context.Context) error {
 	asks := func() bool {
-		return slices.ContainsFunc(b.status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
+		return slices.ContainsFunc(b.Status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
 	}
 	return wait.Until(ctx, "the end of the probes", func() bool { return !asks() })
 }

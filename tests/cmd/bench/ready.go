@@ -68,7 +68,7 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 				return err
 			}
 			used = append(used, time.Duration(took))
-			if err := wait.Until(ctx, "following", func() bool { return b.status().State == "following" }); err != nil {
+			if err := wait.Until(ctx, "following", func() bool { return b.Status().State == "following" }); err != nil {
 				return err
 			}
 		}

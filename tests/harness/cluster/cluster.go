@@ -11,6 +11,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
@@ -34,6 +36,8 @@ const (
 	Kubeconfig = "/etc/node-cert-agent/kubeconfig"
 	// Fragment is the host's configuration.
 	Fragment = "/etc/node-cert-agent/config.d/50-site.yaml"
+	// StatusFile is where the agent says how it stands.
+	StatusFile = "/run/node-cert-agent/status.json"
 	// KubeletCA is the file that Reader and Stranger read.
 	KubeletCA = "/etc/kubernetes/kubelet-ca.crt"
 	// Reader is a service that loads KubeletCA when it starts and when it is reloaded; it notes each
@@ -233,6 +237,18 @@ func (c *Cluster) StartAgent(ctx context.Context) error {
 func (c *Cluster) Loads(ctx context.Context, event string) int {
 	out, _ := c.Host.Run(ctx, "cat", ReaderLog)
 	return strings.Count(out, event+"\n")
+}
+
+// File is the content of a file of the host, empty if there is none.
+func (c *Cluster) File(path string) []byte {
+	b, _ := os.ReadFile(c.Host.Path(path))
+	return b
+}
+
+// Status is the agent's, empty before there is one.
+func (c *Cluster) Status() (s report.Status) {
+	_ = json.Unmarshal(c.File(StatusFile), &s)
+	return s
 }
 
 // Stop ends both and removes them.
