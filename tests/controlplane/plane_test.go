@@ -267,7 +267,7 @@ func TestTheAPIServerCanBeLeftOffAtFirst(t *testing.T) {
 	}
 	must.Do(t, p.StartAPIServer(t.Context()))
 	// Anonymous requests are let in, and stopped by RBAC.
-	if code, answer := get(t, stranger(p), p.URL()+"/api/v1/secrets"); code != http.StatusForbidden {
+	if code, answer := get(t, anonymous(p), p.URL()+"/api/v1/secrets"); code != http.StatusForbidden {
 		t.Errorf("an anonymous request: %d %s, want 403", code, answer)
 	}
 }

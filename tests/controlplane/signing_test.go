@@ -21,8 +21,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
-// stranger trusts the plane's server and has no identity.
-func stranger(p *controlplane.Plane) *http.Client {
+// anonymous trusts the plane's server and has no identity.
+func anonymous(p *controlplane.Plane) *http.Client {
 	transport := p.AdminClient().Transport.(*http.Transport).Clone()
 	transport.TLSClientConfig.Certificates = nil
 	return &http.Client{Transport: transport}
@@ -46,7 +46,7 @@ stringData: {token-id: abcdef, token-secret: 0123456789abcdef, usage-bootstrap-a
 			strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`))
 		must.Do(t, err)
 		req.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}}
-		resp, err := stranger(p).Do(req)
+		resp, err := anonymous(p).Do(req)
 		must.Do(t, err)
 		answer, err := io.ReadAll(resp.Body)
 		resp.Body.Close()

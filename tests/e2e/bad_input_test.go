@@ -145,7 +145,7 @@ func TestAStrangerIsRefusedByTheWriterEvenInTheRightGroup(t *testing.T) {
 
 	said, err := n.Host.RunAs(n.Ctx, "mallory", "/usr/bin/peer", "/run/node-cert-agent-writer.sock")
 	if err != nil || !strings.HasPrefix(said, "0 bytes") {
-		t.Errorf("a stranger was answered: %q, %v", said, err)
+		t.Errorf("another user was answered: %q, %v", said, err)
 	}
 	journal := n.Journal("-u", "node-cert-agent-writer", "-o", "cat", "-p", "warning")
 	if !strings.Contains(journal, "uid="+n.Run("id", "-u", "mallory")) {

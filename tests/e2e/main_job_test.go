@@ -142,10 +142,10 @@ func TestSystemdItselfRefusesTheAgentsUserEverything(t *testing.T) {
 	for _, try := range [][]string{
 		{"ReloadUnit", "ss", cluster.Reader, "replace"}, // which the reloader would carry out
 		{"ReloadUnit", "ss", cluster.Reader, "flush"},
-		{"ReloadUnit", "ss", cluster.Stranger, "replace"},
+		{"ReloadUnit", "ss", cluster.Unlisted, "replace"},
 		{"TryRestartUnit", "ss", cluster.Reader, "replace"},
 		{"RestartUnit", "ss", cluster.Reader, "replace"},
-		{"StartUnit", "ss", cluster.Stranger, "replace"},
+		{"StartUnit", "ss", cluster.Unlisted, "replace"},
 		{"StopUnit", "ss", cluster.Reader, "replace"},
 		{"Reload"},
 		{"Reboot"},

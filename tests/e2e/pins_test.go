@@ -67,15 +67,15 @@ func TestAnImageThatKnowsNoCAJoinsByItsPin(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Config: patientConfig, Plane: controlplane.Options{Anonymous: true}})
 	ca := testpki.NewCA("first")
 	n.create(kubeletCA(ca))
-	stranger := testpki.New("stranger", testpki.ECDSA)
+	other := testpki.New("other", testpki.ECDSA)
 	n.Must(n.Plane.Apply(n.Ctx, fmt.Appendf(nil, clusterInfo,
-		base64.StdEncoding.EncodeToString(slices.Concat(stranger.PEM(), n.Plane.CA().PEM())))))
+		base64.StdEncoding.EncodeToString(slices.Concat(other.PEM(), n.Plane.CA().PEM())))))
 	n.Must(n.MakeToken(n.Ctx, "token1"))
 	n.Must(n.PutBareToken(cluster.Server, "10-token", "token1"))
 	n.Must(n.StartAgent(n.Ctx))
 	n.AwaitRecord(audit.CredentialRefused) // without a pin
 
-	n.pin(stranger)
+	n.pin(other)
 	n.Await("a reason", func() bool { return strings.Contains(n.Status().Reason, "the pinned CAs do not verify it") })
 	if got := n.requests(); len(got) > 0 {
 		t.Errorf("a server that is not verified was asked: %v", got)

@@ -24,9 +24,9 @@ locale: false
 `
 
 // repository is a repository of Debian's with our package, as files of a host.
-func (b *bed) repository(t *testing.T) map[string]host.File {
+func (e *env) repository(t *testing.T) map[string]host.File {
 	t.Helper()
-	debs, err := filepath.Glob(filepath.Join(b.dir, "dist/node-cert-agent_*.deb"))
+	debs, err := filepath.Glob(filepath.Join(e.dir, "dist/node-cert-agent_*.deb"))
 	if err != nil || len(debs) != 1 {
 		t.Fatalf("the packages are %q, %v", debs, err)
 	}
@@ -36,7 +36,7 @@ func (b *bed) repository(t *testing.T) map[string]host.File {
 	}
 	const dir = "/srv/packages/"
 	index := fmt.Sprintf("%s\nFilename: ./agent.deb\nSize: %d\nSHA256: %x\n\n",
-		strings.TrimSpace(b.must(t, "dpkg-deb --field dist/node-cert-agent_*.deb")), len(deb), sha256.Sum256(deb))
+		strings.TrimSpace(e.must(t, "dpkg-deb --field dist/node-cert-agent_*.deb")), len(deb), sha256.Sum256(deb))
 	return map[string]host.File{
 		dir + "agent.deb": {Data: deb},
 		dir + "Packages":  {Data: []byte(index)},
@@ -47,17 +47,17 @@ func (b *bed) repository(t *testing.T) map[string]host.File {
 // TestCloudInitInstallsAndEnables has the user data in a NoCloud seed. The unit on the allowlist is the runtime's
 // name with a service behind it that notes its starts; it runs before the agent does, and has to be restarted.
 func TestCloudInitInstallsAndEnables(t *testing.T) {
-	b := theBed(t)
+	e := sharedEnv(t)
 	provision, err := script(install, "cloud-init")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, provision)
-	userData := b.read(t, "user-data")
+	e.must(t, provision)
+	userData := e.read(t, "user-data")
 	if bytes.Contains(userData, []byte("TOKEN_KUBECONFIG")) {
 		t.Error("the user data has no bootstrap kubeconfig")
 	}
-	files := firstBoot(b.repository(t))
+	files := firstBoot(e.repository(t))
 	files["/var/lib/cloud/seed/nocloud/user-data"] = host.File{Data: userData, Mode: 0o600}
 	files["/var/lib/cloud/seed/nocloud/meta-data"] = host.File{Data: []byte("{instance-id: one, local-hostname: cloud}\n")}
 	files["/etc/cloud/cloud.cfg.d/90-test.cfg"] = host.File{Data: []byte(cloudConfig)}

@@ -16,11 +16,11 @@ const dropIn = "/etc/systemd/system/node-cert-agent.service.d/10-token.conf"
 // TestTheTokenComesAsACredentialThatMayBeMissing is about what systemd does, in the release of today's hosts and
 // in the next.
 func TestTheTokenComesAsACredentialThatMayBeMissing(t *testing.T) {
-	b := theBed(t)
+	e := sharedEnv(t)
 	for name, release := range map[string]host.Release{"credential": host.Same, "newer": host.Newer} {
 		t.Run(name, func(t *testing.T) {
-			n := boot(t, host.Options{Name: name, Release: release, Trees: b.layered(t),
-				Files: map[string]host.File{"/root/token.kubeconfig": {Data: b.read(t, "token.kubeconfig"), Mode: 0o600}}})
+			n := boot(t, host.Options{Name: name, Release: release, Trees: e.layered(t),
+				Files: map[string]host.File{"/root/token.kubeconfig": {Data: e.read(t, "token.kubeconfig"), Mode: 0o600}}})
 			n.with("LoadCredential=bootstrap-kubeconfig:/etc/node-cert-agent/missing")
 			n.want("systemctl start "+service+" 2>/dev/null || systemctl show -P ExecMainStatus "+service, "243")
 			n.with("LoadCredential=bootstrap-kubeconfig")

@@ -43,21 +43,21 @@ func ignite(t *testing.T, config []byte) func(context.Context, string) error {
 }
 
 // layered is the tree of an image that has the agent, with Debian's paths, and nothing that enables it.
-func (b *bed) layered(t *testing.T) []string {
+func (e *env) layered(t *testing.T) []string {
 	t.Helper()
 	image := t.TempDir()
-	b.must(t, "dpkg-deb --extract dist/node-cert-agent_*.deb "+image)
+	e.must(t, "dpkg-deb --extract dist/node-cert-agent_*.deb "+image)
 	return []string{image}
 }
 
 func TestIgnitionEnablesAndItsUnitIsReloadedAtTheFirstBoot(t *testing.T) {
-	b := theBed(t)
+	e := sharedEnv(t)
 	provision, err := script(install, "Ignition")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, provision)
-	n := boot(t, host.Options{Name: "coreos", Trees: b.layered(t), Prepare: ignite(t, b.read(t, "node.ign")),
+	e.must(t, provision)
+	n := boot(t, host.Options{Name: "coreos", Trees: e.layered(t), Prepare: ignite(t, e.read(t, "node.ign")),
 		Files:  firstBoot(map[string]host.File{"/etc/systemd/system/crio.service": standIn("crio")}),
 		Enable: []string{"crio.service"}})
 	n.awaitSynced()

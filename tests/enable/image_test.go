@@ -21,7 +21,7 @@ chmod 0755 $disk/usr/bin/ostree
 podman commit --rm --quiet $image ` + baseImage
 
 // layeredImage is the node image that the page builds, as a directory.
-func layeredImage(t *testing.T, b *bed) string {
+func layeredImage(t *testing.T, e *env) string {
 	t.Helper()
 	root, err := host.Root(t.Context(), host.Same)
 	if err != nil {
@@ -31,11 +31,11 @@ func layeredImage(t *testing.T, b *bed) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, nodeImage, "ROOT="+root)
-	b.must(t, build, "IMAGE=localhost/node")
-	disk := b.must(t, "podman mount $(podman from --name=node localhost/node)")
+	e.must(t, nodeImage, "ROOT="+root)
+	e.must(t, build, "IMAGE=localhost/node")
+	disk := e.must(t, "podman mount $(podman from --name=node localhost/node)")
 	t.Cleanup(func() {
-		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
+		e.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
 			"|| true")
 	})
 	return strings.TrimSpace(disk)
@@ -43,14 +43,14 @@ func layeredImage(t *testing.T, b *bed) string {
 
 // TestAnImageOfTheFilesAloneCanBeCopiedFrom is what clusters that build their images need.
 func TestAnImageOfTheFilesAloneCanBeCopiedFrom(t *testing.T) {
-	b := theBed(t)
-	b.must(t, "make tar ARCHES=amd64; podman build --target files -t localhost/files -f "+
+	e := sharedEnv(t)
+	e.must(t, "make tar ARCHES=amd64; podman build --target files -t localhost/files -f "+
 		"packaging/openshift/Containerfile dist")
 	t.Cleanup(func() {
-		b.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
+		e.must(t, "podman rm --all >/dev/null; podman rmi --all --force >/dev/null; umount images/store/overlay 2>/dev/null "+
 			"|| true")
 	})
-	out := b.must(t, "cd $(podman mount $(podman from localhost/files)) && find . -maxdepth 1 -mindepth 1 && find . "+
+	out := e.must(t, "cd $(podman mount $(podman from localhost/files)) && find . -maxdepth 1 -mindepth 1 && find . "+
 		"-path ./usr/bin/node-cert-agent -perm 0755")
 	if out != "./usr\n./usr/bin/node-cert-agent\n" {
 		t.Errorf("the image of the files has %q", out)

@@ -14,15 +14,15 @@ import (
 // TestALayeredImageIsEnabledByItsPreset has the token from the container manager, as a virtual machine would
 // have it from its hypervisor.
 func TestALayeredImageIsEnabledByItsPreset(t *testing.T) {
-	b := theBed(t)
+	e := sharedEnv(t)
 	image := t.TempDir()
 	provision, err := script(install, "A layer of the image")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, provision, "IMAGE="+image)
+	e.must(t, provision, "IMAGE="+image)
 	n := boot(t, host.Options{Name: "layered", Trees: []string{image}, Files: firstBoot(map[string]host.File{}),
-		Nspawn: []string{"--load-credential=bootstrap-kubeconfig:" + filepath.Join(b.dir, "token.kubeconfig")}})
+		Nspawn: []string{"--load-credential=bootstrap-kubeconfig:" + filepath.Join(e.dir, "token.kubeconfig")}})
 	n.awaitSynced()
 	n.want("ls /etc/node-cert-agent/bootstrap.d", "")
 }

@@ -49,14 +49,14 @@ type node struct {
 // boot boots a host that reaches the API server at the address that the bootstrap kubeconfig has.
 func boot(t *testing.T, o host.Options) *node {
 	t.Helper()
-	b := theBed(t)
+	e := sharedEnv(t)
 	if o.Files == nil {
 		o.Files = map[string]host.File{}
 	}
 	o.Files[hurry] = hurried
-	n := &node{testnode.Boot(t, o), b.ca}
-	n.Plane = b.plane
-	u, err := url.Parse(b.plane.URL())
+	n := &node{testnode.Boot(t, o), e.ca}
+	n.Plane = e.plane
+	u, err := url.Parse(e.plane.URL())
 	n.Must(err)
 	_, err = n.Host.Listen(n.Ctx, u.Host, u.Host)
 	n.Must(err)

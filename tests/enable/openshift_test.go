@@ -34,24 +34,24 @@ until oc get machineconfigurations,machineconfigs,machineosconfigs; do :; done`
 
 // openShift makes the shared control plane one of OpenShift: its kinds, its object, and the ConfigMap with the
 // API server's CA.
-func openShift(t *testing.T, b *bed) {
+func openShift(t *testing.T, e *env) {
 	t.Helper()
 	ctx := t.Context()
-	b.must(t, definitions)
-	for _, step := range []func(context.Context) error{b.plane.InstallOpenShiftCRD, b.plane.InstallOpenShift} {
+	e.must(t, definitions)
+	for _, step := range []func(context.Context) error{e.plane.InstallOpenShiftCRD, e.plane.InstallOpenShift} {
 		if err := step(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store := controllerconfig.Store{API: controllerconfig.OpenShift, URL: b.plane.URL(), Client: b.plane.AdminClient()}
-	if _, err := store.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: b.ca, RootCAData: b.ca}); err != nil {
+	store := controllerconfig.Store{API: controllerconfig.OpenShift, URL: e.plane.URL(), Client: e.plane.AdminClient()}
+	if _, err := store.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: e.ca, RootCAData: e.ca}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata":   map[string]any{"name": "kubeconfig-data", "namespace": controlplane.MachineConfigNamespace},
-		"binaryData": map[string]any{"ca-bundle.crt": b.plane.CA().PEM()}})
+		"binaryData": map[string]any{"ca-bundle.crt": e.plane.CA().PEM()}})
 	if err == nil {
-		err = b.plane.Apply(ctx, data)
+		err = e.plane.Apply(ctx, data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -60,10 +60,10 @@ func openShift(t *testing.T, b *bed) {
 
 // machineConfigServer is OpenShift's, as far as a machine that asks for its configuration sees: it serves what
 // the MachineConfig holds. The Secret that machines start with leads there.
-func machineConfigServer(t *testing.T, b *bed) {
+func machineConfigServer(t *testing.T, e *env) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		config, err := b.plane.Kubectl(r.Context(), "get", "machineconfig", "99-worker-node-cert-agent", "-o",
+		config, err := e.plane.Kubectl(r.Context(), "get", "machineconfig", "99-worker-node-cert-agent", "-o",
 			"jsonpath={.spec.config}")
 		if err != nil || r.URL.Path != "/config/worker" {
 			http.Error(w, fmt.Sprint(err), http.StatusNotFound)
@@ -73,7 +73,7 @@ func machineConfigServer(t *testing.T, b *bed) {
 		_, _ = w.Write([]byte(config))
 	}))
 	t.Cleanup(s.Close)
-	b.must(t, `oc -n openshift-machine-api create secret generic worker-user-data --from-literal=disableTemplating=true --from-literal=userData='`+
+	e.must(t, `oc -n openshift-machine-api create secret generic worker-user-data --from-literal=disableTemplating=true --from-literal=userData='`+
 		`{"ignition":{"version":"3.2.0","config":{"merge":[{"source":"`+s.URL+`/config/worker"}]}}}'`)
 }
 
@@ -86,25 +86,25 @@ func ofTheFirstBoot(ca []byte) host.File {
 // lead to the machine config server, Ignition applies both, the image is the one of the Containerfile, and at the
 // first boot the kubelet, which is on the allowlist, is restarted with the CA of the ConfigMap.
 func TestAWorkerOfOpenShiftIsEnabledByAMachineConfig(t *testing.T) {
-	b := theBed(t)
-	openShift(t, b)
-	machineConfigServer(t, b)
+	e := sharedEnv(t)
+	openShift(t, e)
+	machineConfigServer(t, e)
 	provision, err := script(install, "OpenShift and OKD")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, provision)
-	wantNoToken(t, b)
-	wantValid(t, b)
-	userData := b.must(t, "oc -n openshift-machine-api get secret worker-user-data-node-cert-agent -o "+
+	e.must(t, provision)
+	wantNoToken(t, e)
+	wantValid(t, e)
+	userData := e.must(t, "oc -n openshift-machine-api get secret worker-user-data-node-cert-agent -o "+
 		"'jsonpath={.data.userData}' | base64 -d")
 	old := ofTheFirstBoot(testpki.NewCA("old"))
-	n := boot(t, host.Options{Name: "worker", Base: layeredImage(t, b), Prepare: ignite(t, []byte(userData)),
+	n := boot(t, host.Options{Name: "worker", Base: layeredImage(t, e), Prepare: ignite(t, []byte(userData)),
 		Enable: []string{"kubelet.service"},
 		Files: firstBoot(map[string]host.File{"/etc/systemd/system/kubelet.service": standIn("kubelet"),
 			bootstrapKubeconfig: old, kubeletKubeconfig: old})})
 	n.awaitSynced()
-	next := ofTheFirstBoot(b.plane.CA().PEM()).Data
+	next := ofTheFirstBoot(e.plane.CA().PEM()).Data
 	n.AwaitFile(bootstrapKubeconfig, next)
 	n.AwaitFile(kubeletKubeconfig, next)
 	n.awaitLoads("kubelet", "start\nstart")
@@ -113,23 +113,23 @@ func TestAWorkerOfOpenShiftIsEnabledByAMachineConfig(t *testing.T) {
 }
 
 // wantNoToken fails if a MachineConfig leads to the token, in whatever encoding Ignition has for files.
-func wantNoToken(t *testing.T, b *bed) {
+func wantNoToken(t *testing.T, e *env) {
 	t.Helper()
-	config := b.must(t, "oc get machineconfig 99-worker-node-cert-agent -o yaml")
+	config := e.must(t, "oc get machineconfig 99-worker-node-cert-agent -o yaml")
 	if strings.Contains(config, "bootstrap") || strings.Contains(config, "token") {
 		t.Errorf("the MachineConfig speaks of a token:\n%s", config)
 	}
 }
 
 // wantValid has the API server check what else is shipped and described for OpenShift, and refuse what is wrong.
-func wantValid(t *testing.T, b *bed) {
+func wantValid(t *testing.T, e *env) {
 	t.Helper()
 	cluster, err := script(openShiftPage, "The cluster")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.must(t, cluster)
-	if args := b.must(t, "oc -n node-cert-agent get deployment node-cert-approver -o "+
+	e.must(t, cluster)
+	if args := e.must(t, "oc -n node-cert-agent get deployment node-cert-approver -o "+
 		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"-machines"`) {
 		t.Errorf("the approver runs with %s, want -machines among them", args)
 	}
@@ -142,7 +142,7 @@ func wantValid(t *testing.T, b *bed) {
 			continue
 		}
 		for _, text := range s.blocks["yaml"] {
-			if err := b.plane.Apply(t.Context(), []byte(text)); err != nil {
+			if err := e.plane.Apply(t.Context(), []byte(text)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -154,7 +154,7 @@ func wantValid(t *testing.T, b *bed) {
 		"nothing beside something":     `s/- type: None/- type: None\n      - type: DaemonReload/`,
 		"a unit's name without suffix": `s/name: node-cert-agent.service/name: node-cert-agent/`,
 	} {
-		if out, err := b.run("sed '" + wrong + "' " + policy +
+		if out, err := e.run("sed '" + wrong + "' " + policy +
 			" | oc apply --server-side --dry-run=server -f -"); err == nil {
 			t.Errorf("a policy with %s was accepted: %s", sentence, out)
 		}

@@ -98,7 +98,7 @@ func accuse(t *testing.T, r host.Release) {
 		outcomes[o.Name] = o
 	}
 	run("journalctl --sync")
-	witness(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+writerUnit), good, evil, again, outcomes)
+	wantRecords(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+writerUnit), good, evil, again, outcomes)
 	reloads(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+reloaderUnit), run("wc -l </run/reader.reloaded"),
 		outcomes)
 	if claims := run("journalctl -q --no-pager -o cat | grep -c " + forged); claims == "0" {
@@ -145,8 +145,8 @@ func many(name string, n int, bundle []byte) attempt {
 	return commit(name, writes, contents...)
 }
 
-// witness reads what the writer says.
-func witness(t *testing.T, said string, good, evil, again []byte, outcomes map[string]outcome) {
+// wantRecords checks what the writer says.
+func wantRecords(t *testing.T, said string, good, evil, again []byte, outcomes map[string]outcome) {
 	t.Helper()
 	digest := func(b []byte) string { return plan.DigestOf(b).String() }
 	prints := func(b []byte) string { return pki.Read(b).Certs[0].Fingerprint.String() }

@@ -81,7 +81,7 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 		for sentence, change := range map[string]func(map[string]any){
 			"the kubelet's signer":    spec("signerName", "kubernetes.io/kube-apiserver-client-kubelet"),
 			"a serving signer":        spec("signerName", "kubernetes.io/kubelet-serving"),
-			"a stranger's signer":     spec("signerName", "example.com/signer"),
+			"a signer of others":      spec("signerName", "example.com/signer"),
 			"a further usage":         spec("usages", []string{"digital signature", "client auth", "server auth"}),
 			"another usage":           spec("usages", []string{"key encipherment", "client auth"}),
 			"one usage":               spec("usages", []string{"client auth"}),

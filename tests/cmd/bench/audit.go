@@ -24,21 +24,21 @@ rules:
 `
 
 // audit prepares the API server's audit log, and returns the arguments for it.
-func (b *bed) audit() ([]string, error) {
-	file := filepath.Join(b.dir, "audit.yaml")
-	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + b.auditLog()},
+func (e *env) audit() ([]string, error) {
+	file := filepath.Join(e.dir, "audit.yaml")
+	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + e.auditLog()},
 		os.WriteFile(file, []byte(policy), 0o600)
 }
 
-func (b *bed) auditLog() string { return filepath.Join(b.dir, "audit.log") }
+func (e *env) auditLog() string { return filepath.Join(e.dir, "audit.log") }
 
 // counts are numbers of requests by kind, such as "get certificatesigningrequests".
 type counts map[string]int
 
 // requested counts what a node's agent, by its own name or with a token, has asked the API server since
 // the log was as long as this, and returns how long it is now.
-func (b *bed) requested(since int) (c counts, length int, err error) {
-	log, err := os.ReadFile(b.auditLog())
+func (e *env) requested(since int) (c counts, length int, err error) {
+	log, err := os.ReadFile(e.auditLog())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -46,23 +46,23 @@ func (b *bed) requested(since int) (c counts, length int, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(log[since:]))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var e struct {
+		var line struct {
 			Stage, Verb string
 			ObjectRef   struct{ Resource string }
 			RequestURI  string
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			return nil, 0, fmt.Errorf("reading the audit log: %v", err)
 		}
 		// A stream is told of when it begins and when it ends, anything else when it is done.
-		if (e.Verb == "watch") != (e.Stage == "ResponseStarted") {
+		if (line.Verb == "watch") != (line.Stage == "ResponseStarted") {
 			continue
 		}
-		what := e.ObjectRef.Resource
+		what := line.ObjectRef.Resource
 		if what == "" {
-			what = e.RequestURI
+			what = line.RequestURI
 		}
-		c[e.Verb+" "+what]++
+		c[line.Verb+" "+what]++
 	}
 	return c, len(log), lines.Err()
 }

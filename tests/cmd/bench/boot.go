@@ -24,23 +24,23 @@ const approvals = 30 * time.Second
 // boot is the time from the approval of a node's first request until all its files are there and the agent
 // says that it follows. Each time the host reboots, with the agent enabled and nothing but a token. Nobody
 // approves but this process, which does it after any time up to half a minute, as a person would who watches.
-// The bed is its own, since others do not outlive a reboot.
-func boot(ctx context.Context, _ *bed, p plan, t *table) (err error) {
-	b, err := newBed(ctx)
+// The environment is its own, since others do not outlive a reboot.
+func boot(ctx context.Context, _ *env, p plan, t *table) (err error) {
+	e, err := newEnv(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	if err := b.Plane.InstallShipped(ctx); err != nil {
+	defer func() { err = errors.Join(err, e.stop()) }()
+	if err := e.Plane.InstallShipped(ctx); err != nil {
 		return err
 	}
-	if err := b.Host.PutFile(dropIn, host.File{Data: []byte("[Service]\nRestartSec=100ms\n")}); err != nil {
+	if err := e.Host.PutFile(dropIn, host.File{Data: []byte("[Service]\nRestartSec=100ms\n")}); err != nil {
 		return err
 	}
-	if _, err := b.Host.Run(ctx, "systemctl", "enable", agentUnit); err != nil {
+	if _, err := e.Host.Run(ctx, "systemctl", "enable", agentUnit); err != nil {
 		return err
 	}
-	s := newTokens(b)
+	s := newTokens(e)
 	var requested, synced samples
 	for i := range p.boots {
 		id := fmt.Sprintf("boo%03d", i)

@@ -23,15 +23,15 @@ const settling = 5 * time.Second
 const changesBefore = 60
 
 // memory is what processes that started before 60 changes hold after them.
-func memory(ctx context.Context, b *bed, _ plan, t *table) error {
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
+func memory(ctx context.Context, e *env, _ plan, t *table) error {
+	if _, err := e.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
 		return err
 	}
-	if _, err := b.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+	if _, err := e.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
 		return err
 	}
 	pause(ctx, settling)
-	use, err := b.uses(ctx)
+	use, err := e.uses(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,10 +46,10 @@ func memory(ctx context.Context, b *bed, _ plan, t *table) error {
 	return nil
 }
 
-func (b *bed) uses(ctx context.Context) (map[string]use, error) {
+func (e *env) uses(ctx context.Context) (map[string]use, error) {
 	out := map[string]use{}
 	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
-		u, err := b.use(ctx, unit)
+		u, err := e.use(ctx, unit)
 		if err != nil {
 			return nil, err
 		}
@@ -59,18 +59,18 @@ func (b *bed) uses(ctx context.Context) (map[string]use, error) {
 }
 
 // idle is what each process spends in a minute in which nothing happens.
-func idle(ctx context.Context, b *bed, p plan, t *table) error {
+func idle(ctx context.Context, e *env, p plan, t *table) error {
 	pause(ctx, settling)
-	if err := b.probed(ctx); err != nil {
+	if err := e.probed(ctx); err != nil {
 		return err
 	}
 	pause(ctx, settling)
-	before, err := b.uses(ctx)
+	before, err := e.uses(ctx)
 	if err != nil {
 		return err
 	}
 	pause(ctx, p.idle)
-	after, err := b.uses(ctx)
+	after, err := e.uses(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,18 +86,18 @@ func idle(ctx context.Context, b *bed, p plan, t *table) error {
 		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
 		t.judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
 	}
-	return b.together(ctx, t)
+	return e.together(ctx, t)
 }
 
 // together is what all processes hold when nothing has happened for a minute. A unit is put on the allowlist before,
 // so that the reloader was there.
-func (b *bed) together(ctx context.Context, t *table) (err error) {
-	if err := b.allow(ctx, cluster.Reader); err != nil {
+func (e *env) together(ctx context.Context, t *table) (err error) {
+	if err := e.allow(ctx, cluster.Reader); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	defer func() { err = errors.Join(err, e.disallow(ctx)) }()
 	if err := wait.Until(ctx, "the start of the reloader", func() bool {
-		_, err := b.use(ctx, reloaderUnit)
+		_, err := e.use(ctx, reloaderUnit)
 		return err == nil
 	}); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (b *bed) together(ctx context.Context, t *table) (err error) {
 	pause(ctx, time.Minute)
 	sum, each := 0.0, []string{}
 	for _, unit := range []string{agentUnit, writerUnit, reloaderUnit} {
-		switch u, err := b.use(ctx, unit); {
+		switch u, err := e.use(ctx, unit); {
 		case err == nil:
 			sum, each = sum+u.resident, append(each, fmt.Sprintf("%.2f", u.resident))
 		case errors.Is(err, errNotRunning):
@@ -120,9 +120,9 @@ func (b *bed) together(ctx context.Context, t *table) (err error) {
 }
 
 // size is the binary's, static and stripped.
-func size(_ context.Context, b *bed, _ plan, t *table) error {
+func size(_ context.Context, e *env, _ plan, t *table) error {
 	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "baseline": baselineBinary} {
-		info, err := os.Stat(b.Host.Path(file))
+		info, err := os.Stat(e.Host.Path(file))
 		if err != nil {
 			return err
 		}
@@ -137,9 +137,9 @@ func size(_ context.Context, b *bed, _ plan, t *table) error {
 
 // probed waits until the agent asks no consumer any more whether it uses what was written last: a kubelet
 // that does not run is asked for as long as one may take that does.
-func (b *bed) probed(ctx context.Context) error {
+func (e *env) probed(ctx context.Context) error {
 	asks := func() bool {
-		return slices.ContainsFunc(b.Status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
+		return slices.ContainsFunc(e.Status().Files, func(f report.File) bool { return f.Use() == liveness.Waiting })
 	}
 	return wait.Until(ctx, "the end of the probes", func() bool { return !asks() })
 }

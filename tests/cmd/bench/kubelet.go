@@ -21,16 +21,16 @@ import (
 // kubelet is the time from the rename of the kubelet's client CA file to its first answer to a client
 // of the CA that came with it. The baseline is mv by hand. Agent and hand replace the same file of the
 // same kubelet in turn; the agent is stopped meanwhile, or it would heal what the hand does.
-func kubelet(ctx context.Context, b *bed, p plan, t *table) (err error) {
-	if _, err := b.Host.Run(ctx, "systemctl", "start", cluster.Kubelet); err != nil {
+func kubelet(ctx context.Context, e *env, p plan, t *table) (err error) {
+	if _, err := e.Host.Run(ctx, "systemctl", "start", cluster.Kubelet); err != nil {
 		return err
 	}
 	defer func() {
-		if _, failure := b.Host.Run(ctx, "systemctl", "stop", cluster.Kubelet); err == nil {
+		if _, failure := e.Host.Run(ctx, "systemctl", "stop", cluster.Kubelet); err == nil {
 			err = failure
 		}
 	}()
-	r := &rotation{bed: b, file: filepath.Join(b.arms[1].root, kubeletCA)}
+	r := &rotation{env: e, file: filepath.Join(e.arms[1].root, kubeletCA)}
 	times := map[string]samples{}
 	for range p.kubeletRounds {
 		for _, i := range rand.Perm(2) {
@@ -51,7 +51,7 @@ func kubelet(ctx context.Context, b *bed, p plan, t *table) (err error) {
 
 // rotation adds a CA to the kubelet's bundle, again and again.
 type rotation struct {
-	*bed
+	*env
 	file string // on the outer machine
 	last []byte // that the object asks for
 }
@@ -62,7 +62,7 @@ func (r *rotation) once(ctx context.Context, replace func(context.Context, []byt
 	client := authority.Client("bench")
 	bundle := append(slices.Clone(r.arms[1].content.spec.KubeAPIServerServingCAData), authority.PEM()...)
 	pause(ctx, shortPause+rand.N(shortPause/4))
-	r.sight.drain()
+	r.observer.drain()
 	if err := replace(ctx, bundle); err != nil {
 		return 0, err
 	}

@@ -34,34 +34,34 @@ const largeStore = "--max-request-bytes=4194304"
 // large is an object at the limits: a bundle of 1 MiB and 500 registries, first on a host that has none
 // of them, then with all of them replaced. Both halves start before it, so that their peaks are due to
 // it; etcd has to be told to take it.
-func large(ctx context.Context, b *bed, _ plan, t *table) error {
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
+func large(ctx context.Context, e *env, _ plan, t *table) error {
+	if _, err := e.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
 		return err
 	}
 	pause(ctx, settling)
-	for _, a := range b.arms {
+	for _, a := range e.arms {
 		a.content.grow()
-		took, err := b.firstLarge(ctx, a)
+		took, err := e.firstLarge(ctx, a)
 		if err != nil {
 			return fmt.Errorf("the %s: %w", a.name, err)
 		}
-		b.judgeLarge(t, a, "none of them there", samples{took})
+		e.judgeLarge(t, a, "none of them there", samples{took})
 	}
-	if err := b.look(); err != nil {
+	if err := e.look(); err != nil {
 		return err
 	}
 	t.note("size of the large object", "%d bytes of JSON, of which the bundle %d",
-		len(controllerconfig.Object(controllerconfig.OpenShift, b.arms[1].content.spec)),
-		len(b.arms[1].content.spec.AdditionalTrustBundle))
-	s, err := b.alternate(ctx, largeRounds, settling, (*content).rotateAll)
+		len(controllerconfig.Object(controllerconfig.OpenShift, e.arms[1].content.spec)),
+		len(e.arms[1].content.spec.AdditionalTrustBundle))
+	s, err := e.alternate(ctx, largeRounds, settling, (*content).rotateAll)
 	if err != nil {
 		return err
 	}
-	for _, a := range b.arms {
-		b.judgeLarge(t, a, "all replaced", s.last[a.name])
+	for _, a := range e.arms {
+		e.judgeLarge(t, a, "all replaced", s.last[a.name])
 	}
 	pause(ctx, settling)
-	use, err := b.uses(ctx)
+	use, err := e.uses(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func large(ctx context.Context, b *bed, _ plan, t *table) error {
 }
 
 // judgeLarge adds a line for an arm; the agent's slowest is judged.
-func (b *bed) judgeLarge(t *table, a *arm, how string, took samples) {
+func (e *env) judgeLarge(t *table, a *arm, how string, took samples) {
 	figure := fmt.Sprintf("1 MiB and %d registries, %s: %s", largeRegistries, how, a.name)
 	if a.name != "agent" {
 		t.note(figure, "%v", took)
@@ -84,7 +84,7 @@ func (b *bed) judgeLarge(t *table, a *arm, how string, took samples) {
 
 // firstLarge is the time from an accepted update to the last file. No directory of a registry is there
 // to be watched, so it looks for the file that comes last, every millisecond.
-func (b *bed) firstLarge(ctx context.Context, a *arm) (took time.Duration, err error) {
+func (e *env) firstLarge(ctx context.Context, a *arm) (took time.Duration, err error) {
 	want := a.want(a.content.spec)
 	list := a.content.spec.ImageRegistryBundleData
 	end := filepath.Join(a.root, certsD, strings.ReplaceAll(list[len(list)-1].File, "..", ":"), "ca.crt")

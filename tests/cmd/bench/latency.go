@@ -27,21 +27,21 @@ type series struct {
 }
 
 // alternate changes both arms' objects n times each, and times what each does about it.
-func (b *bed) alternate(ctx context.Context, n int, rest time.Duration,
+func (e *env) alternate(ctx context.Context, n int, rest time.Duration,
 	change func(*content) controllerconfig.Spec) (s series, err error) {
 	s = series{first: map[string]samples{}, last: map[string]samples{}, update: map[string]samples{}}
 	for range n {
-		for _, i := range rand.Perm(len(b.arms)) {
-			a := b.arms[i]
+		for _, i := range rand.Perm(len(e.arms)) {
+			a := e.arms[i]
 			spec := change(a.content)
 			pause(ctx, rest+rand.N(rest/4))
-			b.sight.drain()
+			e.observer.drain()
 			sent := time.Now()
 			if _, err := a.store.Patch(ctx, spec); err != nil {
 				return s, err
 			}
 			accepted := time.Now()
-			first, last, err := b.await(ctx, a.want(spec))
+			first, last, err := e.await(ctx, a.want(spec))
 			if err != nil {
 				return s, fmt.Errorf("the %s: %w", a.name, err)
 			}
@@ -56,17 +56,17 @@ func (b *bed) alternate(ctx context.Context, n int, rest time.Duration,
 	return s, nil
 }
 
-func (b *bed) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
+func (e *env) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
-	return b.sight.await(ctx, want)
+	return e.observer.await(ctx, want)
 }
 
 // latency is the time from an accepted update to its one changed file.
-func latency(ctx context.Context, b *bed, p plan, t *table) error {
+func latency(ctx context.Context, e *env, p plan, t *table) error {
 	t.note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift,
-		b.arms[1].content.spec)))
-	s, err := b.alternate(ctx, p.rounds, shortPause, (*content).rotate)
+		e.arms[1].content.spec)))
+	s, err := e.alternate(ctx, p.rounds, shortPause, (*content).rotate)
 	if err != nil {
 		return err
 	}
@@ -76,19 +76,19 @@ func latency(ctx context.Context, b *bed, p plan, t *table) error {
 }
 
 // lastFile is the time from an accepted update to the last of 25 changed files.
-func lastFile(ctx context.Context, b *bed, p plan, t *table) error {
-	s, err := b.alternate(ctx, p.filesRounds, filesPause, (*content).rotateAll)
+func lastFile(ctx context.Context, e *env, p plan, t *table) error {
+	s, err := e.alternate(ctx, p.filesRounds, filesPause, (*content).rotateAll)
 	if err != nil {
 		return err
 	}
-	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(b.arms[1].content.spec))), s.last,
+	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(e.arms[1].content.spec))), s.last,
 		map[string]float64{"p50": 1.5, "p95": 1.5})
 	return nil
 }
 
 // afterRest is latency after a rest in which memory was given back and caches went cold.
-func afterRest(ctx context.Context, b *bed, p plan, t *table) error {
-	s, err := b.alternate(ctx, p.restRounds, restPause, (*content).rotate)
+func afterRest(ctx context.Context, e *env, p plan, t *table) error {
+	s, err := e.alternate(ctx, p.restRounds, restPause, (*content).rotate)
 	if err != nil {
 		return err
 	}

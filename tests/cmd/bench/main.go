@@ -23,7 +23,7 @@
 // warm caches; a short series with longer rests is printed beside it, without a budget.
 //
 // The last parts are about identities: the agent gets its own with a token, from the real approver, on
-// the same bed; only renewals, which have to come every few seconds, have a bed whose signer issues
+// the same environment; only renewals, which have to come every few seconds, have one whose signer issues
 // short-lived certificates, and first boots one whose host reboots.
 //
 // It needs root, and about half an hour. With -check it exits 1 if a budget is broken.
@@ -52,7 +52,7 @@ type plan struct {
 // part is one kind of measurement.
 type part struct {
 	name string
-	run  func(context.Context, *bed, plan, *table) error
+	run  func(context.Context, *env, plan, *table) error
 }
 
 // parts in the order in which they run: the memory part starts the agent anew, and the idle part
@@ -117,12 +117,12 @@ func measure(ctx context.Context, p plan, t *table) (err error) {
 			return fmt.Errorf("there is no part %q", name)
 		}
 	}
-	b, err := newBed(ctx)
+	e, err := newEnv(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if failure := b.stop(); err == nil {
+		if failure := e.stop(); err == nil {
 			err = failure
 		}
 	}()
@@ -131,7 +131,7 @@ func measure(ctx context.Context, p plan, t *table) (err error) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s %s, load %s\n", time.Now().Format(time.TimeOnly), k.name, load())
-		if err := k.run(ctx, b, p, t); err != nil {
+		if err := k.run(ctx, e, p, t); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 	}

@@ -23,15 +23,15 @@ const (
 
 // own is what an identity of its own costs the agent in memory, beside a kubeconfig that somebody else
 // maintains. Both are measured here, one after the other.
-func own(ctx context.Context, b *bed, _ plan, t *table) error {
-	given, err := b.anonymous(ctx)
+func own(ctx context.Context, e *env, _ plan, t *table) error {
+	given, err := e.anonymous(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.identify(ctx); err != nil {
+	if err := e.identify(ctx); err != nil {
 		return err
 	}
-	got, err := b.anonymous(ctx)
+	got, err := e.anonymous(ctx)
 	if err != nil {
 		return err
 	}
@@ -43,33 +43,33 @@ func own(ctx context.Context, b *bed, _ plan, t *table) error {
 }
 
 // anonymous is what an agent holds that started before 60 changes.
-func (b *bed) anonymous(ctx context.Context) (use, error) {
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit); err != nil {
+func (e *env) anonymous(ctx context.Context) (use, error) {
+	if _, err := e.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit); err != nil {
 		return use{}, err
 	}
-	if _, err := b.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+	if _, err := e.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
 		return use{}, err
 	}
 	pause(ctx, settling)
-	return b.use(ctx, agentUnit)
+	return e.use(ctx, agentUnit)
 }
 
 // identify takes the agent's kubeconfig away and gives it a token, and an approver to the cluster. It
 // returns when the agent follows its object by an identity of its own.
-func (b *bed) identify(ctx context.Context) error {
-	if b.approver != nil {
+func (e *env) identify(ctx context.Context) error {
+	if e.approver != nil {
 		return nil
 	}
-	if err := b.approve(ctx); err != nil {
+	if err := e.approve(ctx); err != nil {
 		return err
 	}
-	if err := b.Host.PutFile(dropIn, host.File{Data: []byte("[Service]\nRestartSec=100ms\n")}); err != nil {
+	if err := e.Host.PutFile(dropIn, host.File{Data: []byte("[Service]\nRestartSec=100ms\n")}); err != nil {
 		return err
 	}
-	if _, err := b.Host.Run(ctx, "systemctl", "daemon-reload"); err != nil {
+	if _, err := e.Host.Run(ctx, "systemctl", "daemon-reload"); err != nil {
 		return err
 	}
-	s := newTokens(b)
+	s := newTokens(e)
 	if err := s.prepare(ctx, nodeName, "bench0"); err != nil {
 		return err
 	}
@@ -78,30 +78,30 @@ func (b *bed) identify(ctx context.Context) error {
 }
 
 // approve starts the approver. It finds the nodes it may admit in a list.
-func (b *bed) approve(ctx context.Context) error {
-	if err := b.Plane.InstallShipped(ctx); err != nil {
+func (e *env) approve(ctx context.Context) error {
+	if err := e.Plane.InstallShipped(ctx); err != nil {
 		return err
 	}
-	binary := filepath.Join(b.dir, "node-cert-approver")
+	binary := filepath.Join(e.dir, "node-cert-approver")
 	if err := cluster.Build(ctx, binary); err != nil {
 		return err
 	}
-	if err := b.admit(nodeName); err != nil {
+	if err := e.admit(nodeName); err != nil {
 		return err
 	}
 	var err error
-	if b.approver, err = cluster.StartApprover(b.Plane, binary, "-nodes", filepath.Join(b.dir, inventory)); err != nil {
+	if e.approver, err = cluster.StartApprover(e.Plane, binary, "-nodes", filepath.Join(e.dir, inventory)); err != nil {
 		return err
 	}
 	return wait.Until(ctx, "an approver that leads", func() bool {
-		log, err := os.ReadFile(filepath.Join(b.Plane.Dir(), "approver.log"))
+		log, err := os.ReadFile(filepath.Join(e.Plane.Dir(), "approver.log"))
 		return err == nil && strings.Contains(string(log), `"leading"`)
 	})
 }
 
 // admit adds names to the list.
-func (b *bed) admit(names ...string) error {
-	f, err := os.OpenFile(filepath.Join(b.dir, inventory), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (e *env) admit(names ...string) error {
+	f, err := os.OpenFile(filepath.Join(e.dir, inventory), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 var planned = regexp.MustCompile(`(?m)^BenchmarkUnchanged\S*\s+\d+\s+([0-9.]+) ns/op\s+(\d+) B/op\s+(\d+) allocs/op$`)
 
 // planning is what a reconcile costs in decisions when nothing has happened, on a host with 12 CAs and 20
-// registries: the benchmark of package plan, which makes no use of the bed.
-func planning(ctx context.Context, _ *bed, _ plan, t *table) error {
+// registries: the benchmark of package plan, which makes no use of the environment.
+func planning(ctx context.Context, _ *env, _ plan, t *table) error {
 	out, err := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkUnchanged$", "-benchtime=2s",
 		"./agent/plan").CombinedOutput()
 	if err != nil {

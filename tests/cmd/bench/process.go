@@ -33,8 +33,8 @@ type use struct {
 var errNotRunning = errors.New("it does not run")
 
 // use looks at a service's main process.
-func (b *bed) use(ctx context.Context, unit string) (u use, err error) {
-	out, err := b.Host.Run(ctx, "systemctl", "show", "--property=MainPID", "--value", unit)
+func (e *env) use(ctx context.Context, unit string) (u use, err error) {
+	out, err := e.Host.Run(ctx, "systemctl", "show", "--property=MainPID", "--value", unit)
 	if err != nil {
 		return u, err
 	}
@@ -42,7 +42,7 @@ func (b *bed) use(ctx context.Context, unit string) (u use, err error) {
 	if pid == "0" {
 		return u, fmt.Errorf("%s: %w", unit, errNotRunning)
 	}
-	proc := b.Host.Path(filepath.Join("/proc", pid))
+	proc := e.Host.Path(filepath.Join("/proc", pid))
 	status, err := fields(filepath.Join(proc, "status"))
 	if err != nil {
 		return u, err

@@ -30,21 +30,21 @@ var startUnits = []string{agentUnit, writerUnit}
 // as soon as it is executed: what systemd and the way into the host cost. What the start takes of the processors,
 // systemd's own work in the new processes included, tells a slow start from a machine that has no time for it. A unit
 // is on the allowlist, so that there is something to ask the reloader.
-func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
-	if err := b.identify(ctx); err != nil {
+func ready(ctx context.Context, e *env, p plan, t *table) (err error) {
+	if err := e.identify(ctx); err != nil {
 		return err
 	}
-	if err := b.allow(ctx, cluster.Reader); err != nil {
+	if err := e.allow(ctx, cluster.Reader); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	defer func() { err = errors.Join(err, e.disallow(ctx)) }()
 	times := map[string]samples{}
 	var used samples
 	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "baseline": {baselineUnit}}
 	for range p.starts {
-		for _, i := range rand.Perm(len(b.arms)) {
-			name := b.arms[i].name
-			if _, err := b.Host.Run(ctx, append([]string{"systemctl", "stop"}, units[name]...)...); err != nil {
+		for _, i := range rand.Perm(len(e.arms)) {
+			name := e.arms[i].name
+			if _, err := e.Host.Run(ctx, append([]string{"systemctl", "stop"}, units[name]...)...); err != nil {
 				return err
 			}
 			pause(ctx, shortPause)
@@ -52,10 +52,10 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 			if err != nil {
 				return err
 			}
-			if _, err := b.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
+			if _, err := e.Host.Run(ctx, "systemctl", "start", units[name][0]); err != nil {
 				return fmt.Errorf("the start of the %s: %w", name, err)
 			}
-			active, err := b.number(ctx, "ActiveEnterTimestampMonotonic", units[name][0])
+			active, err := e.number(ctx, "ActiveEnterTimestampMonotonic", units[name][0])
 			if err != nil {
 				return err
 			}
@@ -63,12 +63,12 @@ func ready(ctx context.Context, b *bed, p plan, t *table) (err error) {
 			if name == "baseline" {
 				continue
 			}
-			took, err := b.number(ctx, "CPUUsageNSec", startUnits...)
+			took, err := e.number(ctx, "CPUUsageNSec", startUnits...)
 			if err != nil {
 				return err
 			}
 			used = append(used, time.Duration(took))
-			if err := wait.Until(ctx, "following", func() bool { return b.Status().State == "following" }); err != nil {
+			if err := wait.Until(ctx, "following", func() bool { return e.Status().State == "following" }); err != nil {
 				return err
 			}
 		}
@@ -88,8 +88,8 @@ func monotonic() (time.Duration, error) {
 }
 
 // number is the sum of a property over units.
-func (b *bed) number(ctx context.Context, property string, units ...string) (sum int64, err error) {
-	out, err := b.Host.Run(ctx, append([]string{"systemctl", "show", "--property=" + property, "--value"}, units...)...)
+func (e *env) number(ctx context.Context, property string, units ...string) (sum int64, err error) {
+	out, err := e.Host.Run(ctx, append([]string{"systemctl", "show", "--property=" + property, "--value"}, units...)...)
 	if err != nil {
 		return 0, err
 	}

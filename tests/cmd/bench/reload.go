@@ -29,22 +29,22 @@ var reloadUnit = hostFile{"/etc/systemd/system/" + reloadTemplate,
 
 // reload is the time from the request to the end of the job: the agent's way, as its user and through the
 // reloader, and a person's, as root with systemctl. Short batches of both take turns.
-func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
+func reload(ctx context.Context, e *env, p plan, t *table) (err error) {
 	units := make([]string, reloadBatch+1) // the first is not counted
 	for i := range units {
 		units[i] = strings.Replace(reloadTemplate, "@", "@"+strconv.Itoa(i), 1)
 	}
-	if err := b.allow(ctx, units...); err != nil {
+	if err := e.allow(ctx, units...); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.disallow(ctx)) }()
+	defer func() { err = errors.Join(err, e.disallow(ctx)) }()
 	times := map[string]samples{}
 	for range (p.reloads + reloadBatch - 1) / reloadBatch {
-		byHand, err := b.Host.Run(ctx, append([]string{reloadBinary, "-hand"}, units...)...)
+		byHand, err := e.Host.Run(ctx, append([]string{reloadBinary, "-hand"}, units...)...)
 		if err != nil {
 			return err
 		}
-		byAgent, err := b.Host.RunAs(ctx, "node-cert-agent", append([]string{reloadBinary}, units...)...)
+		byAgent, err := e.Host.RunAs(ctx, "node-cert-agent", append([]string{reloadBinary}, units...)...)
 		if err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func reload(ctx context.Context, b *bed, p plan, t *table) (err error) {
 }
 
 // allow starts units and puts a reload of each on the allowlist.
-func (b *bed) allow(ctx context.Context, units ...string) error {
-	if _, err := b.Host.Run(ctx, append([]string{"systemctl", "start"}, units...)...); err != nil {
+func (e *env) allow(ctx context.Context, units ...string) error {
+	if _, err := e.Host.Run(ctx, append([]string{"systemctl", "start"}, units...)...); err != nil {
 		return err
 	}
 	var text strings.Builder
@@ -72,11 +72,11 @@ func (b *bed) allow(ctx context.Context, units ...string) error {
 	for _, u := range units {
 		fmt.Fprintf(&text, "  %s: {verb: reload}\n", u)
 	}
-	return b.Host.PutFile(allowlist, host.File{Data: []byte(text.String())})
+	return e.Host.PutFile(allowlist, host.File{Data: []byte(text.String())})
 }
 
 // disallow empties the allowlist.
-func (b *bed) disallow(ctx context.Context) error {
-	_, err := b.Host.Run(ctx, "rm", allowlist)
+func (e *env) disallow(ctx context.Context) error {
+	_, err := e.Host.Run(ctx, "rm", allowlist)
 	return err
 }

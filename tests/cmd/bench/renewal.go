@@ -24,28 +24,28 @@ const (
 // renewal changes the object all the time while the agent renews its certificate again and again, and
 // compares the changes around a renewal with the baseline, which has none. A change must have arrived before
 // the next one is made, so that none is lost unnoticed.
-func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
-	b, err := newBed(ctx, "--cluster-signing-duration="+issuedFor.String())
+func renewal(ctx context.Context, _ *env, p plan, t *table) (err error) {
+	e, err := newEnv(ctx, "--cluster-signing-duration="+issuedFor.String())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	if err := b.identify(ctx); err != nil {
+	defer func() { err = errors.Join(err, e.stop()) }()
+	if err := e.identify(ctx); err != nil {
 		return err
 	}
-	file := b.Host.Path("/var/lib/node-cert-agent/identity.pem")
-	certificates, err := newSight(filepath.Dir(file))
+	file := e.Host.Path("/var/lib/node-cert-agent/identity.pem")
+	certificates, err := newObserver(filepath.Dir(file))
 	if err != nil {
 		return err
 	}
-	_, mark, err := b.requested(0)
+	_, mark, err := e.requested(0)
 	if err != nil {
 		return err
 	}
 	var renewed []time.Time
 	baseline, agent, accepted := samples{}, samples{}, []time.Time{}
 	for len(renewed) < p.renewals {
-		s, err := b.alternate(ctx, 1, shortPause, (*content).rotate)
+		s, err := e.alternate(ctx, 1, shortPause, (*content).rotate)
 		if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func renewal(ctx context.Context, _ *bed, p plan, t *table) (err error) {
 			append(accepted, s.accepted...)
 		renewed = append(renewed, certificates.moved(file)...)
 	}
-	used, _, err := b.requested(mark)
+	used, _, err := e.requested(mark)
 	if err != nil {
 		return err
 	}
@@ -86,10 +86,10 @@ func near(renewed, accepted []time.Time, took samples) (around, next samples) {
 }
 
 // moved takes what came until now, and returns when a file did.
-func (s *sight) moved(path string) (at []time.Time) {
+func (o *observer) moved(path string) (at []time.Time) {
 	for {
 		select {
-		case a := <-s.arrivals:
+		case a := <-o.arrivals:
 			if a.path == path {
 				at = append(at, a.at)
 			}

@@ -41,20 +41,20 @@ const (
 )
 
 // requests counts what the agent asks of the API server on a quiet cluster, a day.
-func requests(ctx context.Context, b *bed, p plan, t *table) error {
-	first, err := b.fromToken(ctx)
+func requests(ctx context.Context, e *env, p plan, t *table) error {
+	first, err := e.fromToken(ctx)
 	if err != nil {
 		return err
 	}
 	t.note("requests: from a token to the first files", "%v", first)
-	quiet, err := b.requestedFor(ctx, p.quiet)
+	quiet, err := e.requestedFor(ctx, p.quiet)
 	if err != nil {
 		return err
 	}
 	t.note(fmt.Sprintf("requests: %v of nothing", p.quiet), "%v", quiet)
 	total := heartbeats + renewals*float64(first.total())
 	for _, h := range habits {
-		got, err := b.often(ctx, h)
+		got, err := e.often(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -70,15 +70,15 @@ func requests(ctx context.Context, b *bed, p plan, t *table) error {
 }
 
 // fromToken counts the requests of a first certificate, and of what follows at once.
-func (b *bed) fromToken(ctx context.Context) (counts, error) {
-	if err := b.identify(ctx); err != nil {
+func (e *env) fromToken(ctx context.Context) (counts, error) {
+	if err := e.identify(ctx); err != nil {
 		return nil, err
 	}
-	s := newTokens(b)
+	s := newTokens(e)
 	if err := s.prepare(ctx, quietName, "bench1"); err != nil {
 		return nil, err
 	}
-	_, mark, err := b.requested(0)
+	_, mark, err := e.requested(0)
 	if err != nil {
 		return nil, err
 	}
@@ -86,32 +86,32 @@ func (b *bed) fromToken(ctx context.Context) (counts, error) {
 		return nil, err
 	}
 	pause(ctx, 3*settling) // the state object is written every ten seconds at most
-	first, _, err := b.requested(mark)
+	first, _, err := e.requested(mark)
 	return first, err
 }
 
 // often counts while a habit is frequent.
-func (b *bed) often(ctx context.Context, h habit) (counts, error) {
+func (e *env) often(ctx context.Context, h habit) (counts, error) {
 	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\ncontrollerConfig: {group: " +
 		"machineconfiguration.openshift.io, " +
 		"version: v1}\nnode: {name: " + quietName + "}\n"
-	if err := b.Host.PutFile(cluster.Fragment, host.File{Data: []byte(settings + h.settings)}); err != nil {
+	if err := e.Host.PutFile(cluster.Fragment, host.File{Data: []byte(settings + h.settings)}); err != nil {
 		return nil, err
 	}
-	if _, err := b.Host.Run(ctx, "systemctl", "restart", agentUnit); err != nil {
+	if _, err := e.Host.Run(ctx, "systemctl", "restart", agentUnit); err != nil {
 		return nil, err
 	}
 	pause(ctx, 5*settling)
-	return b.requestedFor(ctx, h.lasts)
+	return e.requestedFor(ctx, h.lasts)
 }
 
 // requestedFor counts from now on.
-func (b *bed) requestedFor(ctx context.Context, d time.Duration) (counts, error) {
-	_, mark, err := b.requested(0)
+func (e *env) requestedFor(ctx context.Context, d time.Duration) (counts, error) {
+	_, mark, err := e.requested(0)
 	if err != nil {
 		return nil, err
 	}
 	pause(ctx, d)
-	c, _, err := b.requested(mark)
+	c, _, err := e.requested(mark)
 	return c, err
 }

@@ -18,15 +18,15 @@ import (
 
 // start is the time from the exec of an agent that has an identity, and nothing else, to its first
 // file. It runs in plain mode, without systemd in the way, on an empty tree on the host's disk.
-func start(ctx context.Context, b *bed, p plan, t *table) error {
-	s, err := newStarts(b)
+func start(ctx context.Context, e *env, p plan, t *table) error {
+	s, err := newStarts(e)
 	if err != nil {
 		return err
 	}
 	times := map[string]samples{}
 	for range p.starts {
-		for _, i := range rand.Perm(len(b.arms)) {
-			a := b.arms[i]
+		for _, i := range rand.Perm(len(e.arms)) {
+			a := e.arms[i]
 			took, err := s.once(ctx, a)
 			if err != nil {
 				return fmt.Errorf("the %s: %w", a.name, err)
@@ -45,25 +45,25 @@ type starts struct {
 	commands map[string][]string
 }
 
-func newStarts(b *bed) (*starts, error) {
-	s := &starts{tree: filepath.Join(b.Host.Dir(), "root/srv/start")}
-	kubeconfig, err := b.Plane.Kubeconfig(b.Plane.URL(), "node-cert-agent:node:start", "node-cert-agent:nodes")
+func newStarts(e *env) (*starts, error) {
+	s := &starts{tree: filepath.Join(e.Host.Dir(), "root/srv/start")}
+	kubeconfig, err := e.Plane.Kubeconfig(e.Plane.URL(), "node-cert-agent:node:start", "node-cert-agent:nodes")
 	if err != nil {
 		return nil, err
 	}
-	err = b.baselineIdentity(func(name string, data []byte) error {
-		return os.WriteFile(filepath.Join(b.dir, name), data, 0o600)
+	err = e.baselineIdentity(func(name string, data []byte) error {
+		return os.WriteFile(filepath.Join(e.dir, name), data, 0o600)
 	})
 	if err != nil {
 		return nil, err
 	}
-	fragments := filepath.Join(b.dir, "config.d")
+	fragments := filepath.Join(e.dir, "config.d")
 	if err := os.Mkdir(fragments, 0o755); err != nil {
 		return nil, err
 	}
 	s.commands = map[string][]string{
-		"baseline": b.baselineCommand(filepath.Join(b.dir, "baseline"), b.Plane.URL(), b.dir, s.tree),
-		"agent": {b.Host.Path("/usr/bin/node-cert-agent"), "run", "--root", s.tree, "--config-dir", fragments, "--kubeconfig",
+		"baseline": e.baselineCommand(filepath.Join(e.dir, "baseline"), e.Plane.URL(), e.dir, s.tree),
+		"agent": {e.Host.Path("/usr/bin/node-cert-agent"), "run", "--root", s.tree, "--config-dir", fragments, "--kubeconfig",
 			kubeconfig},
 	}
 	return s, os.WriteFile(filepath.Join(fragments, "50-bench.yaml"), []byte(config), 0o644)
@@ -82,7 +82,7 @@ func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err erro
 		return 0, err
 	}
 	file := filepath.Join(s.tree, kubeletCA)
-	sight, err := newSight(filepath.Dir(file))
+	observer, err := newObserver(filepath.Dir(file))
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +101,7 @@ func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err erro
 	}()
 	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
-	first, _, err := sight.await(ctx, map[string][]byte{file: a.content.spec.KubeAPIServerServingCAData})
+	first, _, err := observer.await(ctx, map[string][]byte{file: a.content.spec.KubeAPIServerServingCAData})
 	if err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, said.String())
 	}

@@ -21,13 +21,13 @@ const (
 
 // steady is what the agent leaves alone: files when nothing of theirs changed, and the presence of a
 // file while it is replaced.
-func steady(ctx context.Context, b *bed, _ plan, t *table) error {
-	writes, err := b.unchanged(ctx)
+func steady(ctx context.Context, e *env, _ plan, t *table) error {
+	writes, err := e.unchanged(ctx)
 	if err != nil {
 		return err
 	}
 	t.judge(fmt.Sprintf("files written in %d changes of nothing", annotations), float64(writes), 0, "")
-	absent, looks, err := b.absence(ctx)
+	absent, looks, err := e.absence(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,21 +37,21 @@ func steady(ctx context.Context, b *bed, _ plan, t *table) error {
 }
 
 // unchanged counts files that were written while only an annotation of the object changed.
-func (b *bed) unchanged(ctx context.Context) (writes int, err error) {
-	a := b.arms[1]
+func (e *env) unchanged(ctx context.Context) (writes int, err error) {
+	a := e.arms[1]
 	want := a.want(a.content.spec)
 	pause(ctx, settling)
 	before, err := stamps(want)
 	if err != nil {
 		return 0, err
 	}
-	b.sight.drain()
+	e.observer.drain()
 	for i := range annotations {
 		version, err := a.store.Annotate(ctx, "bench", strconv.Itoa(i))
 		if err != nil {
 			return 0, err
 		}
-		if err := b.processed(ctx, version); err != nil {
+		if err := e.processed(ctx, version); err != nil {
 			return 0, err
 		}
 	}
@@ -65,7 +65,7 @@ func (b *bed) unchanged(ctx context.Context) (writes int, err error) {
 			writes++
 		}
 	}
-	return max(writes, b.sight.drain()), nil
+	return max(writes, e.observer.drain()), nil
 }
 
 // stamp changes with every write of a file.
@@ -88,8 +88,8 @@ func stamps(files map[string][]byte) (map[string]stamp, error) {
 }
 
 // absence looks at every file, over and over, while all of them are replaced.
-func (b *bed) absence(ctx context.Context) (absent, looks int, err error) {
-	a := b.arms[1]
+func (e *env) absence(ctx context.Context) (absent, looks int, err error) {
+	a := e.arms[1]
 	var paths []string
 	for path := range a.want(a.content.spec) {
 		paths = append(paths, path)
@@ -116,12 +116,12 @@ func (b *bed) absence(ctx context.Context) (absent, looks int, err error) {
 		}
 	}()
 	for range rotationsWatched {
-		b.sight.drain()
+		e.observer.drain()
 		spec := a.content.rotateAll()
 		if _, err = a.store.Patch(ctx, spec); err != nil {
 			break
 		}
-		if _, _, err = b.await(ctx, a.want(spec)); err != nil {
+		if _, _, err = e.await(ctx, a.want(spec)); err != nil {
 			break
 		}
 	}

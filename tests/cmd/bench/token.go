@@ -26,11 +26,11 @@ import (
 // start is that of another node with a token of its own, no state and no files, by systemd, the writer's
 // start included. The baseline asks for a certificate in this process, looks for it every 5 ms and reads the
 // object with it: what the API server, the approver and the signer take.
-func token(ctx context.Context, b *bed, p plan, t *table) error {
-	if err := b.identify(ctx); err != nil {
+func token(ctx context.Context, e *env, p plan, t *table) error {
+	if err := e.identify(ctx); err != nil {
 		return err
 	}
-	s := newTokens(b)
+	s := newTokens(e)
 	times := map[string]samples{}
 	for i := range p.tokens {
 		id := fmt.Sprintf("tok%03d", i)
@@ -50,18 +50,18 @@ func token(ctx context.Context, b *bed, p plan, t *table) error {
 	return nil
 }
 
-// tokens start the agent of the bed's host as that of another node, again and again.
+// tokens start the agent of the environment's host as that of another node, again and again.
 type tokens struct {
-	*bed
+	*env
 	sweep []string // removes what an agent leaves, but for directories, which are watched
 }
 
-func newTokens(b *bed) *tokens {
+func newTokens(e *env) *tokens {
 	script := "rm -rf /var/lib/node-cert-agent/* /run/node-cert-agent/status.json"
-	for place := range files(b.arms[1].content.spec) {
+	for place := range files(e.arms[1].content.spec) {
 		script += " " + place
 	}
-	return &tokens{b, []string{"sh", "-c", script}}
+	return &tokens{e, []string{"sh", "-c", script}}
 }
 
 // prepare makes a node and a token, and a host that has nothing else.
@@ -87,7 +87,7 @@ func (s *tokens) prepare(ctx context.Context, node, id string) error {
 
 // start starts the agent and waits until all files are there; it returns when the first was.
 func (s *tokens) start(ctx context.Context) (first time.Time, err error) {
-	s.sight.drain()
+	s.observer.drain()
 	if _, err := s.Host.Run(ctx, "systemctl", "start", "--no-block", agentUnit); err != nil {
 		return first, err
 	}

@@ -111,7 +111,7 @@ func TestRootSeesTheWholeStoryOnAHost(t *testing.T) {
 	wantSentences(t, out, append(common,
 		`systemd had reloaded reader.service [0-9.]+ m?s after the change`,
 		`start\n +reload\n +reload\n +reload\n +the same`,
-		`ReloadUnit ss stranger.service replace\n +Call failed: .*(denied|authentication required)`,
+		`ReloadUnit ss unlisted.service replace\n +Call failed: .*(denied|authentication required)`,
 		`Manager Reboot\n +Call failed: .*(denied|authentication required)`,
 		`reader.service  reload  up to date`,
 		`reload reader.service done`,

@@ -13,7 +13,7 @@ import (
 )
 
 // keep says how to use what runs, and waits for Ctrl-C.
-func keep(ctx context.Context, t *teller, s stage) error {
+func keep(ctx context.Context, t *transcript, s stage) error {
 	servers, err := controlplane.Build(ctx, io.Discard)
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func main() {
 	// SIGPIPE too: whoever reads us may be head(1).
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
 		syscall.SIGPIPE)
-	err := play(ctx, newTeller(os.Stdout), options{keep: *keep, plain: *plain, binaries: *binaries})
+	err := play(ctx, newTranscript(os.Stdout), options{keep: *keep, plain: *plain, binaries: *binaries})
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
@@ -58,10 +58,10 @@ type options struct {
 }
 
 // play sets the stage, tells the story and clears the stage, whatever happened.
-func play(ctx context.Context, t *teller, o options) (err error) {
+func play(ctx context.Context, t *transcript, o options) (err error) {
 	set := setHost
 	if o.plain {
-		set = func(ctx context.Context, t *teller) (stage, error) { return setFolder(ctx, t, o.binaries) }
+		set = func(ctx context.Context, t *transcript) (stage, error) { return setFolder(ctx, t, o.binaries) }
 	}
 	s, err := set(ctx, t)
 	if err != nil {

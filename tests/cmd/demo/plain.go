@@ -23,7 +23,7 @@ type inFolder struct {
 	agent   *cluster.Process
 }
 
-func setFolder(ctx context.Context, t *teller, binaries string) (_ stage, err error) {
+func setFolder(ctx context.Context, t *transcript, binaries string) (_ stage, err error) {
 	t.say("This is the main job of node-cert-agent in plain mode: a real Kubernetes control plane, and a folder in")
 	t.say("place of a host. Lines that begin with \"$ \" are commands; \"cluster$ \" is the cluster's administrator.")
 	t.say("It takes less than a minute, once etcd and Kubernetes have been built.")

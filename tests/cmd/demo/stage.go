@@ -67,7 +67,7 @@ type onHost struct {
 	dir string // of the approver's binary
 }
 
-func setHost(ctx context.Context, t *teller) (stage, error) {
+func setHost(ctx context.Context, t *transcript) (stage, error) {
 	t.say("This is the main job of node-cert-agent on real parts: a Kubernetes control plane, and a host with")
 	t.say("systemd in a container. Lines that begin with \"$ \" are commands, run on that host; \"cluster$ \" is its")
 	t.say("administrator elsewhere.")
@@ -104,7 +104,7 @@ func (h *onHost) stop() error {
 }
 
 func (h *onHost) startAgent(ctx context.Context) (string, error) {
-	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Stranger, "node-cert-agent.service"}, " "),
+	return "systemctl start " + strings.Join([]string{cluster.Reader, cluster.Unlisted, "node-cert-agent.service"}, " "),
 		h.StartAgent(ctx)
 }
 

@@ -31,7 +31,7 @@ const (
 
 // story is the main job, chapter by chapter.
 type story struct {
-	*teller
+	*transcript
 	stage
 	first, second, root []byte // CA certificates
 	reloads             int
@@ -39,10 +39,9 @@ type story struct {
 	approver            *cluster.Process
 }
 
-func newStory(t *teller, s stage) *story {
-	return &story{teller: t, stage: s, first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2"),
-		root:  testpki.NewCA("root-ca-1"),
-		begin: time.Now()}
+func newStory(t *transcript, s stage) *story {
+	return &story{transcript: t, stage: s, begin: time.Now(), root: testpki.NewCA("root-ca-1"),
+		first: testpki.NewCA("kubelet-signer-1"), second: testpki.NewCA("kubelet-signer-2")}
 }
 
 // tell tells it all. An error comes with what the agent last said.
@@ -50,7 +49,7 @@ func (s *story) tell(ctx context.Context) error {
 	chapters := []func(context.Context) error{
 		s.parts, s.identity, s.firstBundle, s.rotation, s.brokenBundles, s.drift, s.ending}
 	if s.units() {
-		chapters = slices.Insert(chapters, 4, s.stranger)
+		chapters = slices.Insert(chapters, 4, s.unlisted)
 	}
 	for _, chapter := range chapters {
 		if err := chapter(ctx); err != nil {
@@ -96,7 +95,7 @@ func (s *story) parts(ctx context.Context) error {
 	s.say("etcd, kube-apiserver and kube-controller-manager run on %s.", s.plane().URL())
 	if s.units() {
 		s.say("On the host, %s stands for a service that loads kubelet-ca.crt when it starts and when it is", cluster.Reader)
-		s.say("reloaded. It is on the allowlist; %s, which does the same, is not:", cluster.Stranger)
+		s.say("reloaded. It is on the allowlist; %s, which does the same, is not:", cluster.Unlisted)
 	} else {
 		s.say("The folder is %s, called $ROOT below. Its configuration:", s.path("/"))
 	}
@@ -191,12 +190,12 @@ func (s *story) rotate(ctx context.Context, bundle []byte, between func(context.
 	return s.awaitStatus(ctx, "the reload to be on record", s.loaded)
 }
 
-func (s *story) stranger(ctx context.Context) error {
+func (s *story) unlisted(ctx context.Context) error {
 	s.chapter("A unit that is not on the allowlist")
 	s.say("The agent never asks for it, and cannot: only the reloader reaches systemd, and it has the allowlist.")
 	s.say("This is what the agent's user is told, about another unit, another verb, and the host:")
 	const call = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager "
-	for _, try := range []string{"ReloadUnit ss " + cluster.Stranger + " replace",
+	for _, try := range []string{"ReloadUnit ss " + cluster.Unlisted + " replace",
 		"RestartUnit ss " + cluster.Reader + " replace", "Reboot"} {
 		command := "runuser -u node-cert-agent -- " + call + try
 		out, err := s.sh(ctx, command)

@@ -38,15 +38,15 @@ const (
 	Fragment = "/etc/node-cert-agent/config.d/50-site.yaml"
 	// StatusFile is where the agent says how it stands.
 	StatusFile = "/run/node-cert-agent/status.json"
-	// KubeletCA is the file that Reader and Stranger read.
+	// KubeletCA is the file that Reader and Unlisted read.
 	KubeletCA = "/etc/kubernetes/kubelet-ca.crt"
 	// Reader is a service that loads KubeletCA when it starts and when it is reloaded; it notes each
 	// load in ReaderLog.
 	Reader = "reader.service"
 	// ReaderLog has a line for each load.
 	ReaderLog = "/run/reader.log"
-	// Stranger is the same and not on the allowlist.
-	Stranger = "stranger.service"
+	// Unlisted is the same and not on the allowlist.
+	Unlisted = "unlisted.service"
 )
 
 // Config is a fragment that allows a reload of Reader, at once, and mirrors the ControllerConfig: what holds do
@@ -165,7 +165,7 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 	files := map[string]host.File{
 		Fragment:                          {Data: []byte(o.Config)},
 		"/etc/systemd/system/" + Reader:   {Data: []byte(reader("reader"))},
-		"/etc/systemd/system/" + Stranger: {Data: []byte(reader("stranger"))},
+		"/etc/systemd/system/" + Unlisted: {Data: []byte(reader("unlisted"))},
 		"/etc/systemd/system/node-cert-agent.service.d/kubeconfig.conf": {Data: []byte("[Service]\nExecStart=\nExecStart=/usr/bin/node-cert-agent run --kubeconfig " + Kubeconfig + "\nRestartSec=100ms\n")},
 	}
 	if o.Bootstrap {
@@ -229,7 +229,7 @@ func (c *Cluster) connect(ctx context.Context, bootstrap bool) error {
 
 // StartAgent starts the agent's service and the two readers, and returns when they are ready.
 func (c *Cluster) StartAgent(ctx context.Context) error {
-	_, err := c.Host.Run(ctx, "systemctl", "start", Reader, Stranger, "node-cert-agent.service")
+	_, err := c.Host.Run(ctx, "systemctl", "start", Reader, Unlisted, "node-cert-agent.service")
 	return err
 }
 

@@ -25,7 +25,7 @@ func TestAWaitEndsWithItsContextAndSaysWhatDidNotCome(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || err.Error() != "the moon did not come about: context canceled" {
 		t.Error(err)
 	}
-	if err := wait.Success(ctx, func() error { return io.EOF }); err != io.EOF {
+	if err := wait.Success(ctx, func() error { return io.EOF }); !errors.Is(err, io.EOF) {
 		t.Errorf("the last error is %v", err)
 	}
 	if err := wait.Until(ctx, "what is there", func() bool { return true }); err != nil {

@@ -2,7 +2,7 @@
 
 // Command peer knocks at the writer's socket and says what came back: how many bytes, and how the
 // connection ended. It sends a request that root or the agent would be answered.
-// Tests run it as a stranger, who must get nothing.
+// Tests run it as a user who must get nothing.
 package main
 
 import (

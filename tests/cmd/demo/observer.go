@@ -15,9 +15,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
-// witness sees when a file gets a content, by inotify(7), so that looking does not take the time
+// observer sees when a file gets a content, by inotify(7), so that looking does not take the time
 // that is measured.
-type witness struct {
+type observer struct {
 	file  string
 	want  []byte
 	watch *fsnotify.Watcher
@@ -25,7 +25,7 @@ type witness struct {
 }
 
 // watchFor looks at the file from now on.
-func watchFor(file string, want []byte) (*witness, error) {
+func watchFor(file string, want []byte) (*observer, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -34,29 +34,29 @@ func watchFor(file string, want []byte) (*witness, error) {
 		_ = w.Close()
 		return nil, err
 	}
-	out := &witness{file: file, want: want, watch: w, seen: make(chan time.Time, 1)}
+	out := &observer{file: file, want: want, watch: w, seen: make(chan time.Time, 1)}
 	go out.look()
 	return out, nil
 }
 
-func (w *witness) look() {
-	for range w.watch.Events { // ends with when
-		if b, err := os.ReadFile(w.file); err == nil && bytes.Equal(b, w.want) {
-			w.seen <- time.Now()
+func (o *observer) look() {
+	for range o.watch.Events { // ends with when
+		if b, err := os.ReadFile(o.file); err == nil && bytes.Equal(b, o.want) {
+			o.seen <- time.Now()
 			return
 		}
 	}
 }
 
 // when is the moment at which the content was visible.
-func (w *witness) when(ctx context.Context) (time.Time, error) {
-	defer func() { _ = w.watch.Close() }()
+func (o *observer) when(ctx context.Context) (time.Time, error) {
+	defer func() { _ = o.watch.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
 	select {
-	case t := <-w.seen:
+	case t := <-o.seen:
 		return t, nil
 	case <-ctx.Done():
-		return time.Time{}, fmt.Errorf("the new bytes in %s did not come: %w", w.file, ctx.Err())
+		return time.Time{}, fmt.Errorf("the new bytes in %s did not come: %w", o.file, ctx.Err())
 	}
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// bed is what all tests share: a control plane with the ControllerConfig, and the folder of somebody who provisions
+// env is what all tests share: a control plane with the ControllerConfig, and the folder of somebody who provisions
 // hosts for it, a copy of the sources with the packages made and a bootstrap kubeconfig.
-type bed struct {
+type env struct {
 	plane *controlplane.Plane
 	dir   string
 	tools string // kubectl, oc, podman and butane
@@ -47,29 +47,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// theBed is the shared bed, made when it is first asked for.
-func theBed(t *testing.T) *bed {
+// sharedEnv is the shared environment, made when it is first asked for.
+func sharedEnv(t *testing.T) *env {
 	t.Helper()
-	b, err := shared()
+	e, err := shared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return e
 }
 
-func prepare() (*bed, error) {
+func prepare() (*env, error) {
 	ctx := context.Background()
-	b := &bed{ca: testpki.NewCA("enabled")}
+	e := &env{ca: testpki.NewCA("enabled")}
 	var err error
-	if b.dir, err = os.MkdirTemp("", "enable"); err != nil {
+	if e.dir, err = os.MkdirTemp("", "enable"); err != nil {
 		return nil, err
 	}
-	cleanUp = append(cleanUp, func() error { return os.RemoveAll(b.dir) })
-	if b.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+	cleanUp = append(cleanUp, func() error { return os.RemoveAll(e.dir) })
+	if e.plane, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
 		return nil, err
 	}
-	cleanUp = append([]func() error{b.plane.Stop}, cleanUp...)
-	if err := b.fill(ctx); err != nil {
+	cleanUp = append([]func() error{e.plane.Stop}, cleanUp...)
+	if err := e.fill(ctx); err != nil {
 		return nil, err
 	}
 	for _, heading := range []string{"The cluster's side", "A token"} {
@@ -77,17 +77,17 @@ func prepare() (*bed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := b.run(script); err != nil {
+		if _, err := e.run(script); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.plane.InstallShipped(ctx); err != nil { // which also waits until all of it is in force
+	if err := e.plane.InstallShipped(ctx); err != nil { // which also waits until all of it is in force
 		return nil, err
 	}
-	small := controllerconfig.Store{API: controllerconfig.Small, URL: b.plane.URL(), Client: b.plane.AdminClient()}
-	_, err = small.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: b.ca, RootCAData: b.plane.CA().PEM(),
-		AdditionalTrustBundle: b.ca})
-	return b, err
+	small := controllerconfig.Store{API: controllerconfig.Small, URL: e.plane.URL(), Client: e.plane.AdminClient()}
+	_, err = small.Create(ctx, controllerconfig.Spec{KubeAPIServerServingCAData: e.ca, RootCAData: e.plane.CA().PEM(),
+		AdditionalTrustBundle: e.ca})
+	return e, err
 }
 
 // What stands in for two programs: oc is kubectl and knows the name of the node image, and podman builds with
@@ -106,14 +106,14 @@ exec buildah --root "$dir/store" --runroot "$dir/run" --storage-driver overlay "
 )
 
 // fill makes the folder and the tools.
-func (b *bed) fill(ctx context.Context) error {
+func (e *env) fill(ctx context.Context) error {
 	repo, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		return fmt.Errorf("finding the sources: %w", err)
 	}
 	top := strings.TrimSpace(string(repo))
 	copying := exec.Command("sh", "-ec",
-		`git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp --parents "$f" "$0"; done' "$1"`, "sh", b.dir)
+		`git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp --parents "$f" "$0"; done' "$1"`, "sh", e.dir)
 	copying.Dir = top
 	if out, err := copying.CombinedOutput(); err != nil {
 		return fmt.Errorf("copying the sources: %v: %s", err, out)
@@ -122,30 +122,30 @@ func (b *bed) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.tools = filepath.Join(b.dir, "tools")
-	if err := os.Mkdir(b.tools, 0o755); err != nil {
+	e.tools = filepath.Join(e.dir, "tools")
+	if err := os.Mkdir(e.tools, 0o755); err != nil {
 		return err
 	}
-	if err := os.Symlink(filepath.Join(servers.Dir, "kubectl"), filepath.Join(b.tools, "kubectl")); err != nil {
+	if err := os.Symlink(filepath.Join(servers.Dir, "kubectl"), filepath.Join(e.tools, "kubectl")); err != nil {
 		return err
 	}
 	// Not links: a program may go by the name that it is called.
 	for name, text := range map[string]string{"oc": oc, "podman": podman} {
-		if err := os.WriteFile(filepath.Join(b.tools, name), []byte(text), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(e.tools, name), []byte(text), 0o755); err != nil {
 			return err
 		}
 	}
-	_, err = b.run(`go build -C tests/enable/butane -ldflags '-X github.com/coreos/butane/internal/version.Raw=0.25.1' -o ../../../tools/butane github.com/coreos/butane/internal
+	_, err = e.run(`go build -C tests/enable/butane -ldflags '-X github.com/coreos/butane/internal/version.Raw=0.25.1' -o ../../../tools/butane github.com/coreos/butane/internal
 make deb ARCHES=` + runtime.GOARCH)
 	return err
 }
 
 // run runs a script as the one who provisions, in the folder.
-func (b *bed) run(script string, env ...string) (string, error) {
+func (e *env) run(script string, env ...string) (string, error) {
 	cmd := exec.Command("sh", "-e", "-c", script)
-	cmd.Dir = b.dir
-	cmd.Env = append(os.Environ(), append(env, "PATH="+b.tools+":"+os.Getenv("PATH"),
-		"KUBECONFIG="+filepath.Join(b.plane.Dir(), "admin.kubeconfig"))...)
+	cmd.Dir = e.dir
+	cmd.Env = append(os.Environ(), append(env, "PATH="+e.tools+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+filepath.Join(e.plane.Dir(), "admin.kubeconfig"))...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%v, from\n%s\nwhich said\n%s", err, script, out)
@@ -153,18 +153,18 @@ func (b *bed) run(script string, env ...string) (string, error) {
 	return string(out), nil
 }
 
-func (b *bed) must(t *testing.T, script string, env ...string) string {
+func (e *env) must(t *testing.T, script string, env ...string) string {
 	t.Helper()
-	out, err := b.run(script, env...)
+	out, err := e.run(script, env...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func (b *bed) read(t *testing.T, name string) []byte {
+func (e *env) read(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.dir, name))
+	data, err := os.ReadFile(filepath.Join(e.dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sight sees files come into place. It asks the kernel for renames and nothing else: temporary
+// observer sees files come into place. It asks the kernel for renames and nothing else: temporary
 // files would wake it in the middle of what it measures.
-type sight struct {
+type observer struct {
 	fd       int
 	dirs     map[int32]string
 	arrivals chan arrival
@@ -29,30 +29,30 @@ type arrival struct {
 	at   time.Time
 }
 
-// newSight watches directories until the process ends. An arrival's path begins with one of them.
-func newSight(dirs ...string) (*sight, error) {
+// newObserver watches directories until the process ends. An arrival's path begins with one of them.
+func newObserver(dirs ...string) (*observer, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("start inotify: %v", err)
 	}
-	s := &sight{fd: fd, dirs: map[int32]string{}, arrivals: make(chan arrival, 1<<12)}
+	o := &observer{fd: fd, dirs: map[int32]string{}, arrivals: make(chan arrival, 1<<12)}
 	for _, d := range dirs {
 		wd, err := unix.InotifyAddWatch(fd, d, unix.IN_MOVED_TO)
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %v", d, err)
 		}
-		s.dirs[int32(wd)] = d
+		o.dirs[int32(wd)] = d
 	}
-	go s.run()
-	return s, nil
+	go o.run()
+	return o, nil
 }
 
 // run blocks in read(2) on a thread of its own: the way through the runtime's poller is longer.
-func (s *sight) run() {
+func (o *observer) run() {
 	runtime.LockOSThread()
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := unix.Read(s.fd, buf)
+		n, err := unix.Read(o.fd, buf)
 		now := time.Now()
 		if err == unix.EINTR {
 			continue
@@ -63,17 +63,17 @@ func (s *sight) run() {
 		for b := buf[:n]; len(b) > 0; {
 			e := (*unix.InotifyEvent)(unsafe.Pointer(&b[0]))
 			name, rest := b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+e.Len], b[unix.SizeofInotifyEvent+e.Len:]
-			s.arrivals <- arrival{filepath.Join(s.dirs[e.Wd], string(bytes.TrimRight(name, "\x00"))), now}
+			o.arrivals <- arrival{filepath.Join(o.dirs[e.Wd], string(bytes.TrimRight(name, "\x00"))), now}
 			b = rest
 		}
 	}
 }
 
 // drain forgets what came until now, and tells how many that were.
-func (s *sight) drain() (n int) {
+func (o *observer) drain() (n int) {
 	for {
 		select {
-		case <-s.arrivals:
+		case <-o.arrivals:
 			n++
 		default:
 			return n
@@ -83,7 +83,7 @@ func (s *sight) drain() (n int) {
 
 // await returns when every file has come into place with the wanted content: at which moments the
 // first and the last did. Content is read after the last has come, so as not to be in the way.
-func (s *sight) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
+func (o *observer) await(ctx context.Context, want map[string][]byte) (first, last time.Time, err error) {
 	came := map[string]time.Time{}
 	for {
 		select {
@@ -93,7 +93,7 @@ func (s *sight) await(ctx context.Context, want map[string][]byte) (first, last 
 					return first, last, fmt.Errorf("%d of %d files came, %s did not: %w", len(came), len(want), path, ctx.Err())
 				}
 			}
-		case a := <-s.arrivals:
+		case a := <-o.arrivals:
 			if _, ok := want[a.path]; ok {
 				came[a.path] = a.at
 			}

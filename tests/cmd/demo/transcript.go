@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// teller prints the story: headings, sentences, and commands with what they printed, with an empty
+// transcript prints the story: headings, sentences, and commands with what they printed, with an empty
 // line wherever one kind follows another.
-type teller struct {
+type transcript struct {
 	w        io.Writer
 	terminal bool
 	chapters int
@@ -28,13 +28,13 @@ const (
 	quotation
 )
 
-func newTeller(f *os.File) *teller {
+func newTranscript(f *os.File) *transcript {
 	info, err := f.Stat()
-	return &teller{w: f, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
+	return &transcript{w: f, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
 }
 
 // chapter begins a numbered part of the story.
-func (t *teller) chapter(title string) {
+func (t *transcript) chapter(title string) {
 	t.chapters++
 	line := fmt.Sprintf("%d. %s", t.chapters, title)
 	if t.terminal {
@@ -44,20 +44,20 @@ func (t *teller) chapter(title string) {
 	t.last = nothing
 }
 
-func (t *teller) say(format string, args ...any) {
+func (t *transcript) say(format string, args ...any) {
 	t.turn(sentence)
 	fmt.Fprintf(t.w, format+"\n", args...)
 }
 
 // quote prints what is not the demo's own word, indented.
-func (t *teller) quote(text string) {
+func (t *transcript) quote(text string) {
 	t.turn(quotation)
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
 		fmt.Fprint(t.w, strings.TrimRight("    "+line, " \n")+"\n")
 	}
 }
 
-func (t *teller) turn(next kind) {
+func (t *transcript) turn(next kind) {
 	if t.last != nothing && t.last != next {
 		fmt.Fprintln(t.w)
 	}
@@ -65,7 +65,7 @@ func (t *teller) turn(next kind) {
 }
 
 // Write passes on what builders tell about their progress.
-func (t *teller) Write(b []byte) (int, error) { return t.w.Write(b) }
+func (t *transcript) Write(b []byte) (int, error) { return t.w.Write(b) }
 
 // elapsed is a duration as a reader wants it.
 func elapsed(d time.Duration) string {

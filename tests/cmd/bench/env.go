@@ -37,12 +37,12 @@ trust: {holdRemovals: 0s, source: ""}
 watch: {retryJitter: 200ms, retryMax: 1s}
 `
 
-// bed is the product on a host, the baseline beside it, and the object of each.
-type bed struct {
+// env is the product on a host, the baseline beside it, and the object of each.
+type env struct {
 	*cluster.Cluster
 	dir      string           // of ours, on the outer machine
 	arms     []*arm           // baseline and agent
-	sight    *sight           // of both's files
+	observer *observer        // of both's files
 	approver *cluster.Process // once agents get identities of their own
 }
 
@@ -63,50 +63,50 @@ func (a *arm) want(s controllerconfig.Spec) map[string][]byte {
 	return f
 }
 
-// newBed brings everything up; both arms have written all their files. Further arguments are those of
+// newEnv brings everything up; both arms have written all their files. Further arguments are those of
 // kube-controller-manager.
-func newBed(ctx context.Context, args ...string) (b *bed, err error) {
-	b = &bed{}
+func newEnv(ctx context.Context, args ...string) (e *env, err error) {
+	e = &env{}
 	defer func() {
 		if err != nil {
-			b.stop()
+			e.stop()
 		}
 	}()
-	if b.dir, err = os.MkdirTemp("", "bench-"); err != nil {
-		return b, err
+	if e.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return e, err
 	}
-	baseline, err := build(ctx, b.dir, "baseline")
+	baseline, err := build(ctx, e.dir, "baseline")
 	if err != nil {
-		return b, err
+		return e, err
 	}
-	reload, err := build(ctx, b.dir, "reload")
+	reload, err := build(ctx, e.dir, "reload")
 	if err != nil {
-		return b, err
+		return e, err
 	}
-	audited, err := b.audit()
+	audited, err := e.audit()
 	if err != nil {
-		return b, err
+		return e, err
 	}
-	b.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config,
+	e.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config,
 		Progress: os.Stderr, Kubelet: true,
 		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited,
 			ControllerManagerArgs: args}, Host: host.Options{Files: map[string]host.File{
 			baselineBinary: {Data: baseline, Mode: 0o755},
 			"/etc/pki/ca-trust/source/anchors/README": {},
 			"/etc/systemd/system/" + baselineUnit: {Data: []byte("[Service]\nType=exec\nExecStart=" +
-				strings.Join(b.baselineCommand(baselineBinary, cluster.Server, baselinePKI, baselineRoot), " ") + "\n")},
+				strings.Join(e.baselineCommand(baselineBinary, cluster.Server, baselinePKI, baselineRoot), " ") + "\n")},
 			reloadUnit.path: {Data: []byte(reloadUnit.text)},
 			reloadBinary:    {Data: reload, Mode: 0o755},
 		}}})
 	if err != nil {
-		return b, err
+		return e, err
 	}
-	if err := b.baselineIdentity(func(name string, data []byte) error {
-		return b.Host.PutFile(filepath.Join(baselinePKI, name), host.File{Data: data})
+	if err := e.baselineIdentity(func(name string, data []byte) error {
+		return e.Host.PutFile(filepath.Join(baselinePKI, name), host.File{Data: data})
 	}); err != nil {
-		return b, err
+		return e, err
 	}
-	return b, b.begin(ctx)
+	return e, e.begin(ctx)
 }
 
 // build builds one of the commands beside this one as the agent is built, and returns it.
@@ -120,14 +120,14 @@ func build(ctx context.Context, dir, name string) ([]byte, error) {
 	return os.ReadFile(to)
 }
 
-func (b *bed) baselineCommand(binary, server, pki, root string) []string {
+func (e *env) baselineCommand(binary, server, pki, root string) []string {
 	return []string{binary, "-server", server, "-collection", controllerconfig.OpenShift.Path(), "-name", baselineName,
 		"-pki", pki, "-root", root}
 }
 
 // baselineIdentity gives the baseline a client certificate. The agents' group may not read its object.
-func (b *bed) baselineIdentity(put func(name string, data []byte) error) error {
-	ca := b.Plane.CA()
+func (e *env) baselineIdentity(put func(name string, data []byte) error) error {
+	ca := e.Plane.CA()
 	pair := ca.Client("baseline", "system:masters")
 	for name, data := range map[string][]byte{"ca.crt": ca.PEM(), "client.crt": pair.Cert, "client.key": pair.Key} {
 		if err := put(name, data); err != nil {
@@ -138,37 +138,37 @@ func (b *bed) baselineIdentity(put func(name string, data []byte) error) error {
 }
 
 // begin creates both objects and starts both arms.
-func (b *bed) begin(ctx context.Context) error {
-	b.arms = []*arm{{name: "baseline", root: b.Host.Path(baselineRoot), store: b.Store},
-		{name: "agent", root: b.Host.Path("/"), store: b.Store}}
-	b.arms[0].store.Name = baselineName
-	for _, a := range b.arms {
+func (e *env) begin(ctx context.Context) error {
+	e.arms = []*arm{{name: "baseline", root: e.Host.Path(baselineRoot), store: e.Store},
+		{name: "agent", root: e.Host.Path("/"), store: e.Store}}
+	e.arms[0].store.Name = baselineName
+	for _, a := range e.arms {
 		a.content = newContent()
 		if _, err := a.store.Create(ctx, a.content.spec); err != nil {
 			return err
 		}
 	}
-	if _, err := b.Host.Run(ctx, "systemctl", "start", agentUnit, baselineUnit); err != nil {
+	if _, err := e.Host.Run(ctx, "systemctl", "start", agentUnit, baselineUnit); err != nil {
 		return err
 	}
-	for _, a := range b.arms {
+	for _, a := range e.arms {
 		want := a.want(a.content.spec)
 		if err := wait.Until(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
 			return err
 		}
 	}
-	return b.look()
+	return e.look()
 }
 
-// look makes a sight of all files that are there.
-func (b *bed) look() (err error) {
+// look observes all files that are there.
+func (e *env) look() (err error) {
 	var dirs []string
-	for _, a := range b.arms {
+	for _, a := range e.arms {
 		for path := range a.want(a.content.spec) {
 			dirs = append(dirs, filepath.Dir(path))
 		}
 	}
-	b.sight, err = newSight(dirs...)
+	e.observer, err = newObserver(dirs...)
 	return err
 }
 
@@ -190,19 +190,19 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // processed waits until the agent has finished with a version of its object.
-func (b *bed) processed(ctx context.Context, version string) error {
+func (e *env) processed(ctx context.Context, version string) error {
 	return wait.Until(ctx, "version "+version,
-		func() bool { return b.Status().ControllerConfig.ResourceVersion == version })
+		func() bool { return e.Status().ControllerConfig.ResourceVersion == version })
 }
 
-func (b *bed) stop() error {
+func (e *env) stop() error {
 	var err error
-	b.approver.Stop()
-	if b.Cluster != nil {
-		err = b.Cluster.Stop()
+	e.approver.Stop()
+	if e.Cluster != nil {
+		err = e.Cluster.Stop()
 	}
-	if b.dir != "" {
-		_ = os.RemoveAll(b.dir)
+	if e.dir != "" {
+		_ = os.RemoveAll(e.dir)
 	}
 	return err
 }
