@@ -5,7 +5,6 @@
 package escape
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"os"
@@ -14,12 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
@@ -118,46 +118,26 @@ func TestACompromisedAgentUnderANewerSystemd(t *testing.T) { imprison(t, openshi
 
 func imprison(t *testing.T, l layout, r host.Release) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
-	h := boot(t, ctx, l, r)
-	run := func(command string) string {
-		t.Helper()
-		out, err := h.Run(ctx, "sh", "-c", command)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
-	}
-	run("systemctl start kubelet.service reader.service web.socket web.service node-cert-agent-writer.service && mkdir " +
+	n := boot(t, l, r)
+	n.sh("systemctl start kubelet.service reader.service web.socket web.service node-cert-agent-writer.service && mkdir " +
 		"-p /run/systemd/transient /run/udev/rules.d")
-	run("systemctl start --no-block hold.service blocked.service waiting.service")
+	n.sh("systemctl start --no-block hold.service blocked.service waiting.service")
 	// Others reach it, so that it is the agent's unit that does not.
-	if err := h.Own([4]byte{169, 254, 169, 254}); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := h.Dial(ctx, "169.254.169.254:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.Must(n.Host.Own([4]byte{169, 254, 169, 254}))
+	conn, err := n.Host.Dial(n.Ctx, "169.254.169.254:80")
+	n.Must(err)
 	_ = conn.Close()
-	run("until systemctl list-jobs --no-legend | grep -q 'hold.service *start running'; do :; done")
-	jobs := run("systemctl list-jobs --no-legend --no-pager | sort")
-	pid := func(unit string) string { return run("systemctl show -P MainPID " + unit) }
+	n.sh("until systemctl list-jobs --no-legend | grep -q 'hold.service *start running'; do :; done")
+	jobs := n.sh("systemctl list-jobs --no-legend --no-pager | sort")
+	pid := func(unit string) string { return n.sh("systemctl show -P MainPID " + unit) }
 	good, spent := testpki.NewCA("published by a compromised agent"), testpki.NewCA("published and removed")
 	all := slices.Concat(l.onFiles(), sockets, processes(pid), bus(), actions(), network, l.requests(good, spent), l.own)
-	list, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.PutFile("/etc/attempts.json", host.File{Data: list}); err != nil {
-		t.Fatal(err)
-	}
-	before := snapshot(t, ctx, h)
-	run("systemctl start node-cert-agent.service")
+	n.give(all)
+	before := n.snapshot()
+	n.sh("systemctl start node-cert-agent.service")
 
-	compare(t, all, h)
-	after := snapshot(t, ctx, h)
+	n.compare(all)
+	after := n.snapshot()
 	changed := map[string]string{}
 	for p := range maps.Keys(after) {
 		if after[p] != before[p] {
@@ -181,23 +161,38 @@ func imprison(t *testing.T, l layout, r host.Release) {
 	for p, what := range changed {
 		t.Errorf("%s has changed: %s", p, what)
 	}
-	if got := run("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat " +
+	if got := n.sh("systemctl is-active kubelet.service reader.service dbus.service node-cert-agent-writer.service; cat " +
 		"/run/reader.reloaded"); got != "active\nactive\nactive\nactive\nreloaded" {
 		t.Errorf("afterwards: %q", got)
 	}
-	if now := run("systemctl list-jobs --no-legend --no-pager | sort"); now != jobs || jobs == "" {
+	if now := n.sh("systemctl list-jobs --no-legend --no-pager | sort"); now != jobs || jobs == "" {
 		t.Errorf("the jobs of others were\n%s\nand are\n%s", jobs, now)
 	}
 }
 
+// node is a host with prisoner in the agent's place.
+type node struct{ *testnode.Node }
+
+// sh runs a command of the shell on the host as root.
+func (n *node) sh(command string) string {
+	n.T.Helper()
+	return n.Run("sh", "-c", command)
+}
+
+// give leaves prisoner what it is to try when it starts.
+func (n *node) give(all []attempt) {
+	n.T.Helper()
+	list, err := json.Marshal(all)
+	n.Must(err)
+	n.Must(n.Host.PutFile("/etc/attempts.json", host.File{Data: list}))
+}
+
 // boot has prisoner in the agent's place and everything else as installed.
-func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Host {
+func boot(t *testing.T, l layout, r host.Release) *node {
 	t.Helper()
 	install := t.TempDir()
-	if err := cluster.Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(install, "usr/bin/prisoner"),
+	must.Do(t, cluster.Build(t.Context(), filepath.Join(install, "usr/bin/node-cert-agent")))
+	build := exec.Command("go", "build", "-o", filepath.Join(install, "usr/bin/prisoner"),
 		"./testdata/prisoner")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -221,36 +216,22 @@ func boot(t *testing.T, ctx context.Context, l layout, r host.Release) *host.Hos
 	}
 	if l.profile == "openshift" {
 		dropin, err := os.ReadFile("../../packaging/openshift/writer.conf")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		files["/etc/systemd/system/node-cert-agent-writer.service.d/50-openshift.conf"] = host.File{Data: dropin}
 	}
 	for name, text := range services {
 		files["/etc/systemd/system/"+name] = host.File{Data: []byte(text)}
 	}
 	maps.Copy(files, l.files)
-	h, err := host.Boot(ctx, host.Options{Release: r, Trees: []string{"../../systemd", "../../deb/tree", install},
-		Files: files, Enable: []string{"containerd.socket", "private.socket"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return &node{testnode.Boot(t, host.Options{Release: r, Trees: []string{"../../systemd", "../../deb/tree", install},
+		Files: files, Enable: []string{"containerd.socket", "private.socket"}})}
 }
 
 // compare reads how the attempts ended.
-func compare(t *testing.T, all []attempt, h *host.Host) {
+func (n *node) compare(all []attempt) (outcomes []outcome) {
+	t := n.T
 	t.Helper()
-	data, err := os.ReadFile(h.Path("/run/node-cert-agent/attempts.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var outcomes []outcome
+	data := n.File("/run/node-cert-agent/attempts.json")
 	if err := json.Unmarshal(data, &outcomes); err != nil || len(outcomes) != len(all) {
 		t.Fatalf("%d outcomes of %d attempts: %v", len(outcomes), len(all), err)
 	}
@@ -273,6 +254,7 @@ func compare(t *testing.T, all []attempt, h *host.Host) {
 		t.Logf("%-60s %.150s", a.Name, o.Error)
 	}
 	t.Logf("%d attempts, %d of them allowed", len(all), allowed)
+	return outcomes
 }
 
 // hidden tells what the sandbox makes disappear.
@@ -282,21 +264,18 @@ func hidden(a attempt) bool {
 
 // snapshot is every file of the host but those that change by themselves, with mode, owner, content or
 // target of a link, and the time of its last change.
-func snapshot(t *testing.T, ctx context.Context, h *host.Host) map[string]string {
-	t.Helper()
-	out, err := h.Run(ctx, "sh", "-c",
-		`find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log/journal -o -path /var/tmp \
+func (n *node) snapshot() map[string]string {
+	n.T.Helper()
+	out, err := n.Host.Run(n.Ctx, "sh", "-c", `find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /var/log/journal -o -path /var/tmp \
 		-o -path /var/lib/systemd -o -path /var/lib/private -o -path /var/lib/node-cert-agent -o -path /var/lib/polkit-1 \) -prune -o -printf '%p\t%y %m %U %G %C@ %l\n'`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.Must(err)
 	all := map[string]string{}
 	for line := range strings.Lines(out) {
 		name, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		all[name] = rest
 	}
 	if len(all) < 1000 {
-		t.Fatalf("the snapshot holds %d files", len(all))
+		n.T.Fatalf("the snapshot holds %d files", len(all))
 	}
 	// The directory of state was made by systemd, and so changed its parent.
 	delete(all, "/var/lib")

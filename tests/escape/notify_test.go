@@ -5,11 +5,7 @@
 package escape
 
 import (
-	"context"
-	"encoding/json"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
@@ -36,53 +32,30 @@ func notifications(others string) (out []attempt) {
 // notify starts kubelet and agent together, as at boot. Whatever the agent notifies, the kubelet comes up.
 func notify(t *testing.T, r host.Release) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
-	t.Cleanup(cancel)
-	h := boot(t, ctx, kubeadm, r)
-	run := func(command string) string {
-		t.Helper()
-		out, err := h.Run(ctx, "sh", "-c", command)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
-	}
-	run("systemctl start victim.service reader.service " + writerUnit)
-	victim := run("systemctl show -P MainPID victim.service")
-	list, err := json.Marshal(notifications(victim))
-	if err == nil {
-		err = h.PutFile("/etc/attempts.json", host.File{Data: list})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	run("systemctl start --no-block node-cert-agent.service kubelet.service")
-	run("until systemctl is-active -q kubelet.service; do sleep 0.2; done")
+	n := boot(t, kubeadm, r)
+	n.sh("systemctl start victim.service reader.service " + writerUnit)
+	victim := n.sh("systemctl show -P MainPID victim.service")
+	n.give(notifications(victim))
+	n.sh("systemctl start --no-block node-cert-agent.service kubelet.service")
+	n.sh("until systemctl is-active -q kubelet.service; do sleep 0.2; done")
 	// It came up although the agent is not ready, and not because the agent had ended.
-	if got := run("systemctl is-active node-cert-agent.service || :"); got != "activating" {
+	if got := n.sh("systemctl is-active node-cert-agent.service || :"); got != "activating" {
 		t.Errorf("the agent is %s when the kubelet comes up: %s", got,
-			run("journalctl -q --no-pager -o cat -u node-cert-agent.service"))
+			n.sh("journalctl -q --no-pager -o cat -u node-cert-agent.service"))
 	}
-	if got := run("systemctl show -P NFileDescriptorStore node-cert-agent.service; systemctl is-active victim.service " +
+	if got := n.sh("systemctl show -P NFileDescriptorStore node-cert-agent.service; systemctl is-active victim.service " +
 		"reader.service kubelet.service"); got != "0\nactive\nactive\nactive" {
 		t.Errorf("afterwards: %q", got)
 	}
-	if own := run("systemctl show -P MainPID node-cert-agent.service"); own == "1" || own == victim {
+	if own := n.sh("systemctl show -P MainPID node-cert-agent.service"); own == "1" || own == victim {
 		t.Errorf("the agent's main process is %s", own)
 	}
 	for _, last := range []string{"STOPPING=1", "WATCHDOG=trigger"} {
-		list, err := json.Marshal([]attempt{{Do: "notify", Args: []string{"READY=1"}}, {Do: "notify", Args: []string{last}},
-			{Do: "hang"}})
-		if err == nil {
-			err = h.PutFile("/etc/attempts.json", host.File{Data: list})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		run("systemctl kill -s KILL node-cert-agent.service; systemctl stop node-cert-agent.service; systemctl reset-failed " +
+		n.give([]attempt{{Do: "notify", Args: []string{"READY=1"}}, {Do: "notify", Args: []string{last}}, {Do: "hang"}})
+		n.sh("systemctl kill -s KILL node-cert-agent.service; systemctl stop node-cert-agent.service; systemctl reset-failed " +
 			"node-cert-agent.service; systemctl start node-cert-agent.service || :")
-		run("systemctl stop node-cert-agent.service")
-		if got := run("systemctl is-active victim.service reader.service kubelet.service " +
+		n.sh("systemctl stop node-cert-agent.service")
+		if got := n.sh("systemctl is-active victim.service reader.service kubelet.service " +
 			writerUnit); got != "active\nactive\nactive\nactive" {
 			t.Errorf("after %s: %q", last, got)
 		}

@@ -5,14 +5,10 @@
 package escape
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -38,45 +34,27 @@ func TestAllThatACompromisedAgentDoesIsRecordedUnderANewerSystemd(t *testing.T) 
 // accuse has an agent do what it may, in the hope that nobody sees it, and asks the journal.
 func accuse(t *testing.T, r host.Release) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
 	l := kubeadm
 	l.files = map[string]host.File{
 		"/etc/node-cert-agent/bootstrap.d/token.kubeconfig": private("a token"),
 		// A journal that drops what a unit says beyond some lines.
 		"/etc/systemd/journald.conf.d/50-limit.conf": {Data: []byte("[Journal]\nRateLimitIntervalSec=1h\nRateLimitBurst=100\n")},
 	}
-	h := boot(t, ctx, l, r)
-	run := func(command string) string {
-		t.Helper()
-		out, err := h.Run(ctx, "sh", "-c", command)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
-	}
+	n := boot(t, l, r)
 	kib := func(field, unit string) int {
 		t.Helper()
-		n, err := strconv.Atoi(run("awk '/^" + field + ":/ {print $2}' /proc/$(systemctl show -P MainPID " + unit +
+		size, err := strconv.Atoi(n.sh("awk '/^" + field + ":/ {print $2}' /proc/$(systemctl show -P MainPID " + unit +
 			")/status"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		n.Must(err)
+		return size
 	}
-	run("systemctl start kubelet.service reader.service " + writerUnit + " " + reloaderUnit)
+	n.sh("systemctl start kubelet.service reader.service " + writerUnit + " " + reloaderUnit)
 	rest := map[string]int{writerUnit: kib("VmRSS", writerUnit), reloaderUnit: kib("VmRSS", reloaderUnit)}
 
 	good, evil, again := testpki.NewCA("the cluster's"), testpki.NewCA("mine"), testpki.NewCA("mine again")
 	all := unseen(good, evil, again)
-	list, err := json.Marshal(all)
-	if err == nil {
-		err = h.PutFile("/etc/attempts.json", host.File{Data: list})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	run("systemctl start node-cert-agent.service")
+	n.give(all)
+	n.sh("systemctl start node-cert-agent.service")
 	for unit, before := range rest {
 		peak := kib("VmHWM", unit)
 		t.Logf("%s: %d KiB at rest, %d KiB at most", unit, before, peak)
@@ -85,23 +63,14 @@ func accuse(t *testing.T, r host.Release) {
 		}
 	}
 	outcomes := map[string]outcome{}
-	compare(t, all, h)
-	data, err := os.ReadFile(h.Path("/run/node-cert-agent/attempts.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ended []outcome
-	if err := json.Unmarshal(data, &ended); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range ended {
+	for _, o := range n.compare(all) {
 		outcomes[o.Name] = o
 	}
-	run("journalctl --sync")
-	wantRecords(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+writerUnit), good, evil, again, outcomes)
-	reloads(t, run("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+reloaderUnit), run("wc -l </run/reader.reloaded"),
+	n.sh("journalctl --sync")
+	wantRecords(t, n.sh("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+writerUnit), good, evil, again, outcomes)
+	reloads(t, n.sh("journalctl -q --no-pager -o cat _SYSTEMD_UNIT="+reloaderUnit), n.sh("wc -l </run/reader.reloaded"),
 		outcomes)
-	if claims := run("journalctl -q --no-pager -o cat | grep -c " + forged); claims == "0" {
+	if claims := n.sh("journalctl -q --no-pager -o cat | grep -c " + forged); claims == "0" {
 		t.Error("the forged records did not reach the journal at all")
 	}
 }
