@@ -13,6 +13,8 @@ import (
 	"math/big"
 	"strings"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // key is the same for the same name. Ed25519 signs without chance.
@@ -32,7 +34,7 @@ func template(name string) *x509.Certificate {
 // sign makes a certificate in PEM; issuer may be its own subject.
 func sign(c, issuer *x509.Certificate) []byte {
 	der, err := x509.CreateCertificate(nil, c, issuer, key(c.Subject.CommonName).Public(), key(issuer.Subject.CommonName))
-	must(err)
+	must.OK(err)
 	return block("CERTIFICATE", der)
 }
 
@@ -61,7 +63,7 @@ func selfSignedLeaf(name string) []byte { return leaf(name, name) }
 
 func privateKey() []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(key("a"))
-	must(err)
+	must.OK(err)
 	return block("PRIVATE KEY", der)
 }
 
@@ -69,7 +71,7 @@ func privateKey() []byte {
 // Source: RFC 5280, 4.1.
 func v1(name string) []byte {
 	c, err := x509.ParseCertificate(first(ca(name)).Bytes)
-	must(err)
+	must.OK(err)
 	algorithm := pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 3, 101, 112}}
 	tbs, err := asn1.Marshal(struct {
 		Serial    *big.Int
@@ -81,14 +83,14 @@ func v1(name string) []byte {
 	}{c.SerialNumber, algorithm, asn1.RawValue{FullBytes: c.RawIssuer},
 		struct{ NotBefore, NotAfter time.Time }{c.NotBefore, c.NotAfter},
 		asn1.RawValue{FullBytes: c.RawSubject}, asn1.RawValue{FullBytes: c.RawSubjectPublicKeyInfo}})
-	must(err)
+	must.OK(err)
 	signature := ed25519.Sign(key(name), tbs)
 	der, err := asn1.Marshal(struct {
 		TBS       asn1.RawValue
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
 	}{asn1.RawValue{FullBytes: tbs}, algorithm, asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
-	must(err)
+	must.OK(err)
 	return block("CERTIFICATE", der)
 }
 
@@ -105,10 +107,10 @@ func odd(name string) []byte {
 func longer(name string) []byte {
 	var c struct{ TBS, Algorithm, Signature asn1.RawValue }
 	_, err := asn1.Unmarshal(first(ca(name)).Bytes, &c)
-	must(err)
+	must.OK(err)
 	all := struct{ TBS, Algorithm, Signature, More asn1.RawValue }{c.TBS, c.Algorithm, c.Signature, asn1.NullRawValue}
 	der, err := asn1.Marshal(all)
-	must(err)
+	must.OK(err)
 	return block("CERTIFICATE", der)
 }
 
@@ -126,9 +128,3 @@ func block(kind string, der []byte) []byte {
 }
 
 func first(b []byte) *pem.Block { p, _ := pem.Decode(b); return p }
-
-func must(err error) {
-	if err != nil {
-		panic("objects: " + err.Error())
-	}
-}

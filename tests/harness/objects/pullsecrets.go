@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // Secret is in every case that has something to hide: as it is, or as the password of a login in base64.
@@ -36,7 +37,7 @@ func pullSecrets() []text { return slices.Concat(goodPullSecrets(), badPullSecre
 
 func goodPullSecrets() []text {
 	var indented bytes.Buffer
-	must(json.Indent(&indented, []byte(login()), "", "  "))
+	must.OK(json.Indent(&indented, []byte(login()), "", "  "))
 	return []text{
 		{"good", "One login and a final newline: written as published.", login() + "\n"},
 		{"good-without-final-newline",

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // spec is the object's spec; []byte values become base64.
@@ -310,7 +312,7 @@ func Large() map[string][]byte {
 		"10 000 registries": {"imageRegistryBundleData": many, "kubeAPIServerServingCAData": ca("b")},
 	} {
 		j, err := json.Marshal(object(s))
-		must(err)
+		must.OK(err)
 		out[name] = j
 	}
 	return out
@@ -365,7 +367,7 @@ func commented(comment string, input any) []byte {
 	}
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	must(e.Encode(input))
+	must.OK(e.Encode(input))
 	return b.Bytes()
 }
 

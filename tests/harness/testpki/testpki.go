@@ -24,6 +24,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // Algorithm is the kind of key that an authority has and gives to what it issues.
@@ -115,7 +117,7 @@ type Pair struct{ Cert, Key []byte }
 // TLS is the pair as crypto/tls wants it.
 func (p Pair) TLS() tls.Certificate {
 	c, err := tls.X509KeyPair(p.Cert, p.Key)
-	must(err)
+	must.OK(err)
 	return c
 }
 
@@ -136,15 +138,15 @@ func newKey(alg Algorithm) (key crypto.Signer) {
 	} else {
 		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
-	must(err)
+	must.OK(err)
 	return key
 }
 
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
-	must(err)
+	must.OK(err)
 	cert, err := x509.ParseCertificate(der)
-	must(err)
+	must.OK(err)
 	return cert
 }
 
@@ -154,12 +156,6 @@ func certPEM(c *x509.Certificate) []byte {
 
 func keyPEM(key crypto.Signer) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	must(err)
+	must.OK(err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-}
-
-func must(err error) {
-	if err != nil {
-		panic("testpki: " + err.Error())
-	}
 }
