@@ -66,7 +66,7 @@ func (r *rotation) take(line string) error {
 // and cuts the power in the rotation after the given number of them, when that part of its time has passed.
 func (g *guest) rotate(r *rotation, command string, acknowledgements int, part float64) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), bootPatience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), bootLimit)
 	defer cancel()
 	err := g.send(fmt.Sprintf(`n=%d
 while n=$((n + 1)); do

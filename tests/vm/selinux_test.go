@@ -61,7 +61,7 @@ func labelledDisk(t *testing.T, v versions) image {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.cut() })
-	ctx, cancel := context.WithTimeout(t.Context(), bootPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
 	if err := m.off(ctx); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 
 // Emulated, and with others on the machine, a boot takes a while.
 const (
-	bootPatience    = 5 * time.Minute
-	commandPatience = 3 * time.Minute
+	bootLimit    = 5 * time.Minute
+	commandLimit = 3 * time.Minute
 )
 
 const service = "node-cert-agent.service"
@@ -69,7 +69,7 @@ func boot(t *testing.T, i image, parameters string) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.cut() })
-	ctx, cancel := context.WithTimeout(t.Context(), bootPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
 	begin := time.Now()
 	if err := m.up(ctx); err != nil {
@@ -82,7 +82,7 @@ func boot(t *testing.T, i image, parameters string) *guest {
 // says runs a script in the guest.
 func (g *guest) says(script string) (said string, status int) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), commandPatience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), commandLimit)
 	defer cancel()
 	said, status, err := g.run(ctx, script)
 	if err != nil {
@@ -111,7 +111,7 @@ func (g *guest) want(script, want string) {
 // powerOff ends the machine in order.
 func (g *guest) powerOff() {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), bootPatience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), bootLimit)
 	defer cancel()
 	if err := g.send("systemctl poweroff"); err != nil {
 		g.t.Fatal(err)

@@ -21,8 +21,8 @@ func TestAWaitEndsWithWhatItWaitsFor(t *testing.T) {
 
 func TestAWaitEndsWithItsContextAndSaysWhatDidNotCome(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	err := wait.Until(ctx, "the moon", func() bool { cancel(); return false })
-	if !errors.Is(err, context.Canceled) || err.Error() != "the moon did not come about: context canceled" {
+	err := wait.Until(ctx, "a file", func() bool { cancel(); return false })
+	if !errors.Is(err, context.Canceled) || err.Error() != "a file did not come about: context canceled" {
 		t.Error(err)
 	}
 	if err := wait.Success(ctx, func() error { return io.EOF }); !errors.Is(err, io.EOF) {
