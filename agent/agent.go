@@ -101,7 +101,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case p := <-l.trust.proofs:
 			l.trust.take(p)
 		case a := <-l.consumers.Answers():
-			l.consumers.Take(a, l.actions.Waits)
+			l.consumers.HandleAnswer(a, l.actions.Waits)
 			if l.schedule.rest.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}

@@ -387,7 +387,7 @@ func TestAWordOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
 	h.publish(kubelet(caA), registry("s", caB))
 	h.wantFile(kubeletCA, caB+caA)
 	if s := h.confirm("2", kubelet(caB)); len(s.Held) != 0 {
-		t.Errorf("held against a new word: %+v", s.Held)
+		t.Errorf("held against a new override: %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB)
 }

@@ -116,7 +116,7 @@ func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
 func (s *schedule) due(set []clock.Timer) bool { return !s.clock.Now().Before(s.next(set)) }
 
 // next is when the resync, a retry, a unit's action or something that was put off comes up. What a
-// pass that failed could not do waits for the retry.
+// reconcile that failed could not do waits for the retry.
 func (s *schedule) next(set []clock.Timer) time.Time {
 	if !s.rest.IsZero() {
 		return s.rest

@@ -135,7 +135,7 @@ func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 	asked := c.Asked()
-	both := slices.IndexFunc(asked, func(want liveness.Asked) bool { return len(want.Certs) == 2 })
+	both := slices.IndexFunc(asked, func(want liveness.ProbeTarget) bool { return len(want.Certs) == 2 })
 	if got := subjects(asked[both].Older); !slices.Equal(got, []string{"CN=a", "CN=b"}) {
 		t.Errorf("the consumer may still use %q, want both versions since it was last live", got)
 	}

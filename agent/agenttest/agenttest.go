@@ -352,7 +352,7 @@ func subjects(certs []pki.Cert) []string {
 	return out
 }
 
-// Operator says what a test has it say. The zero value says nothing.
+// Operator has the overrides that a test sets. The zero value has none.
 type Operator struct {
 	mu   sync.Mutex
 	word state.Word

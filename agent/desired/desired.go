@@ -76,7 +76,7 @@ func New(o Options) *State {
 	return &State{Options: o, reading: Reading{State: "starting"}, since: o.Clock.Now()}
 }
 
-// Start begins with what is remembered. forgot says that it is not remembered whether what the operator applied was
+// Start begins with what is remembered. memoryLost says that it is not remembered whether what the operator applied was
 // carried out.
 func (s *State) Start(forgot bool) {
 	s.object = s.lastGood()
@@ -152,7 +152,7 @@ func (s *State) Update() {
 	if (s.override.lastError == "" || word.Applied != nil) && s.inForce(word.Applied) {
 		now.applied, now.now = word.Applied.ID, word.Applied.Now && !s.Memory.State().Operator.CarriedOut
 	}
-	s.override.forgot = s.override.forgot && s.override.stale // what cannot be read yet is no later word
+	s.override.forgot = s.override.forgot && s.override.stale // what cannot be read yet is no later override
 	if now == s.made {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-// Operator is what the operator of this host said by hand.
+// Operator is what the operator of this host set by hand.
 type Operator interface {
 	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
 	// the reason is the error.
@@ -26,7 +26,7 @@ type override struct {
 	state.Word
 	lastError string    // why it could not be read
 	stale     bool      // it may have changed: something happened on this host, or time passed
-	forgot    bool      // whether the word that is there was carried out is not remembered
+	forgot    bool      // whether the override that is there was carried out is not remembered
 	resume    time.Time // when a pause ends; zero if there is none
 }
 
@@ -38,7 +38,7 @@ func (s *State) Timer() clock.Timer {
 	return clock.Timer{What: "the end of a pause", At: s.override.resume}
 }
 
-// readOverride reads the local override. While part of it cannot be read, what was heard last of that holds.
+// readOverride reads the local override. While part of it cannot be read, what was read last of that holds.
 func (s *State) readOverride() {
 	if s.Operator == nil {
 		s.override.stale = false

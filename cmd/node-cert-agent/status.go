@@ -70,7 +70,7 @@ func currentStatus(tree *disk.Tree) (report.Status, error) {
 	return report.Parse(data)
 }
 
-// readStatus follows no links, since the directory belongs to the unprivileged half.
+// readStatus follows no links, since the directory belongs to the unprivileged process.
 func readStatus(tree *disk.Tree) ([]byte, error) {
 	dir, err := tree.Directory(runtimeDir)
 	var data []byte

@@ -206,7 +206,7 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 	}
 }
 
-// inForce is what is asked for by the word that is in force.
+// inForce is what is asked for by the override that is in force.
 func (m *model) inForce(w *world) map[string]want {
 	if o := w.agent.status.Override; o != nil && o.State == "in force" {
 		return m.word.asked.files

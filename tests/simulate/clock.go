@@ -65,5 +65,5 @@ func (c systemClock) Uptime() time.Duration { return c.w.clock.up }
 func (c systemClock) Boot() string { return c.w.clock.boot() }
 
 // After implements clock.Clock. The loop calls it when it has nothing more to do, so it is here that the
-// agent's turn ends: the world goes on, and what it does next is ready when the loop looks.
+// agent's turn ends: the host and the cluster go on, and what they do next is ready when the loop looks.
 func (c systemClock) After(d time.Duration) <-chan time.Time { return c.w.agent.rest(d) }

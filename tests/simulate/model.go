@@ -25,7 +25,7 @@ type model struct {
 	heard        state.Word
 	wordTrouble  bool
 	now          *nowWord            // nil if removals are not confirmed
-	nows         map[string]*nowWord // by the word's ID
+	nows         map[string]*nowWord // by the override's ID
 	// returns are asked for again, as of the next status.
 	returns bool
 	ever    map[string]bool       // paths that were asked for once

@@ -37,7 +37,7 @@ const (
 	unknownCA = "issues what no server knows"
 )
 
-// cluster is an API server with what stands behind it. Its fields are the world's to change, under its lock.
+// cluster is an API server with what stands behind it. Only env changes its fields, under its lock.
 type cluster struct {
 	w        *world
 	name     string
