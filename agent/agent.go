@@ -93,7 +93,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.end()
 			return nil
 		case r := <-a.Source.Readings():
-			l.desired.Take(r)
+			l.desired.HandleReading(r)
 		case <-a.FileWatcher.Changed():
 			l.desired.Reload()
 		case j := <-l.actions.Jobs():

@@ -38,18 +38,18 @@ var (
 // host is a machine whose agent can be killed and started again: disk, systemd and state directory
 // stay, everything else is new.
 type host struct {
-	t       *testing.T
-	clock   *agenttest.Clock
-	disk    *agenttest.Disk
-	systemd *agenttest.Systemd
-	dir     *agenttest.Dir
-	policy  unitplan.Policy
-	times   agent.Times
-	prober  consumers.Prober
-	trust   *agenttest.Trust
-	word    *agenttest.Operator
-	watched watched
-	node    string
+	t         *testing.T
+	clock     *agenttest.Clock
+	disk      *agenttest.Disk
+	systemd   *agenttest.Systemd
+	dir       *agenttest.Dir
+	policy    unitplan.Policy
+	times     agent.Times
+	prober    consumers.Prober
+	trust     *agenttest.Trust
+	overrides *agenttest.Operator
+	watched   watched
+	node      string
 
 	trail   *agenttest.Trail
 	source  agenttest.Source
@@ -62,7 +62,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{},
-		word: &agenttest.Operator{}}
+		overrides: &agenttest.Operator{}}
 	h.times = agent.Times{Resync: time.Hour, BatchWindow: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = unitplan.Policy{
@@ -82,7 +82,7 @@ func (h *host) agent() *agent.Agent {
 	h.trail, h.source, h.watcher, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.FileWatcher),
 		agenttest.NewReporter()
 	return &agent.Agent{Source: h.source, FileWatcher: following{h.watcher, &h.watched}, Writer: h.disk, Units: h.systemd,
-		Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
+		Prober: h.prober, Trust: h.trust, Operator: h.overrides, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
@@ -179,7 +179,7 @@ func (h *host) ask(d plan.Desired) report.Status {
 	now := h.clock.Now()
 	for {
 		select {
-		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.Evidence{Date: now, Seen: now}}:
+		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.ServerTime{Date: now, Seen: now}}:
 			return h.pass()
 		case s := <-h.report.Statuses: // a reconcile that a timer brought
 			h.saw(s)

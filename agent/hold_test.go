@@ -112,7 +112,7 @@ func TestWithoutMemoryNothingIsTakenAwayAndTheHoldIsLonger(t *testing.T) {
 func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func(subjects []string) (string, error) {
+	h.trust.SetAnswer(func(subjects []string) (string, error) {
 		if slices.Contains(subjects, "CN=a") {
 			return "", nil
 		}
@@ -130,7 +130,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	if h.trust.Asked != 2 {
 		t.Errorf("asked %d times before the resync", h.trust.Asked)
 	}
-	h.trust.Say(nil)
+	h.trust.SetAnswer(nil)
 	h.wait(2 * time.Hour) // the resync, which asks again
 	h.pass()
 	h.wantFile(kubeletCA, caB)
@@ -142,7 +142,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func([]string) (string, error) { return "unknown authority", nil })
+	h.trust.SetAnswer(func([]string) (string, error) { return "unknown authority", nil })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
@@ -154,7 +154,7 @@ func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 func TestWhileTheServerDoesNotAnswerTheTrustSourceStays(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func([]string) (string, error) { return "", errors.New("connection refused") })
+	h.trust.SetAnswer(func([]string) (string, error) { return "", errors.New("connection refused") })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
@@ -343,7 +343,7 @@ func TestNothingIsCalledHeldWhileNothingIsDesired(t *testing.T) {
 	if s := h.apply("1", kubelet(caB)); len(s.Held) != 1 {
 		t.Fatalf("held: %+v", s.Held)
 	}
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	if s := h.turn(); len(s.Held) != 0 {
 		t.Errorf("held: %+v", s.Held)
 	}

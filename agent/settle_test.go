@@ -37,7 +37,7 @@ func (h *host) wantRest(d time.Duration) {
 // forget takes the local override back, on a host that has never heard of an object.
 func (h *host) forget() {
 	h.t.Helper()
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	h.turn()
 }
 

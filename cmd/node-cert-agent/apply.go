@@ -143,7 +143,7 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
 	own, release, err := w.lockState()
 	if errors.Is(err, disk.ErrLocked) {
-		if err := state.Say(own, state.Word{Applied: a}); err != nil {
+		if err := state.SetOverrides(own, state.Overrides{Applied: a}); err != nil {
 			return report.Status{}, err
 		}
 		return w.awaitService(ctx, a)
@@ -152,22 +152,24 @@ func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *s
 		return report.Status{}, err
 	}
 	defer release()
-	word := state.Word{Applied: a}
+	overrides := state.Overrides{Applied: a}
 	if !w.plain {
 		// The service shall find it in force when it starts. A tree that becomes an image shall not.
-		if err := state.Say(own, word); err != nil {
+		if err := state.SetOverrides(own, overrides); err != nil {
 			return report.Status{}, err
 		}
 	}
 	v := &service{flags: f, wiring: w, own: own, store: state.Open(own)}
-	return v.agent(s, idle{}, noWatcher{}, said(word)).Once(ctx)
+	return v.agent(s, idle{}, noWatcher{}, fixedOverrides(overrides)).Once(ctx)
 }
 
-// said is an operator who says this and nothing else.
-type said state.Word
+// fixedOverrides is an operator who says this and nothing else.
+type fixedOverrides state.Overrides
 
-// Word implements desired.Operator.
-func (s said) Word(state.Word) (state.Word, error) { return state.Word(s), nil }
+// Overrides implements desired.Operator.
+func (s fixedOverrides) Overrides(state.Overrides) (state.Overrides, error) {
+	return state.Overrides(s), nil
+}
 
 // idle is a source that has nothing to read.
 type idle struct{}
@@ -233,7 +235,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	defer w.close()
-	word, err := state.ReadWord(own, state.Word{})
+	overrides, err := state.ReadOverrides(own, state.Overrides{})
 	if err != nil {
 		return err
 	}
@@ -242,11 +244,11 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 		return err
 	}
 	a := state.Applied{Source: "the ControllerConfig, at once"}
-	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
+	if before := overrides.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
 		a = *before
 	}
 	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true
-	if err := state.Say(own, state.Word{Applied: &a}); err != nil {
+	if err := state.SetOverrides(own, state.Overrides{Applied: &a}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

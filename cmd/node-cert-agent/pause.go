@@ -41,7 +41,7 @@ what is pending. It outlives restarts and ends by itself, or with resume.`,
 			now := time.Now()
 			p := &state.Pause{Reason: printable.Text(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
 				Boot: bootID(), Uptime: uptime()}
-			if err := state.Say(own, state.Word{Pause: p}); err != nil {
+			if err := state.SetOverrides(own, state.Overrides{Pause: p}); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "paused until %s; 'node-cert-agent resume' ends it\n", p.Until.Format(time.RFC3339))

@@ -129,10 +129,12 @@ func (v *service) agent(s config.Settings, src agent.Source, watcher fileWatcher
 }
 
 // operator reads what commands leave in the state directory.
-type operator struct{ own *disk.Directory }
+type operator struct{ dir *disk.Directory }
 
-// Word implements desired.Operator.
-func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadWord(o.own, last) }
+// Overrides implements desired.Operator.
+func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
+	return state.ReadOverrides(o.dir, last)
+}
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.

@@ -267,7 +267,7 @@ func (w *world) read(which int) {
 // give hands a reading over.
 func (w *world) give(r desired.Reading) {
 	if w.cluster.parts[0].desired != nil {
-		r.Time = desired.Evidence{Date: epoch.Add(w.clock.truth).Truncate(time.Second), Seen: w.clock.now()}
+		r.Time = desired.ServerTime{Date: epoch.Add(w.clock.truth).Truncate(time.Second), Seen: w.clock.now()}
 	}
 	w.agent.readings <- r
 	w.turn()

@@ -112,12 +112,12 @@ func (m byHand) Remove(name string) error {
 // operator implements desired.Operator.
 type operator struct{ *world }
 
-// Word implements desired.Operator.
-func (o operator) Word(last state.Word) (state.Word, error) {
+// Overrides implements desired.Operator.
+func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
 	if before, _ := o.meet(hearing); before != nil {
 		return last, before
 	}
-	word, err := state.ReadWord(&o.memory, last)
-	o.model.hears(o.world, word, err)
-	return word, err
+	overrides, err := state.ReadOverrides(&o.memory, last)
+	o.model.hears(o.world, overrides, err)
+	return overrides, err
 }

@@ -22,7 +22,7 @@ type model struct {
 	// object and word are how things stand without and with what the operator applied: whether that is in
 	// force only the agent knows, so that a removal has to be right by one of them.
 	object, word view
-	heard        state.Word
+	heard        state.Overrides
 	wordTrouble  bool
 	now          *nowWord            // nil if removals are not confirmed
 	nows         map[string]*nowWord // by the override's ID
@@ -104,7 +104,7 @@ func (m *model) begin(w *world) {
 	clear(m.asking)
 	m.left = ""
 	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
-	m.heard, m.now = state.Word{}, nil
+	m.heard, m.now = state.Overrides{}, nil
 	clear(w.disk.failed)
 	clear(w.disk.seen)
 	if w.faults.rate[saving] > 0 {
@@ -162,7 +162,7 @@ func (m *model) delivers(w *world, d *plan.Desired) {
 }
 
 // hears notes what the local override is, when the agent reads it.
-func (m *model) hears(w *world, word state.Word, err error) {
+func (m *model) hears(w *world, word state.Overrides, err error) {
 	before := m.heard.Applied
 	m.heard, m.wordTrouble = word, err != nil
 	if a := word.Applied; a == nil && before == nil || a != nil && before != nil && a.ID == before.ID {

@@ -171,14 +171,14 @@ func (w *world) operate(r *rand.Rand) {
 	case 0, 1, 2:
 		a := w.drawWord(r)
 		w.say("the operator applies %s (now: %v)", describe(a), a.Now)
-		err = state.Say(dir, state.Word{Applied: a})
+		err = state.SetOverrides(dir, state.Overrides{Applied: a})
 	case 3:
 		w.say("the operator releases what was applied")
 		_, err = state.Revert(dir)
 	case 4:
 		d := span(r)
 		w.say("the operator pauses the agent for %v", d)
-		err = state.Say(dir, state.Word{Pause: &state.Pause{Reason: "work", At: w.clock.wall(), Until: w.clock.wall().Add(d),
+		err = state.SetOverrides(dir, state.Overrides{Pause: &state.Pause{Reason: "work", At: w.clock.wall(), Until: w.clock.wall().Add(d),
 			Boot: w.clock.boot(), Uptime: w.clock.up}})
 	case 5:
 		w.say("the operator resumes")
