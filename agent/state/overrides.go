@@ -22,7 +22,7 @@ const (
 	pauseFile   = OperatorDir + "/pause.json"
 )
 
-// Overrides is what the operator of this host said by hand; both parts may be absent.
+// Overrides are what the operator of this host set by hand; both parts may be absent.
 type Overrides struct {
 	Applied *Applied
 	Pause   *Pause
@@ -63,7 +63,7 @@ func (p Pause) Over(now time.Time, boot string, uptime time.Duration) bool {
 	return !now.Before(p.Until) || boot == p.Boot && uptime-p.Uptime >= p.Until.Sub(p.At)
 }
 
-// ReadOverrides reads what the operator said. A part that cannot be read is an error and as in last; the other
+// ReadOverrides reads what the operator set. A part that cannot be read is an error and as in last; the other
 // counts.
 func ReadOverrides(dir Dir, last Overrides) (w Overrides, err error) {
 	var broken error
@@ -88,7 +88,7 @@ func read[T any](dir Dir, name string, last *T) (*T, error) {
 	return part, nil
 }
 
-// SetOverrides makes one part of the local override durable. What is nil in w stays as it was.
+// SetOverrides makes parts of the local override durable. A part that is nil in w stays as it was.
 func SetOverrides(dir Dir, w Overrides) error {
 	for name, part := range map[string]any{appliedFile: w.Applied, pauseFile: w.Pause} {
 		if part == (*Applied)(nil) || part == (*Pause)(nil) {

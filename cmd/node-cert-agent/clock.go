@@ -30,8 +30,8 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// thisMoment is what a preview has to know of the time.
-func thisMoment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
+// moment is what a preview has to know of the time.
+func moment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
 
 // bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
 // still tells its runs apart.

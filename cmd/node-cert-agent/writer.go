@@ -41,7 +41,7 @@ local socket, and writes only the files that the root-owned configuration of thi
 				return err
 			}
 			defer func() { _ = ln.Close() }()
-			return writer.Serve(c.Context(), ln, local.load, servesOnly(uid), c.ErrOrStderr())
+			return writer.Serve(c.Context(), ln, local.load, allowUser(uid), c.ErrOrStderr())
 		},
 	}
 }
