@@ -102,7 +102,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.trust.take(p)
 		case a := <-l.consumers.Answers():
 			l.consumers.HandleAnswer(a, l.actions.Waits)
-			if l.schedule.rest.IsZero() { // else a new version would show before it is done
+			if l.schedule.settlesAt.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}
 			continue

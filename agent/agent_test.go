@@ -373,7 +373,7 @@ func TestWhatChangedIsWrittenBeforeTheRestIsLookedAt(t *testing.T) {
 
 func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
@@ -402,7 +402,7 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 
 func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.start()
 	h.publish(kubelet(caA), registry("a", caA))
 	h.spin(func() { h.tell(kubelet(caB), registry("a", caA)) })
@@ -416,7 +416,7 @@ func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing
 
 func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA), registry("r", caA))

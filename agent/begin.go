@@ -81,7 +81,7 @@ func (l *loop) end() {
 	if err := l.actions.ResetFailures(); err != nil {
 		l.Log.Warn("forgetting failed actions", zap.Error(err))
 	}
-	if d := l.desired.Current(); d != nil && !l.schedule.rest.IsZero() {
+	if d := l.desired.Current(); d != nil && !l.schedule.settlesAt.IsZero() {
 		if err := l.files.Flush(*d); err != nil {
 			l.Log.Warn("remembering what was published last", zap.Error(err))
 		}

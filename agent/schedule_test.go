@@ -22,7 +22,7 @@ func (*still) Boot() string                         { return "boot" }
 func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	s := &schedule{clock: &still{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
-		times: Times{Resync: time.Hour}, turned: now, resync: now.Add(time.Hour)}
+		times: Times{Resync: time.Hour}, began: now, resync: now.Add(time.Hour)}
 	due := []clock.Timer{{What: "the end of a pause", At: now}}
 	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.lastError {
 		t.Errorf("what is due after a reconcile is the news %q, and the trouble %q", news, s.lastError)

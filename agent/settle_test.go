@@ -695,7 +695,7 @@ func TestFromAToBAndBack(t *testing.T) {
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, rest := range []time.Duration{0, time.Second} {
 			h := newHost(t)
-			h.times.Rest = rest
+			h.times.SettleDelay = rest
 			h.policy.Units[0].Verb = verb
 			has := ""
 			h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }

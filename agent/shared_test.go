@@ -144,7 +144,7 @@ func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
 	h := sharing(t, 0)
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.kill()
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))

@@ -246,7 +246,7 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 // known yet.
 func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c

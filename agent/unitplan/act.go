@@ -27,9 +27,9 @@ func (p Policy) InOrder() []Unit {
 	return units
 }
 
-// Makers are the oneshots that a change of one of the unit's own fields runs, too: their work has to be
-// done before the unit loads it.
-func (p Policy) Makers(unit string) (oneshots []string) {
+// Prerequisites are the oneshots that a change of one of the unit's own fields runs, too. They have to end before the
+// unit loads what they make.
+func (p Policy) Prerequisites(unit string) (oneshots []string) {
 	for _, u := range p.Units {
 		together := func(r plan.FileSpec) bool {
 			return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name)

@@ -157,7 +157,7 @@ func (d *deps) prober() consumers.Prober {
 }
 
 func (d *deps) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Resync, Rest: settleDelay,
+	t := agent.Times{Resync: s.Resync, SettleDelay: settleDelay,
 		BatchWindow: s.Actions.BatchWindow, RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout,
 		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerPause, Probe: s.ProbeTimeout}
 	if !d.plain {

@@ -41,7 +41,7 @@ func (m *model) needed(w *world, u *unit) bool {
 	if m.inputs(w, u.name, u.loaded.files) != m.inputs(w, u.name, w.disk.files) {
 		return true
 	}
-	return len(w.policy.Makers(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
+	return len(w.policy.Prerequisites(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
 }
 
 // unclaimed tells whether a unit reads a file of a field with many that we wrote, and that a lost memory has us know
@@ -69,11 +69,11 @@ func (m *model) near(w *world, u *unit) bool {
 // remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once
 // they are repaired: without memory nobody can tell whether that was before the unit loaded it.
 func (m *model) remade(w *world, u *unit) bool {
-	if len(w.policy.Makers(u.name)) > 0 && w.systemd.unmade() {
+	if len(w.policy.Prerequisites(u.name)) > 0 && w.systemd.unmade() {
 		return true
 	}
 	for p, f := range w.disk.files {
-		for _, name := range w.policy.Makers(u.name) {
+		for _, name := range w.policy.Prerequisites(u.name) {
 			if m.concerns(w, name, p) && f.lived > w.clock.lived-w.clock.up {
 				return true
 			}
@@ -166,7 +166,7 @@ func (w *world) atRest() {
 // settle ends the excuse of a unit that is as it shall be. As long as the ControllerConfig was not read, what is called
 // loaded may be less than what is asked for; and as long as a oneshot has not made what the unit loads, too.
 func (m *model) settle(w *world, u *unit) {
-	if len(w.policy.Makers(u.name)) > 0 && m.unsettled(w, maker) {
+	if len(w.policy.Prerequisites(u.name)) > 0 && m.unsettled(w, maker) {
 		return
 	}
 	if m.read && u.excuse != "" && w.agent.status.Error == "" {

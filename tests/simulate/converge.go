@@ -109,7 +109,7 @@ func (w *world) settled(when string) {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
 		made := w.systemd.units[maker].product
-		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
+		if w.policy.Prerequisites(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
 			w.looked(u.loaded.product) != w.looked(made) && s.State == "up to date" {
 			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason,
 				maker, u.loaded.product, made)

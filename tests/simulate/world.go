@@ -62,7 +62,7 @@ func (c *Counts) Add(o Counts) {
 
 func newWorld(seed uint64, s Setting, quiet func()) *world {
 	w := &world{seed: seed, setting: s, quiet: quiet}
-	w.times = agent.Times{Resync: 30 * time.Minute, Rest: s.Rest, BatchWindow: 2 * time.Second, RandomizedDelay: s.Spread,
+	w.times = agent.Times{Resync: 30 * time.Minute, SettleDelay: s.Rest, BatchWindow: 2 * time.Second, RandomizedDelay: s.Spread,
 		RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Breaker: 30 * time.Minute}
 	w.policy = s.policy()
