@@ -66,7 +66,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	for range 3 {
 		h.clock.Move(10 * time.Minute)
 		h.watcher <- struct{}{}
-		h.pass()
+		h.awaitReconcile()
 	}
 	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 ||
 		h.recorded("unit-action-failed") != 0 {
@@ -74,7 +74,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	}
 	h.systemd.Hold = func(string) {}
 	close(end)
-	if s := h.pass(); s.Actions.Succeeded != 1 || s.Units[0].State != "pending" {
+	if s := h.awaitReconcile(); s.Actions.Succeeded != 1 || s.Units[0].State != "pending" {
 		t.Errorf("after the late end: %+v, %+v", s.Actions, s.Units[0])
 	}
 	h.until("reader.service", "up to date", 2*time.Second, 10*time.Second)
@@ -289,10 +289,10 @@ func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
-// lost is the error of a bus that went away.
-type lost struct{ error }
+// unreachableError is the error of a bus that went away.
+type unreachableError struct{ error }
 
-func (lost) Unreachable() bool { return true }
+func (unreachableError) Unreachable() bool { return true }
 
 func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	h := newHost(t)
@@ -303,7 +303,7 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 			return nil
 		}
 		if tries++; tries < 8 {
-			return fmt.Errorf("reload: %w", lost{errors.New("no bus")})
+			return fmt.Errorf("reload: %w", unreachableError{errors.New("no bus")})
 		}
 		return nil
 	}
@@ -316,13 +316,13 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	}
 }
 
-// early is the error of an action that has to wait.
-type early struct {
+// postponedError is the error of an action that has to wait.
+type postponedError struct {
 	error
 	again time.Time
 }
 
-func (e early) Postponed() time.Time { return e.again }
+func (e postponedError) Postponed() time.Time { return e.again }
 
 func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *testing.T) {
 	h := newHost(t)
@@ -335,7 +335,7 @@ func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *t
 		if tries = append(tries, h.clock.Now()); len(tries) > 7 {
 			return nil
 		}
-		return fmt.Errorf("reload: %w", early{errors.New("later"), h.clock.Now().Add(7 * time.Second)})
+		return fmt.Errorf("reload: %w", postponedError{errors.New("later"), h.clock.Now().Add(7 * time.Second)})
 	}
 	h.start()
 	defer h.kill()
@@ -351,10 +351,10 @@ func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *t
 	}
 }
 
-// no is the error of a configuration that does not allow it.
-type no struct{ error }
+// deniedError is the error of a configuration that does not allow it.
+type deniedError struct{ error }
 
-func (no) Denied() bool { return true }
+func (deniedError) Denied() bool { return true }
 
 func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
 	h := newHost(t)
@@ -365,7 +365,7 @@ func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
 			return nil
 		}
 		tries++
-		return fmt.Errorf("reload: %w", no{errors.New("access denied")})
+		return fmt.Errorf("reload: %w", deniedError{errors.New("access denied")})
 	}
 	h.start()
 	defer h.kill()

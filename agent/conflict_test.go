@@ -20,7 +20,7 @@ const (
 func (h *host) drifted() {
 	h.t.Helper()
 	h.watcher <- struct{}{}
-	h.pass()
+	h.awaitReconcile()
 }
 
 func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
@@ -159,7 +159,7 @@ func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
 	for range 20 {
 		select {
 		case h.watcher <- struct{}{}:
-			h.pass()
+			h.awaitReconcile()
 		case <-h.report.Statuses:
 			t.Fatal("a reconcile that nothing asked for and no time has come for")
 		}

@@ -122,7 +122,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	if s := h.pass(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "unknown authority") {
+	if s := h.awaitReconcile(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "unknown authority") {
 		t.Errorf("held is %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB+caA)
@@ -132,7 +132,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	}
 	h.trust.SetAnswer(nil)
 	h.wait(2 * time.Hour) // the resync, which asks again
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caB)
 	if used := fmt.Sprint(h.trust.Used); used != "[[CN=a] [CN=b CN=a] [CN=b]]" {
 		t.Errorf("the API server was to be verified with %s", used)
@@ -147,7 +147,7 @@ func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caB)
 }
 
@@ -159,7 +159,7 @@ func TestWhileTheServerDoesNotAnswerTheTrustSourceStays(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	if s := h.pass(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "connection refused") {
+	if s := h.awaitReconcile(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "connection refused") {
 		t.Errorf("held is %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB+caA)

@@ -37,9 +37,9 @@ func (h *host) turn() report.Status {
 	for {
 		select {
 		case h.watcher <- struct{}{}:
-			return h.pass()
+			return h.awaitReconcile()
 		case s := <-h.report.Statuses:
-			h.saw(s)
+			h.sawStatus(s)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.start()
 	// of which no field here takes
 	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}}
-	h.pass()
+	h.awaitReconcile()
 	h.publish(kubelet(caA), registry("r", caA))
 	h.wantFile(kubeletCA, caB)
 }

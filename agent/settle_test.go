@@ -18,8 +18,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/testpki"
 )
 
-// wantRest lets d pass and fails if the loop then turns without waiting for anything.
-func (h *host) wantRest(d time.Duration) {
+// wantIdle lets d pass and fails if the loop then turns without waiting for anything.
+func (h *host) wantIdle(d time.Duration) {
 	h.t.Helper()
 	h.lapse(d)
 	h.clock.AwaitAsked(h.asked)
@@ -50,7 +50,7 @@ func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackBeforeTheUnitActed(t *testing.
 		t.Fatalf("the unit is %+v", s.Units[0])
 	}
 	h.forget()
-	h.wantRest(time.Minute)
+	h.wantIdle(time.Minute)
 }
 
 func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackWhileAJobRuns(t *testing.T) {
@@ -64,13 +64,13 @@ func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackWhileAJobRuns(t *testing.T) {
 	h.wait(2 * time.Second)
 	<-begun
 	h.forget()
-	h.wantRest(2 * time.Minute)
+	h.wantIdle(2 * time.Minute)
 	if u := h.unit("reader.service"); u.State != "overdue" {
 		t.Errorf("the job goes on, and the unit is %+v", u)
 	}
 	close(end)
-	h.pass()
-	h.wantRest(time.Minute)
+	h.awaitReconcile()
+	h.wantIdle(time.Minute)
 }
 
 func TestTheLoopRestsWhenAHoldOutlivesWhatWasApplied(t *testing.T) {
@@ -83,7 +83,7 @@ func TestTheLoopRestsWhenAHoldOutlivesWhatWasApplied(t *testing.T) {
 		t.Fatalf("held: %+v", s.Held)
 	}
 	h.forget()
-	h.wantRest(2 * time.Hour)
+	h.wantIdle(2 * time.Hour)
 }
 
 func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObject(t *testing.T) {
@@ -108,7 +108,7 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObjec
 	h.systemd.Fail = noFailure
 	h.start()
 	defer h.kill()
-	h.wantRest(time.Hour)
+	h.wantIdle(time.Hour)
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
@@ -165,8 +165,8 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	h.wantJobs("restart "+maker, "try-restart reader.service")
 }
 
-// step sets the clock of the host, as whoever corrects it does.
-func (h *host) step(d time.Duration) { h.clock.Set(h.clock.Now().Add(d)) }
+// setClockBy sets the clock of the host, as whoever corrects it does.
+func (h *host) setClockBy(d time.Duration) { h.clock.Set(h.clock.Now().Add(d)) }
 
 func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testing.T) {
 	for _, by := range []time.Duration{-2 * time.Hour, -time.Second, time.Second, 2 * time.Hour} {
@@ -182,7 +182,7 @@ func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testin
 				h.publish(registry("r", caB))
 			}
 			h.clock.AwaitAsked(h.asked)
-			h.step(by)
+			h.setClockBy(by)
 			h.publish(kubelet(caA), registry("r", caB))
 			h.elapse(3 * time.Second)
 			if has != caA {
@@ -204,11 +204,11 @@ func TestAClockThatIsFastAtEachBootCausesNoRestart(t *testing.T) {
 	h.clock.Move(time.Hour)
 	for range 3 {
 		h.clock.Reboot()
-		h.step(2 * time.Hour)
+		h.setClockBy(2 * time.Hour)
 		h.clock.Move(20 * time.Second)
 		h.systemd.Start("reader.service")
 		h.clock.Move(20 * time.Second)
-		h.step(-2 * time.Hour)
+		h.setClockBy(-2 * time.Hour)
 		h.start()
 		h.publish(kubelet(caA))
 		for range 5 {
@@ -242,7 +242,7 @@ func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
 			t.Errorf("right after a start: %+v", u)
 		}
 		h.clock.AwaitAsked(h.asked)
-		h.step(-time.Hour)
+		h.setClockBy(-time.Hour)
 		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.kill()
 	}
@@ -265,7 +265,7 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.clock.AwaitAsked(h.asked)
-	h.step(-time.Hour)
+	h.setClockBy(-time.Hour)
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
@@ -546,7 +546,7 @@ func (h *host) reading(verb unitplan.Verb, early bool, others ...plan.Entry) (ha
 	return has, func() {
 		h.systemd.Hold = func(string) {}
 		close(ends)
-		h.pass()
+		h.awaitReconcile()
 	}
 }
 
@@ -614,10 +614,10 @@ func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
 	has, end := h.reading(unitplan.TryRestart, true)
 	h.clock.Move(time.Minute)
 	h.clock.AwaitAsked(h.asked)
-	h.step(-time.Hour)
+	h.setClockBy(-time.Hour)
 	h.publish(kubelet(caA))
 	h.clock.AwaitAsked(h.asked)
-	h.step(time.Hour)
+	h.setClockBy(time.Hour)
 	end()
 	defer h.kill()
 	h.until("reader.service", "up to date", time.Second, 20*time.Second)
@@ -707,7 +707,7 @@ func TestFromAToBAndBack(t *testing.T) {
 				if rest == 0 {
 					h.publish(kubelet(ca), registry("r", caA))
 				} else {
-					h.spin(func() { h.tell(kubelet(ca), registry("r", caA)) })
+					h.turnOnly(func() { h.offer(kubelet(ca), registry("r", caA)) })
 				}
 				h.wantFile(kubeletCA, ca)
 			}
@@ -777,7 +777,7 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		h.systemd.Hold = func(string) {}
 		close(end)
 		if who == maker { // whose end is announced
-			h.pass()
+			h.awaitReconcile()
 			h.settled()
 			h.until("reader.service", "up to date", time.Second, 3*time.Second)
 		} else if err := <-left; err == nil {
@@ -797,7 +797,7 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 			return nil
 		}
 		tries++
-		return lost{errors.New("no bus")}
+		return unreachableError{errors.New("no bus")}
 	}
 	h.start()
 	defer h.kill()
@@ -843,7 +843,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 		h.clock.Move(time.Minute)
 		h.start()
 		h.clock.AwaitAsked(h.asked)
-		h.step(-1000 * time.Hour)
+		h.setClockBy(-1000 * time.Hour)
 		if s := h.publish(kubelet(caA)); s.Units[0].State != "pending" {
 			t.Fatalf("the unit is %+v", s.Units[0])
 		}
@@ -852,7 +852,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 			h.start()
 		}
 		h.clock.AwaitAsked(h.asked)
-		h.step(1000 * time.Hour)
+		h.setClockBy(1000 * time.Hour)
 		h.turn()
 		h.until("reader.service", "up to date", 10*time.Second, 11*time.Minute)
 		if has != caA {
@@ -877,10 +877,10 @@ func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
-	h.step(-1000 * time.Hour)
+	h.setClockBy(-1000 * time.Hour)
 	h.publish(kubelet(caA), root)
 	h.clock.AwaitAsked(h.asked)
-	h.step(1000 * time.Hour)
+	h.setClockBy(1000 * time.Hour)
 	h.turn()
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if !has {
@@ -888,8 +888,8 @@ func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
-// makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
-func (h *host) makes(verb unitplan.Verb) (has *string) {
+// startWithOneshot starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
+func (h *host) startWithOneshot(verb unitplan.Verb) (has *string) {
 	const maker = "maker.service"
 	h.policy.Files[0].OnChange = []string{"reader.service", maker}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: unitplan.Restart}}
@@ -910,7 +910,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, first := range []bool{false, true} { // boot
 			h := newHost(t)
-			has := h.makes(verb)
+			has := h.startWithOneshot(verb)
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA))
@@ -923,7 +923,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			} else {
 				h.kill()
 				h = newHost(t)
-				has = h.makes(verb)
+				has = h.startWithOneshot(verb)
 				h.start()
 				h.publish(kubelet(caA))
 			}
@@ -950,7 +950,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 
 func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	h := newHost(t)
-	h.makes(unitplan.TryRestart)
+	h.startWithOneshot(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
@@ -976,7 +976,7 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 	for _, killed := range []string{"never", "when it had given up", "in the last try before"} {
 		h := newHost(t)
-		has := h.makes(unitplan.TryRestart)
+		has := h.startWithOneshot(unitplan.TryRestart)
 		h.disk.Put(kubeletCA, caA)
 		h.clock.Move(time.Minute)
 		h.clock.Reboot()
@@ -1037,7 +1037,7 @@ func (h *host) await(happened <-chan struct{}) {
 func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
 	h := newHost(t)
 	h.times.BatchWindow = 0 // it runs so near to the change that its time tells nothing
-	h.makes(unitplan.TryRestart)
+	h.startWithOneshot(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -1085,14 +1085,14 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	}
 }
 
-// slowMaker is a oneshot that reads the files of a field when it begins, and does not end before it is let.
-const slowMaker = "maker.service"
+// slowOneshot is a oneshot that reads the files of a field when it begins, and does not end before it is let.
+const slowOneshot = "maker.service"
 
-// slow installs it; what it reads load takes. end lets it end, and the agent see that.
-func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func()) {
-	h.policy.Files[nth].OnChange = []string{slowMaker}
-	h.policy.Units = []unitplan.Unit{{Name: slowMaker, Verb: unitplan.Restart}}
-	h.systemd.Install(slowMaker)
+// installSlowOneshot installs it; what it reads load takes. end lets it end, and the agent see that.
+func (h *host) installSlowOneshot(nth int, load func(string)) (begun <-chan struct{}, end func()) {
+	h.policy.Files[nth].OnChange = []string{slowOneshot}
+	h.policy.Units = []unitplan.Unit{{Name: slowOneshot, Verb: unitplan.Restart}}
+	h.systemd.Install(slowOneshot)
 	running, ending := make(chan struct{}), make(chan struct{})
 	h.systemd.Hold, h.systemd.Early = func(string) { running <- struct{}{}; <-ending }, true
 	h.systemd.Load = load
@@ -1100,7 +1100,7 @@ func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func
 	return running, func() {
 		h.systemd.Hold = func(string) {}
 		close(ending)
-		h.systemd.AwaitIdle(slowMaker)
+		h.systemd.AwaitIdle(slowOneshot)
 		for range 10 {
 			h.elapse(10 * time.Second)
 		}
@@ -1112,7 +1112,7 @@ func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func
 func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
 	h := newHost(t)
 	made := false
-	begun, end := h.slow(1, func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") })
+	begun, end := h.installSlowOneshot(1, func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") })
 	h.start()
 	h.publish(registry("r", caA), registry("s", caA))
 	h.lapse(2 * time.Second)
@@ -1126,14 +1126,14 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	end()
 	if made {
 		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v",
-			h.systemd.Done(), h.unit(slowMaker))
+			h.systemd.Done(), h.unit(slowOneshot))
 	}
 }
 
 func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	made := ""
-	begun, end := h.slow(0, func(string) { made, _ = h.disk.Read(kubeletCA) })
+	begun, end := h.installSlowOneshot(0, func(string) { made, _ = h.disk.Read(kubeletCA) })
 	h.start()
 	h.publish(kubelet(caA))
 	h.lapse(2 * time.Second)
@@ -1142,14 +1142,14 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 	h.start()
 	defer h.kill()
 	h.elapse(time.Minute)
-	h.step(-1000 * time.Hour)
+	h.setClockBy(-1000 * time.Hour)
 	h.publish(kubelet(caB))
 	h.clock.AwaitAsked(h.asked)
-	h.step(1000 * time.Hour)
+	h.setClockBy(1000 * time.Hour)
 	end()
 	if made != caB {
 		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(),
-			h.unit(slowMaker))
+			h.unit(slowOneshot))
 	}
 }
 

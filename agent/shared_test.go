@@ -148,7 +148,7 @@ func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
 	h.kill()
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))
-	h.spin(func() { h.tell(user("r", caA+caB), user("s", caA)) })
+	h.turnOnly(func() { h.offer(user("r", caA+caB), user("s", caA)) })
 	h.wantFile(sharedFile, caA+caB)
 	h.kill() // in the rest
 	h.disk.Delete(sharedFile)

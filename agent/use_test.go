@@ -45,7 +45,7 @@ func (h *host) awaitUse(want liveness.State, between ...liveness.State) report.C
 				h.t.Fatalf("the kubelet is %+v, want it %s", c, want)
 			}
 		}
-		h.pass()
+		h.awaitReconcile()
 	}
 }
 
@@ -218,7 +218,7 @@ func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	c.Await(1)
 	h.clock.Move(time.Minute)
 	for h.last.Files[0].Consumers[0].Reason != "reader.service has yet to act" {
-		h.pass()
+		h.awaitReconcile()
 	}
 	h.awaitUse(liveness.Waiting)
 	works.Store(true)
@@ -265,7 +265,7 @@ func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	c.Await(1)
 	h.asked++ // by the question
 	d := version("2", kubelet(caB), registry("a", caA))
-	h.spin(func() { h.source <- desired.Reading{State: "following", Desired: &d} })
+	h.turnOnly(func() { h.source <- desired.Reading{State: "following", Desired: &d} })
 	h.wantFile(kubeletCA, caB)
 
 	c.Use(server, caA)

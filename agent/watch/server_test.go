@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for something that must happen before it fails.
-const patience = 20 * time.Second
+// testTimeout is how long a test waits for something that must happen before it fails.
+const testTimeout = 20 * time.Second
 
 // receive takes the next value of c, or fails.
 func receive[T any](t *testing.T, c <-chan T, what string) T {
@@ -23,8 +23,8 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("no %s in %v", what, patience)
+	case <-time.After(testTimeout):
+		t.Fatalf("no %s in %v", what, testTimeout)
 	}
 	panic("unreachable")
 }
