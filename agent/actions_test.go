@@ -415,7 +415,7 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 	}
 }
 
-func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
+func TestTheStartLimitOfAnAffectedUnitCountsToo(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0] = unitplan.Unit{Name: "reader.service", Verb: unitplan.TryRestart,
 		AlsoAffects: []string{"kubelet.service"}}
@@ -435,7 +435,7 @@ func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 	h.until("reader.service", "up to date", 5*time.Second, time.Minute)
 }
 
-func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
+func TestAnActionThatAffectsOthersIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
@@ -497,7 +497,7 @@ func (h *host) oneshotBeforeReader(maker string) {
 	}
 }
 
-func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
+func TestAUnitDoesNotWaitForAPrerequisiteThatIsGivenUp(t *testing.T) {
 	const maker = "maker.service"
 	h := newHost(t)
 	h.policy.Files[0].OnChange = []string{"reader.service", maker}
@@ -522,7 +522,7 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	h.until("reader.service", "up to date", time.Second, 5*time.Second)
 }
 
-func TestAUnitThatIsMissingOwesNothing(t *testing.T) {
+func TestAUnitThatIsMissingHasNothingPending(t *testing.T) {
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart, unitplan.Restart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb

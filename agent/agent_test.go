@@ -334,7 +334,7 @@ func TestReadyComesAfterTheRepairAndBeforeAnyUnitIsAskedAbout(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedObjectWritesNothingAndMovesNoContent(t *testing.T) {
+func TestAnUnchangedControllerConfigWritesNothingAndMovesNoContent(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -400,7 +400,7 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h.wantJobs("reload reader.service")
 }
 
-func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing.T) {
+func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInASettleDelay(t *testing.T) {
 	h := newHost(t)
 	h.times.SettleDelay = time.Second
 	h.start()
@@ -436,7 +436,7 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caB)
 }
 
-func TestAnExpressThatFailsIsRetriedFileByFile(t *testing.T) {
+func TestAFastPathThatFailsIsRetriedFileByFile(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -456,7 +456,7 @@ func TestAnExpressThatFailsIsRetriedFileByFile(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestDriftIsHealedWithoutTheObject(t *testing.T) {
+func TestDriftIsRepairedWithoutTheControllerConfig(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -681,7 +681,7 @@ func TestAFieldThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	}
 }
 
-func TestAFailedActionStaysOwedAndIsRetriedLater(t *testing.T) {
+func TestAFailedActionStaysPendingAndIsRetriedLater(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	fail := true
@@ -741,7 +741,7 @@ func TestARefusalIsRecordedOnceAndTheOtherFieldsGoOn(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatIsGoneLeavesEverythingInPlace(t *testing.T) {
+func TestAControllerConfigThatIsGoneLeavesEverythingInPlace(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()

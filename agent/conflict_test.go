@@ -64,7 +64,7 @@ func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestAChangeOfTheObjectIsNeverPutOff(t *testing.T) {
+func TestAChangeOfTheControllerConfigIsNeverPutOff(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -142,7 +142,7 @@ func TestBesideAKnownWriterAChangeHalfDoneIsLeftToIt(t *testing.T) {
 	h.wantFile(certsD+"r:5000/ca.crt", caA)
 }
 
-func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
+func TestAHoldThatEndsDuringAnErrorDoesNotHurryTheRetries(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour
 	h.start()

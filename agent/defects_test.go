@@ -127,7 +127,7 @@ func TestTheNameInACertificateDecidesNothing(t *testing.T) {
 	}
 }
 
-func TestTroubleEndsWithTheFirstPassThatSucceeds(t *testing.T) {
+func TestAnErrorEndsWithTheFirstReconcileThatSucceeds(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()

@@ -191,7 +191,7 @@ func TestWhileItIsPausedTrustGrowsAndNothingElseHappens(t *testing.T) {
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
-func TestTheSameCertificatesInAnotherOrderOweNothing(t *testing.T) {
+func TestTheSameCertificatesInAnotherOrderCauseNoAction(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)

@@ -44,7 +44,7 @@ func (h *host) turn() report.Status {
 	}
 }
 
-func TestWhatIsAppliedWinsUntilTheObjectAsksForSomethingNew(t *testing.T) {
+func TestWhatIsAppliedWinsUntilTheControllerConfigAsksForSomethingNew(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer func() { h.kill() }()
@@ -84,7 +84,7 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestWhatIsTakenBackIsTheObjectsAgain(t *testing.T) {
+func TestWhatIsTakenBackIsTheControllerConfigsAgain(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -119,7 +119,7 @@ func TestAHostWithoutAnAPIServerIsHelpedByHand(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestOnAHostThatNeverReadTheObjectItsFirstContentDoesNotOvertake(t *testing.T) {
+func TestOnAHostThatNeverReadTheControllerConfigItsFirstContentDoesNotOvertake(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -131,7 +131,7 @@ func TestOnAHostThatNeverReadTheObjectItsFirstContentDoesNotOvertake(t *testing.
 	h.wantFile(kubeletCA, caA+caB)
 }
 
-func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
+func TestAnOverrideThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -348,7 +348,7 @@ func TestManyRemovalsGoWhenTheyAreConfirmedAndNoOthers(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caA)
 }
 
-func TestAConfirmationEndsWithThePassAlthoughAFieldFails(t *testing.T) {
+func TestAConfirmationEndsWithTheReconcileAlthoughAFieldFails(t *testing.T) {
 	h := twoSources(t)
 	h.start()
 	defer h.kill()
@@ -370,7 +370,7 @@ func TestAConfirmationEndsWithThePassAlthoughAFieldFails(t *testing.T) {
 	h.wantFile("/etc/kubernetes/kubeconfig", caB+caA)
 }
 
-func TestAWordOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
+func TestAnOverrideOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour
 	h.start()

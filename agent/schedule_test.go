@@ -19,7 +19,7 @@ func (*fixedClock) Uptime() time.Duration                { return time.Minute }
 func (*fixedClock) Boot() string                         { return "boot" }
 
 // From outside this cannot be brought about.
-func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
+func TestWhatAReconcileOverlooksIsAnErrorAndNoBusyLoop(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	s := &schedule{clock: &fixedClock{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
 		times: Times{Resync: time.Hour}, began: now, resync: now.Add(time.Hour)}

@@ -86,7 +86,7 @@ func TestTheLoopRestsWhenAHoldOutlivesWhatWasApplied(t *testing.T) {
 	h.wantIdle(2 * time.Hour)
 }
 
-func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObject(t *testing.T) {
+func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheControllerConfig(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.systemd.Fail = func(op, _ string) error {
@@ -396,7 +396,7 @@ func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
+func TestAnActionThatIsPendingWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -813,7 +813,7 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 	h.until("reader.service", "up to date", time.Second, 70*time.Second)
 }
 
-func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
+func TestAUnitIsNotCalledLoadedWhenAFastPathFailed(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -832,7 +832,7 @@ func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
 	}
 }
 
-func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
+func TestAPendingActionStaysPendingHoweverTheClockIsSet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = unitplan.TryRestart
@@ -862,7 +862,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
-func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
+func TestANewFieldIsPendingHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	root := h.rootField()
 	h.policy.Files[2].Path = "/etc/kubernetes/{sha256}.crt"
@@ -1130,7 +1130,7 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	}
 }
 
-func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T) {
+func TestAOneshotThatRunsSinceBeforeAChangeIsPendingHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	made := ""
 	begun, end := h.installSlowOneshot(0, func(string) { made, _ = h.disk.Read(kubeletCA) })

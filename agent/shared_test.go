@@ -140,7 +140,7 @@ func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
 	h.wantFile(sharedFile, "")
 }
 
-func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
+func TestAFileThatMovedToTheOtherListInASettleDelayIsRememberedOnce(t *testing.T) {
 	h := sharing(t, 0)
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))

@@ -242,9 +242,9 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 	h.wantRecords("consumer-stale", 0)
 }
 
-// TestAnAnswerInTheRestDoesNotShowANewVersionAsDone: the change is on the disk, and what it makes necessary is not
+// TestAnAnswerInTheSettleDelayDoesNotShowANewVersionAsDone: the change is on the disk, and what it makes necessary is not
 // known yet.
-func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
+func TestAnAnswerInTheSettleDelayDoesNotShowANewVersionAsDone(t *testing.T) {
 	h := newHost(t)
 	h.times.SettleDelay = time.Second
 	h.policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}

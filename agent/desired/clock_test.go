@@ -9,7 +9,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-func TestBelieve(t *testing.T) {
+func TestTheClockIsTrustedOnlyBesideTheServersTime(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	heard := ServerTime{Date: noon, Seen: noon}
 	for sentence, c := range map[string]struct {

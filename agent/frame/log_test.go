@@ -76,7 +76,7 @@ func TestASlowLogLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
+func TestARateLimitIsReachedAndRecovers(t *testing.T) {
 	l := RateLimit{Burst: 3, Every: time.Second}
 	now := time.Now()
 	for _, step := range []struct {

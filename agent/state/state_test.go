@@ -171,7 +171,7 @@ func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	}
 }
 
-func TestHalfAWordCounts(t *testing.T) {
+func TestAnOverrideOfWhichAPartCannotBeReadCounts(t *testing.T) {
 	dir := agenttest.NewDir()
 	said := state.Overrides{Applied: &state.Applied{ID: "1"}, Pause: &state.Pause{Reason: "freeze"}}
 	if err := state.SetOverrides(dir, said); err != nil {

@@ -97,7 +97,7 @@ func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestABuriedFileWithNewContentIsAnotherCredential(t *testing.T) {
+func TestAUsedFileWithNewContentIsAnotherCredential(t *testing.T) {
 	halves, dir := withCredentials(t, MarkUsed)
 	k := halves["local"]
 	if _, err := k.Consume(t.Context(), plan.DigestOf([]byte("content of 10-a.kubeconfig"))); err != nil {

@@ -49,7 +49,7 @@ func withSecrets(t *testing.T, kubeconfig, pull string) (*Client, string) {
 	return Dial(serve(t, local).socket), dir
 }
 
-func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
+func TestOfAKubeconfigOnlyTheCALeavesTheWriter(t *testing.T) {
 	c, dir := withSecrets(t, kubeconfigOf("old"), "{}")
 	ctx := context.Background()
 	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")},
