@@ -48,7 +48,7 @@ var house = map[string][]string{
 	"agent/consumers":  {"agent/audit", "agent/clock", "agent/liveness", "agent/pki", "agent/plan", "agent/report"},
 	"agent/check/collect": {"agent/apiserver", "agent/check", "agent/config", "agent/identity", "agent/pki", "agent/plan",
 		"agent/reloader", "agent/report", "agent/unitplan"},
-	"agent/config": {"agent/liveness", "agent/plan", "agent/unitplan", "packaging/profiles"},
+	"agent/config": {"agent/csr", "agent/liveness", "agent/plan", "agent/unitplan", "packaging/profiles"},
 	"agent/csr":    {},
 	"agent/desired": {"agent/audit", "agent/clock", "agent/plan", "agent/printable", "agent/report",
 		"agent/state"},
