@@ -59,7 +59,7 @@ type Agent struct {
 	Operator desired.Operator
 	Trail    audit.Recorder
 	Report   Reporter
-	Clock    clock.Clock
+	Clock    clock.Host
 	Log      *zap.Logger
 	Policy   unitplan.Policy
 	Times    Times

@@ -34,7 +34,7 @@ type Times struct {
 
 // schedule is when the next reconcile is due that no event announces.
 type schedule struct {
-	clock   clock.Clock
+	clock   clock.Host
 	backoff clock.Backoff
 	times   Times
 

@@ -36,7 +36,7 @@ type Options struct {
 	Prober Prober
 	Policy plan.Policy
 	Trail  audit.Recorder
-	Clock  clock.Clock
+	Clock  clock.Host
 	// Timeout is how long a consumer may take to be seen with new bytes.
 	Timeout time.Duration
 	// RetryInterval is the time after which a consumer that is not live is asked again.

@@ -43,7 +43,7 @@ type Options struct {
 	Operator Operator
 	Memory   *state.Memory
 	Trail    audit.Recorder
-	Clock    clock.Clock
+	Clock    clock.Host
 	Log      *zap.Logger
 	Policy   plan.Policy
 	// Remember turns bytes that were kept back into entries, validating them again.

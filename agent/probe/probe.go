@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
@@ -23,14 +24,8 @@ const (
 	lookTimeout = 5 * time.Second
 )
 
-// Clock is the passing of time.
-type Clock interface {
-	Now() time.Time
-	After(time.Duration) <-chan time.Time
-}
-
 // Prober asks consumers. It is safe for concurrent use.
-type Prober struct{ Clock Clock }
+type Prober struct{ Clock clock.Clock }
 
 // Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
 // the timeout is over, and gives the last answer: Live, Stale or Unknown. Without a timeout it asks once.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
@@ -106,7 +107,7 @@ func (s *server) consumer() liveness.Consumer {
 }
 
 // prove runs one proof beside the test.
-func prove(t *testing.T, clock probe.Clock, c liveness.Consumer, want liveness.ProbeTarget,
+func prove(t *testing.T, clock clock.Clock, c liveness.Consumer, want liveness.ProbeTarget,
 	patience time.Duration) <-chan liveness.ProbeResult {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

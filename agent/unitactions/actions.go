@@ -48,7 +48,7 @@ type Options struct {
 	Systemd Systemd
 	Memory  *state.Memory
 	Trail   audit.Recorder
-	Clock   clock.Clock
+	Clock   clock.Host
 	Log     *zap.Logger
 	Policy  unitplan.Policy
 	Backoff clock.Backoff

@@ -201,14 +201,14 @@ func (p *process) Record(r audit.Record) {
 	p.w.logf("record %s", r.Kind.Name)
 }
 
-// Now implements identity.Clock. It is asked on other goroutines, too, which must not panic.
+// Now implements clock.Clock. It is asked on other goroutines, too, which must not panic.
 func (p *process) Now() time.Time {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	return wallclock.Stamp(time.Now().Add(p.w.offset), time.Since(p.w.began))
 }
 
-// After implements identity.Clock.
+// After implements clock.Clock.
 func (p *process) After(d time.Duration) <-chan time.Time {
 	p.contact("rest")
 	return time.After(d)
