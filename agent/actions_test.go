@@ -472,14 +472,14 @@ func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWor
 	}
 }
 
-func (h *host) oneshotBeforeReader(maker string) {
+func (h *host) oneshotBeforeReader(oneshot string) {
 	h.t.Helper()
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.disk.Put(kubeletCA, caA)
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	h.start()
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
@@ -491,20 +491,20 @@ func (h *host) oneshotBeforeReader(maker string) {
 	h.start()
 	defer h.kill()
 	h.elapse(time.Hour) // and not again because it is inactive
-	h.wantJobs("restart "+maker, "reload reader.service", "restart "+maker, "reload reader.service")
-	if u := h.unit(maker); u.State != "up to date" {
+	h.wantJobs("restart "+oneshot, "reload reader.service", "restart "+oneshot, "reload reader.service")
+	if u := h.unit(oneshot); u.State != "up to date" {
 		h.t.Errorf("have %+v", u)
 	}
 }
 
 func TestAUnitDoesNotWaitForAPrerequisiteThatIsGivenUp(t *testing.T) {
-	const maker = "maker.service"
+	const oneshot = "maker.service"
 	h := newHost(t)
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	h.systemd.Fail = func(op, _ string) error {
 		if op == "restart" {
 			return errors.New("job-failed")
@@ -515,10 +515,10 @@ func TestAUnitDoesNotWaitForAPrerequisiteThatIsGivenUp(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
-		t.Errorf("while the maker is tried again: %+v", u)
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+oneshot {
+		t.Errorf("while the oneshot is tried again: %+v", u)
 	}
-	h.until(maker, "breaker open", time.Second, 2*time.Minute)
+	h.until(oneshot, "breaker open", time.Second, 2*time.Minute)
 	h.until("reader.service", "up to date", time.Second, 5*time.Second)
 }
 

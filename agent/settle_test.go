@@ -114,23 +114,23 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheContr
 }
 
 func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
-	const maker = "maker.service"
+	const oneshot = "maker.service"
 	h := newHost(t)
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	begun, end, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h.systemd.Hold = func(unit string) {
-		if unit == maker {
+		if unit == oneshot {
 			begun <- struct{}{}
 			<-end
 		}
 	}
 	store, has := "", ""
 	h.systemd.Load = func(unit string) {
-		if unit != maker {
+		if unit != oneshot {
 			has = store
 		} else if store, _ = h.disk.Read(kubeletCA); store != "" {
 			close(made)
@@ -148,10 +148,10 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	for range 20 {
 		h.lapse(time.Second)
 	}
-	if u := h.unit(maker); u.State != "pending" || !strings.Contains(u.Reason, "has a job") {
+	if u := h.unit(oneshot); u.State != "pending" || !strings.Contains(u.Reason, "has a job") {
 		t.Errorf("while it runs the oneshot is %+v", u)
 	}
-	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+oneshot {
 		t.Errorf("while the oneshot runs the reader is %+v", u)
 	}
 	h.wantJobs()
@@ -162,7 +162,7 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	if has != caA {
 		t.Error("the reader has not loaded what the oneshot made")
 	}
-	h.wantJobs("restart "+maker, "try-restart reader.service")
+	h.wantJobs("restart "+oneshot, "try-restart reader.service")
 }
 
 // setClockBy sets the clock of the host, as whoever corrects it does.
@@ -729,34 +729,34 @@ func TestFromAToBAndBack(t *testing.T) {
 	}
 }
 
-// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the passes.
-func (h *host) idle(d time.Duration) (passes int) {
+// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the reconciles.
+func (h *host) idle(d time.Duration) (reconciles int) {
 	for range d / time.Second {
 		h.move(time.Second)
 		for h.asked++; h.clock.Asked() < h.asked; runtime.Gosched() {
 			select {
 			case h.last = <-h.report.Statuses:
-				passes++
+				reconciles++
 			default:
 			}
 		}
 	}
-	return passes
+	return reconciles
 }
 
 func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
-	const maker = "maker.service"
-	for _, who := range []string{maker, "somebody"} {
+	const oneshot = "maker.service"
+	for _, who := range []string{oneshot, "somebody"} {
 		h := newHost(t)
 		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
-		h.policy.Files[0].OnChange = []string{"reader.service", maker}
+		h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-			{Name: maker, Verb: unitplan.Restart}}
+			{Name: oneshot, Verb: unitplan.Restart}}
 		h.systemd.Start("reader.service")
-		h.systemd.Install(maker)
+		h.systemd.Install(oneshot)
 		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
 		h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
-		if who != maker {
+		if who != oneshot {
 			go func() {
 				_, err := h.systemd.Act(context.Background(), unitplan.Unit{Name: "reader.service", Verb: unitplan.Reload})
 				left <- err
@@ -767,16 +767,16 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		h.start()
 		h.publish(kubelet(caA))
 		h.wait(2 * time.Second)
-		if who == maker {
+		if who == oneshot {
 			<-begun
 		}
-		passes := h.idle(time.Hour)
-		if u := h.unit("reader.service"); u.State != "pending" || passes > 90 {
-			t.Errorf("%d passes in an hour in which the job of %s does not end; the unit is %+v", passes, who, u)
+		reconciles := h.idle(time.Hour)
+		if u := h.unit("reader.service"); u.State != "pending" || reconciles > 90 {
+			t.Errorf("%d reconciles in an hour in which the job of %s does not end; the unit is %+v", reconciles, who, u)
 		}
 		h.systemd.Hold = func(string) {}
 		close(end)
-		if who == maker { // whose end is announced
+		if who == oneshot { // whose end is announced
 			h.awaitReconcile()
 			h.settled()
 			h.until("reader.service", "up to date", time.Second, 3*time.Second)
@@ -890,14 +890,14 @@ func TestANewFieldIsPendingHoweverTheClockIsSet(t *testing.T) {
 
 // startWithOneshot starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
 func (h *host) startWithOneshot(verb unitplan.Verb) (has *string) {
-	const maker = "maker.service"
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: unitplan.Restart}}
-	h.systemd.Install(maker)
+	const oneshot = "maker.service"
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: oneshot, Verb: unitplan.Restart}}
+	h.systemd.Install(oneshot)
 	store := ""
 	has = new(string)
 	h.systemd.Load = func(unit string) {
-		if unit == maker {
+		if unit == oneshot {
 			store, _ = h.disk.Read(kubeletCA)
 		} else {
 			*has = store

@@ -58,8 +58,8 @@ func (c *Consumers) Await(n int) {
 
 // Probe implements consumers.Prober.
 func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.ProbeTarget,
-	patience time.Duration) liveness.ProbeResult {
-	late := c.clock.After(patience)
+	timeout time.Duration) liveness.ProbeResult {
+	late := c.clock.After(timeout)
 	c.mu.Lock()
 	c.asked = append(c.asked, want)
 	c.asking.Broadcast()
