@@ -66,7 +66,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	for range 3 {
 		h.clock.Move(10 * time.Minute)
 		h.watcher <- struct{}{}
-		h.pass()
+		h.awaitReconcile()
 	}
 	if n := h.recorded("unit-action-dispatched"); n != 1 || h.recorded("unit-action-overdue") != 1 ||
 		h.recorded("unit-action-failed") != 0 {
@@ -74,7 +74,7 @@ func TestAJobThatTakesTooLongIsReportedOnceNeverRepeatedAndStillCounts(t *testin
 	}
 	h.systemd.Hold = func(string) {}
 	close(end)
-	if s := h.pass(); s.Actions.Succeeded != 1 || s.Units[0].State != "pending" {
+	if s := h.awaitReconcile(); s.Actions.Succeeded != 1 || s.Units[0].State != "pending" {
 		t.Errorf("after the late end: %+v, %+v", s.Actions, s.Units[0])
 	}
 	h.until("reader.service", "up to date", 2*time.Second, 10*time.Second)
@@ -289,10 +289,10 @@ func TestTheBreakerOfOneUnitHoldsUpNoOther(t *testing.T) {
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
-// lost is the error of a bus that went away.
-type lost struct{ error }
+// unreachableError is the error of a bus that went away.
+type unreachableError struct{ error }
 
-func (lost) Unreachable() bool { return true }
+func (unreachableError) Unreachable() bool { return true }
 
 func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	h := newHost(t)
@@ -303,7 +303,7 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 			return nil
 		}
 		if tries++; tries < 8 {
-			return fmt.Errorf("reload: %w", lost{errors.New("no bus")})
+			return fmt.Errorf("reload: %w", unreachableError{errors.New("no bus")})
 		}
 		return nil
 	}
@@ -316,13 +316,13 @@ func TestALostBusIsNoFailureOfTheUnit(t *testing.T) {
 	}
 }
 
-// early is the error of an action that has to wait.
-type early struct {
+// postponedError is the error of an action that has to wait.
+type postponedError struct {
 	error
 	again time.Time
 }
 
-func (e early) Postponed() time.Time { return e.again }
+func (e postponedError) Postponed() time.Time { return e.again }
 
 func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *testing.T) {
 	h := newHost(t)
@@ -335,7 +335,7 @@ func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *t
 		if tries = append(tries, h.clock.Now()); len(tries) > 7 {
 			return nil
 		}
-		return fmt.Errorf("reload: %w", early{errors.New("later"), h.clock.Now().Add(7 * time.Second)})
+		return fmt.Errorf("reload: %w", postponedError{errors.New("later"), h.clock.Now().Add(7 * time.Second)})
 	}
 	h.start()
 	defer h.kill()
@@ -351,10 +351,10 @@ func TestAnActionThatComesTooEarlyIsAskedForAgainWhenItIsTimeAndIsNoFailure(t *t
 	}
 }
 
-// no is the error of a configuration that does not allow it.
-type no struct{ error }
+// deniedError is the error of a configuration that does not allow it.
+type deniedError struct{ error }
 
-func (no) Denied() bool { return true }
+func (deniedError) Denied() bool { return true }
 
 func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
 	h := newHost(t)
@@ -365,7 +365,7 @@ func TestADenialIsAskedAboutOnceAMinuteSinceThatDisturbsNobody(t *testing.T) {
 			return nil
 		}
 		tries++
-		return fmt.Errorf("reload: %w", no{errors.New("access denied")})
+		return fmt.Errorf("reload: %w", deniedError{errors.New("access denied")})
 	}
 	h.start()
 	defer h.kill()
@@ -415,7 +415,7 @@ func TestRotationsInQuickSuccessionDoNotRunIntoTheStartLimit(t *testing.T) {
 	}
 }
 
-func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
+func TestTheStartLimitOfAnAffectedUnitCountsToo(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0] = unitplan.Unit{Name: "reader.service", Verb: unitplan.TryRestart,
 		AlsoAffects: []string{"kubelet.service"}}
@@ -435,7 +435,7 @@ func TestTheStartLimitOfAUnitThatIsDraggedAlongCountsToo(t *testing.T) {
 	h.until("reader.service", "up to date", 5*time.Second, time.Minute)
 }
 
-func TestAnActionThatDragsOthersAlongIsRefusedUntilTheyAreNamed(t *testing.T) {
+func TestAnActionThatAffectsOthersIsRefusedUntilTheyAreNamed(t *testing.T) {
 	h := newHost(t)
 	h.policy.Units[0].Verb = unitplan.TryRestart
 	h.systemd.Propagates["reader.service"] = []string{"kubelet.service"}
@@ -472,14 +472,14 @@ func TestAOneshotRunsAfterEachChangeAlthoughItIsInactiveAndBeforeWhatLoadsItsWor
 	}
 }
 
-func (h *host) oneshotBeforeReader(maker string) {
+func (h *host) oneshotBeforeReader(oneshot string) {
 	h.t.Helper()
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.disk.Put(kubeletCA, caA)
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	h.start()
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
@@ -491,20 +491,20 @@ func (h *host) oneshotBeforeReader(maker string) {
 	h.start()
 	defer h.kill()
 	h.elapse(time.Hour) // and not again because it is inactive
-	h.wantJobs("restart "+maker, "reload reader.service", "restart "+maker, "reload reader.service")
-	if u := h.unit(maker); u.State != "up to date" {
+	h.wantJobs("restart "+oneshot, "reload reader.service", "restart "+oneshot, "reload reader.service")
+	if u := h.unit(oneshot); u.State != "up to date" {
 		h.t.Errorf("have %+v", u)
 	}
 }
 
-func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
-	const maker = "maker.service"
+func TestAUnitDoesNotWaitForAPrerequisiteThatIsGivenUp(t *testing.T) {
+	const oneshot = "maker.service"
 	h := newHost(t)
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	h.systemd.Fail = func(op, _ string) error {
 		if op == "restart" {
 			return errors.New("job-failed")
@@ -515,14 +515,14 @@ func TestTheReaderDoesNotWaitForAMakerThatIsGivenUp(t *testing.T) {
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.elapse(3 * time.Second)
-	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
-		t.Errorf("while the maker is tried again: %+v", u)
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+oneshot {
+		t.Errorf("while the oneshot is tried again: %+v", u)
 	}
-	h.until(maker, "breaker open", time.Second, 2*time.Minute)
+	h.until(oneshot, "breaker open", time.Second, 2*time.Minute)
 	h.until("reader.service", "up to date", time.Second, 5*time.Second)
 }
 
-func TestAUnitThatIsMissingOwesNothing(t *testing.T) {
+func TestAUnitThatIsMissingHasNothingPending(t *testing.T) {
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart, unitplan.Restart} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = verb

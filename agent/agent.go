@@ -59,7 +59,7 @@ type Agent struct {
 	Operator desired.Operator
 	Trail    audit.Recorder
 	Report   Reporter
-	Clock    clock.Clock
+	Clock    clock.Host
 	Log      *zap.Logger
 	Policy   unitplan.Policy
 	Times    Times
@@ -93,7 +93,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.end()
 			return nil
 		case r := <-a.Source.Readings():
-			l.desired.Take(r)
+			l.desired.HandleReading(r)
 		case <-a.FileWatcher.Changed():
 			l.desired.Reload()
 		case j := <-l.actions.Jobs():
@@ -101,8 +101,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		case p := <-l.trust.proofs:
 			l.trust.take(p)
 		case a := <-l.consumers.Answers():
-			l.consumers.Take(a, l.actions.Waits)
-			if l.schedule.rest.IsZero() { // else a new version would show before it is done
+			l.consumers.HandleAnswer(a, l.actions.Waits)
+			if l.schedule.settlesAt.IsZero() { // else a new version would show before it is done
 				l.publish()
 			}
 			continue

@@ -38,18 +38,18 @@ var (
 // host is a machine whose agent can be killed and started again: disk, systemd and state directory
 // stay, everything else is new.
 type host struct {
-	t       *testing.T
-	clock   *agenttest.Clock
-	disk    *agenttest.Disk
-	systemd *agenttest.Systemd
-	dir     *agenttest.Dir
-	policy  unitplan.Policy
-	times   agent.Times
-	prober  consumers.Prober
-	trust   *agenttest.Trust
-	word    *agenttest.Operator
-	watched watched
-	node    string
+	t         *testing.T
+	clock     *agenttest.Clock
+	disk      *agenttest.Disk
+	systemd   *agenttest.Systemd
+	dir       *agenttest.Dir
+	policy    unitplan.Policy
+	times     agent.Times
+	prober    consumers.Prober
+	trust     *agenttest.Trust
+	overrides *agenttest.Operator
+	watched   watched
+	node      string
 
 	trail   *agenttest.Trail
 	source  agenttest.Source
@@ -62,7 +62,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{},
-		word: &agenttest.Operator{}}
+		overrides: &agenttest.Operator{}}
 	h.times = agent.Times{Resync: time.Hour, BatchWindow: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
 	h.policy = unitplan.Policy{
@@ -81,8 +81,8 @@ func newHost(t *testing.T) *host {
 func (h *host) agent() *agent.Agent {
 	h.trail, h.source, h.watcher, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.FileWatcher),
 		agenttest.NewReporter()
-	return &agent.Agent{Source: h.source, FileWatcher: following{h.watcher, &h.watched}, Writer: h.disk, Units: h.systemd,
-		Prober: h.prober, Trust: h.trust, Operator: h.word, Store: state.Open(h.dir),
+	return &agent.Agent{Source: h.source, FileWatcher: recordingWatcher{h.watcher, &h.watched}, Writer: h.disk,
+		Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.overrides, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }
@@ -108,7 +108,7 @@ func (h *host) start() report.Status {
 			}
 		}
 	}
-	s := h.pass()
+	s := h.awaitReconcile()
 	<-h.report.IsReady()
 	return s
 }
@@ -120,14 +120,14 @@ type watched struct {
 	err         error
 }
 
-// following is a FileWatcher that keeps what it is told to watch.
-type following struct {
+// recordingWatcher is a FileWatcher that keeps what it is told to watch.
+type recordingWatcher struct {
 	agenttest.FileWatcher
 	*watched
 }
 
 // Set implements agent.FileWatcher.
-func (f following) Set(directories []string) error {
+func (f recordingWatcher) Set(directories []string) error {
 	f.sets++
 	if f.err != nil {
 		return f.err
@@ -139,8 +139,8 @@ func (f following) Set(directories []string) error {
 // kill ends the agent where it stands. The fakes hold nothing back, so this is as good as SIGKILL.
 func (h *host) kill() { h.stop() }
 
-// saw takes the status at the end of a reconcile, after which the loop asks for a timer and waits.
-func (h *host) saw(s report.Status) {
+// sawStatus takes the status at the end of a reconcile, after which the loop asks for a timer and waits.
+func (h *host) sawStatus(s report.Status) {
 	h.last = s
 	h.asked++
 }
@@ -151,12 +151,12 @@ func (h *host) move(d time.Duration) {
 	h.clock.Move(d)
 }
 
-// pass waits for the end of a reconcile.
-func (h *host) pass() report.Status {
+// awaitReconcile waits for the end of a reconcile.
+func (h *host) awaitReconcile() report.Status {
 	h.t.Helper()
 	select {
 	case s := <-h.report.Statuses:
-		h.saw(s)
+		h.sawStatus(s)
 	case <-time.After(10 * time.Second):
 		h.t.Fatal("no reconcile ended")
 	}
@@ -179,10 +179,10 @@ func (h *host) ask(d plan.Desired) report.Status {
 	now := h.clock.Now()
 	for {
 		select {
-		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.Evidence{Date: now, Seen: now}}:
-			return h.pass()
+		case h.source <- desired.Reading{State: "following", Desired: &d, Time: desired.ServerTime{Date: now, Seen: now}}:
+			return h.awaitReconcile()
 		case s := <-h.report.Statuses: // a reconcile that a timer brought
-			h.saw(s)
+			h.sawStatus(s)
 		}
 	}
 }
@@ -202,10 +202,10 @@ func (h *host) lapse(d time.Duration) {
 	for {
 		select {
 		case h.watcher <- struct{}{}:
-			h.pass()
+			h.awaitReconcile()
 			return
 		case s := <-h.report.Statuses:
-			h.saw(s)
+			h.sawStatus(s)
 		}
 	}
 }
@@ -214,28 +214,28 @@ func (h *host) lapse(d time.Duration) {
 func (h *host) wait(d time.Duration) report.Status {
 	h.t.Helper()
 	h.move(d)
-	return h.pass()
+	return h.awaitReconcile()
 }
 
 // settled waits until no unit job runs.
 func (h *host) settled() report.Status {
 	h.t.Helper()
 	for slices.ContainsFunc(h.last.Units, func(u report.Unit) bool { return u.State == "running" }) {
-		h.pass()
+		h.awaitReconcile()
 	}
 	return h.last
 }
 
-// spin is a turn of the loop without a reconcile.
-func (h *host) spin(change func()) {
+// turnOnly is a turn of the loop without a reconcile.
+func (h *host) turnOnly(change func()) {
 	h.clock.AwaitAsked(h.asked)
 	change()
 	h.asked++
 	h.clock.AwaitAsked(h.asked)
 }
 
-// tell lets the ControllerConfig ask for these files and waits for nothing.
-func (h *host) tell(entries ...plan.Entry) {
+// offer lets the ControllerConfig ask for these files and waits for nothing.
+func (h *host) offer(entries ...plan.Entry) {
 	h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Entries: entries, Verified: true}}
 }
 
@@ -334,7 +334,7 @@ func TestReadyComesAfterTheRepairAndBeforeAnyUnitIsAskedAbout(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedObjectWritesNothingAndMovesNoContent(t *testing.T) {
+func TestAnUnchangedControllerConfigWritesNothingAndMovesNoContent(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -373,7 +373,7 @@ func TestWhatChangedIsWrittenBeforeTheRestIsLookedAt(t *testing.T) {
 
 func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
 	h.start()
@@ -381,11 +381,11 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h.publish(kubelet(caA), registry("a", caA), registry("b", caA))
 	looks, writes := h.disk.Looks, h.last.Writes
 
-	h.spin(func() { h.tell(kubelet(caB), registry("a", caA), registry("b", caA)) })
+	h.turnOnly(func() { h.offer(kubelet(caB), registry("a", caA), registry("b", caA)) })
 	h.wantFile(kubeletCA, caB)
-	h.spin(func() { h.watcher <- struct{}{} })
+	h.turnOnly(func() { h.watcher <- struct{}{} })
 	h.clock.Move(900 * time.Millisecond)
-	h.spin(func() { h.tell(kubelet(caB), registry("a", caB), registry("b", caA)) })
+	h.turnOnly(func() { h.offer(kubelet(caB), registry("a", caB), registry("b", caA)) })
 	h.wantFile(certsD+"a/ca.crt", caB)
 	if n := h.disk.Looks - looks; n != 2 {
 		t.Errorf("%d files were looked at, want the changed ones alone", n)
@@ -400,12 +400,12 @@ func TestConsumersReadAChangeBeforeTheAgentGoesOn(t *testing.T) {
 	h.wantJobs("reload reader.service")
 }
 
-func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing.T) {
+func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInASettleDelay(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.start()
 	h.publish(kubelet(caA), registry("a", caA))
-	h.spin(func() { h.tell(kubelet(caB), registry("a", caA)) })
+	h.turnOnly(func() { h.offer(kubelet(caB), registry("a", caA)) })
 	h.kill()
 	h.disk.Delete(certsD + "a/ca.crt")
 	h.start() // without an API server
@@ -416,7 +416,7 @@ func TestWhatWasPublishedLastIsRememberedWhenTheAgentIsStoppedInARest(t *testing
 
 func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA), registry("r", caA))
@@ -426,7 +426,7 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 		t.Errorf("a file that has all that is remembered is %s", s.Files[0].State)
 	}
 	h.wantFile(kubeletCA, caB+caA)
-	h.spin(func() { h.tell(kubelet(caA), registry("r", caB)) })
+	h.turnOnly(func() { h.offer(kubelet(caA), registry("r", caB)) })
 	h.kill() // in the rest
 	h.disk.Delete(kubeletCA)
 	h.start() // and nobody to read the ControllerConfig from
@@ -436,7 +436,7 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caB)
 }
 
-func TestAnExpressThatFailsIsRetriedFileByFile(t *testing.T) {
+func TestAFastPathThatFailsIsRetriedFileByFile(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -456,18 +456,18 @@ func TestAnExpressThatFailsIsRetriedFileByFile(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestDriftIsHealedWithoutTheObject(t *testing.T) {
+func TestDriftIsRepairedWithoutTheControllerConfig(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.disk.Put(kubeletCA, "scribble")
 	h.watcher <- struct{}{}
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caA)
 	h.disk.Delete(kubeletCA)
 	h.watcher <- struct{}{}
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caA)
 }
 
@@ -505,7 +505,7 @@ func TestKilledWhileAJobRunsTheActionIsRepeated(t *testing.T) {
 	h.start()
 	h.publish(kubelet(caA))
 	h.clock.Move(2 * time.Second)
-	h.pass()
+	h.awaitReconcile()
 	<-dying
 	h.kill()
 	h.systemd.Fail = func(string, string) error { return nil }
@@ -681,7 +681,7 @@ func TestAFieldThatCannotBeWrittenKeepsOnlyItsOwnUnitsWaiting(t *testing.T) {
 	}
 }
 
-func TestAFailedActionStaysOwedAndIsRetriedLater(t *testing.T) {
+func TestAFailedActionStaysPendingAndIsRetriedLater(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	fail := true
@@ -732,7 +732,7 @@ func TestARefusalIsRecordedOnceAndTheOtherFieldsGoOn(t *testing.T) {
 	for range 2 {
 		h.source <- desired.Reading{State: "following", Desired: &plan.Desired{Verified: true,
 			Entries: []plan.Entry{registry("r", caA)}, Refused: []plan.Refusal{refused}}}
-		h.pass()
+		h.awaitReconcile()
 	}
 	h.wantFile(certsD+"r/ca.crt", caA)
 	if n := len(slices.DeleteFunc(h.trail.Names(), func(n string) bool { return n != "refused" })); n != 1 ||
@@ -741,13 +741,13 @@ func TestARefusalIsRecordedOnceAndTheOtherFieldsGoOn(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatIsGoneLeavesEverythingInPlace(t *testing.T) {
+func TestAControllerConfigThatIsGoneLeavesEverythingInPlace(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.source <- desired.Reading{State: "not found", Reason: "deleted"}
-	if s := h.pass(); s.State != "not found" || len(s.Files) != 1 {
+	if s := h.awaitReconcile(); s.State != "not found" || len(s.Files) != 1 {
 		t.Errorf("status is %q with %d files", s.State, len(s.Files))
 	}
 	h.wantFile(kubeletCA, caA)

@@ -46,7 +46,7 @@ func (a *Agent) loop() *loop {
 		files: files.New(files.Options{Writer: a.Writer, Units: actions, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 			Log: a.Log, Policy: a.Policy.Policy, LookAgain: len(a.Policy.Units) > 0}),
 		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy.Policy, Trail: a.Trail, Clock: a.Clock,
-			Timeout: a.Times.Probe, Again: a.Times.Resync}),
+			Timeout: a.Times.Probe, RetryInterval: a.Times.Resync}),
 		trust:    &trust{verify: a.Trust, proofs: make(chan proof, 1)},
 		schedule: &schedule{clock: a.Clock, backoff: backoff, times: a.Times},
 		followed: &followed{watcher: a.FileWatcher, log: a.Log}}
@@ -81,7 +81,7 @@ func (l *loop) end() {
 	if err := l.actions.ResetFailures(); err != nil {
 		l.Log.Warn("forgetting failed actions", zap.Error(err))
 	}
-	if d := l.desired.Current(); d != nil && !l.schedule.rest.IsZero() {
+	if d := l.desired.Current(); d != nil && !l.schedule.settlesAt.IsZero() {
 		if err := l.files.Flush(*d); err != nil {
 			l.Log.Warn("remembering what was published last", zap.Error(err))
 		}

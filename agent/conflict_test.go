@@ -20,7 +20,7 @@ const (
 func (h *host) drifted() {
 	h.t.Helper()
 	h.watcher <- struct{}{}
-	h.pass()
+	h.awaitReconcile()
 }
 
 func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
@@ -64,7 +64,7 @@ func TestWhoKeepsChangingAFileIsReportedAndAnsweredOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestAChangeOfTheObjectIsNeverPutOff(t *testing.T) {
+func TestAChangeOfTheControllerConfigIsNeverPutOff(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -142,7 +142,7 @@ func TestBesideAKnownWriterAChangeHalfDoneIsLeftToIt(t *testing.T) {
 	h.wantFile(certsD+"r:5000/ca.crt", caA)
 }
 
-func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
+func TestAHoldThatEndsDuringAnErrorDoesNotHurryTheRetries(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour
 	h.start()
@@ -159,7 +159,7 @@ func TestAHoldThatEndsInTroubleDoesNotHurryTheRetries(t *testing.T) {
 	for range 20 {
 		select {
 		case h.watcher <- struct{}{}:
-			h.pass()
+			h.awaitReconcile()
 		case <-h.report.Statuses:
 			t.Fatal("a reconcile that nothing asked for and no time has come for")
 		}

@@ -127,7 +127,7 @@ func TestTheNameInACertificateDecidesNothing(t *testing.T) {
 	}
 }
 
-func TestTroubleEndsWithTheFirstPassThatSucceeds(t *testing.T) {
+func TestAnErrorEndsWithTheFirstReconcileThatSucceeds(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -158,7 +158,7 @@ func TestNoErrorOfTheAPIServerTakesAFileAway(t *testing.T) {
 	for _, reason := range []string{"x509: certificate signed by unknown authority", "401 Unauthorized",
 		"connection refused"} {
 		h.source <- desired.Reading{State: "unreachable", Reason: reason}
-		if s := h.pass(); s.Reason != reason || len(s.Files) != 2 {
+		if s := h.awaitReconcile(); s.Reason != reason || len(s.Files) != 2 {
 			t.Errorf("the status says %+v", s)
 		}
 	}
@@ -226,8 +226,8 @@ func TestWhoeverWroteAFileOfWhichThatIsNotKnown(t *testing.T) {
 		h.start()
 		h.publish(registry("s", caA))
 		h.failing("rename")
-		h.tell(registry("r", caA), registry("s", caA))
-		h.pass()
+		h.offer(registry("r", caA), registry("s", caA))
+		h.awaitReconcile()
 		if how == "the agent was killed before it" {
 			h.kill()
 			h.start()

@@ -112,7 +112,7 @@ func TestWithoutMemoryNothingIsTakenAwayAndTheHoldIsLonger(t *testing.T) {
 func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func(subjects []string) (string, error) {
+	h.trust.SetAnswer(func(subjects []string) (string, error) {
 		if slices.Contains(subjects, "CN=a") {
 			return "", nil
 		}
@@ -122,7 +122,7 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	if s := h.pass(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "unknown authority") {
+	if s := h.awaitReconcile(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "unknown authority") {
 		t.Errorf("held is %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB+caA)
@@ -130,9 +130,9 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 	if h.trust.Asked != 2 {
 		t.Errorf("asked %d times before the resync", h.trust.Asked)
 	}
-	h.trust.Say(nil)
+	h.trust.SetAnswer(nil)
 	h.wait(2 * time.Hour) // the resync, which asks again
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caB)
 	if used := fmt.Sprint(h.trust.Used); used != "[[CN=a] [CN=b CN=a] [CN=b]]" {
 		t.Errorf("the API server was to be verified with %s", used)
@@ -142,24 +142,24 @@ func TestTheTrustSourceShrinksOnlyOnceTheServerWasVerifiedWithWhatIsLeft(t *test
 func TestABundleThatDoesNotVerifyTheServerAnywayMayShrink(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func([]string) (string, error) { return "unknown authority", nil })
+	h.trust.SetAnswer(func([]string) (string, error) { return "unknown authority", nil })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	h.pass()
+	h.awaitReconcile()
 	h.wantFile(kubeletCA, caB)
 }
 
 func TestWhileTheServerDoesNotAnswerTheTrustSourceStays(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Source = plan.KubeAPIServerServingCAData
-	h.trust.Say(func([]string) (string, error) { return "", errors.New("connection refused") })
+	h.trust.SetAnswer(func([]string) (string, error) { return "", errors.New("connection refused") })
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.publish(kubelet(caB))
-	if s := h.pass(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "connection refused") {
+	if s := h.awaitReconcile(); len(s.Held) != 1 || !strings.HasSuffix(s.Held[0].Reason, "connection refused") {
 		t.Errorf("held is %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB+caA)
@@ -191,7 +191,7 @@ func TestWhileItIsPausedTrustGrowsAndNothingElseHappens(t *testing.T) {
 	h.wantJobs("reload reader.service", "reload reader.service")
 }
 
-func TestTheSameCertificatesInAnotherOrderOweNothing(t *testing.T) {
+func TestTheSameCertificatesInAnotherOrderCauseNoAction(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
@@ -343,7 +343,7 @@ func TestNothingIsCalledHeldWhileNothingIsDesired(t *testing.T) {
 	if s := h.apply("1", kubelet(caB)); len(s.Held) != 1 {
 		t.Fatalf("held: %+v", s.Held)
 	}
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	if s := h.turn(); len(s.Held) != 0 {
 		t.Errorf("held: %+v", s.Held)
 	}

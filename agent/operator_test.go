@@ -27,7 +27,7 @@ func (h *host) apply(id string, entries ...plan.Entry) report.Status {
 	for _, e := range entries {
 		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
 	}
-	h.word.Say(state.Word{Applied: a}, nil)
+	h.overrides.Set(state.Overrides{Applied: a}, nil)
 	return h.turn()
 }
 
@@ -37,14 +37,14 @@ func (h *host) turn() report.Status {
 	for {
 		select {
 		case h.watcher <- struct{}{}:
-			return h.pass()
+			return h.awaitReconcile()
 		case s := <-h.report.Statuses:
-			h.saw(s)
+			h.sawStatus(s)
 		}
 	}
 }
 
-func TestWhatIsAppliedWinsUntilTheObjectAsksForSomethingNew(t *testing.T) {
+func TestWhatIsAppliedWinsUntilTheControllerConfigAsksForSomethingNew(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer func() { h.kill() }()
@@ -79,18 +79,18 @@ func TestTheConfigMapAloneDoesNotOvertake(t *testing.T) {
 	h.start()
 	// of which no field here takes
 	h.source <- desired.Reading{State: "forbidden", Desired: &plan.Desired{Verified: true, Partial: true}}
-	h.pass()
+	h.awaitReconcile()
 	h.publish(kubelet(caA), registry("r", caA))
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestWhatIsTakenBackIsTheObjectsAgain(t *testing.T) {
+func TestWhatIsTakenBackIsTheControllerConfigsAgain(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.apply("1", kubelet(caB))
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	h.turn()
 	h.wantFile(kubeletCA, caA)
 	want := []string{"override-set", "override-reverted"}
@@ -119,7 +119,7 @@ func TestAHostWithoutAnAPIServerIsHelpedByHand(t *testing.T) {
 	h.wantFile(kubeletCA, caB)
 }
 
-func TestOnAHostThatNeverReadTheObjectItsFirstContentDoesNotOvertake(t *testing.T) {
+func TestOnAHostThatNeverReadTheControllerConfigItsFirstContentDoesNotOvertake(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
@@ -131,13 +131,13 @@ func TestOnAHostThatNeverReadTheObjectItsFirstContentDoesNotOvertake(t *testing.
 	h.wantFile(kubeletCA, caA+caB)
 }
 
-func TestAWordThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
+func TestAnOverrideThatCannotBeReadKeepsTheLastInForce(t *testing.T) {
 	h := newHost(t)
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
 	h.apply("1", kubelet(caB))
-	h.word.Say(state.Word{}, errors.New("input/output error"))
+	h.overrides.Set(state.Overrides{}, errors.New("input/output error"))
 	if s := h.turn(); s.Override == nil || s.Override.State != "in force" {
 		t.Errorf("the status says %+v", s.Override)
 	}
@@ -150,7 +150,7 @@ func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
 	h.clock.Move(time.Minute)
 	pause := &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(),
 		Uptime: h.clock.Uptime()}
-	h.word.Say(state.Word{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
+	h.overrides.Set(state.Overrides{Pause: pause}, errors.New("applied.json is not the JSON we wrote"))
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
@@ -159,7 +159,7 @@ func TestAPauseCountsAlthoughWhatWasAppliedCannotBeRead(t *testing.T) {
 	if !strings.HasPrefix(h.last.Paused, "freeze") {
 		t.Errorf("paused is %q", h.last.Paused)
 	}
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	h.turn()
 	h.elapse(time.Minute)
 	h.wantJobs("reload reader.service")
@@ -176,8 +176,8 @@ func TestAPauseEndsByTheClockOrByTheTimeThatPassed(t *testing.T) {
 			h.start()
 			defer h.kill()
 			h.publish(kubelet(caA))
-			h.word.Say(state.Word{Pause: &state.Pause{Reason: "freeze", At: h.clock.Now(), Until: h.clock.Now().Add(time.Hour),
-				Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}}, nil)
+			h.overrides.Set(state.Overrides{Pause: &state.Pause{Reason: "freeze", At: h.clock.Now(),
+				Until: h.clock.Now().Add(time.Hour), Boot: h.clock.Boot(), Uptime: h.clock.Uptime()}}, nil)
 			set(h)
 			h.turn()
 			h.publish(kubelet(caB))
@@ -196,7 +196,7 @@ func TestOnceSeesTheUnitActionsThrough(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.clock.Move(time.Minute)
-	h.word.Say(state.Word{Applied: &state.Applied{ID: "1", Now: true,
+	h.overrides.Set(state.Overrides{Applied: &state.Applied{ID: "1", Now: true,
 		Files: []state.AppliedFile{{Key: kubelet(caA).Key, Data: []byte(caA)}}}}, nil)
 	a := h.agent()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -225,7 +225,7 @@ func TestWhatIsTakenBackLeavesWhatWasKeptBefore(t *testing.T) {
 	h.publish(kubelet(caA), registry("r", caA))
 	h.publish(registry("r", caA)) // the field is empty
 	h.apply("1", kubelet(caB))
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	h.turn()
 	h.wantFile(kubeletCA, caA+caB)
 }
@@ -240,7 +240,7 @@ func (h *host) confirm(id string, entries ...plan.Entry) report.Status {
 			a.Lists = []plan.Field{e.Field}
 		}
 	}
-	h.word.Say(state.Word{Applied: a}, nil)
+	h.overrides.Set(state.Overrides{Applied: a}, nil)
 	return h.turn()
 }
 
@@ -303,13 +303,13 @@ func TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt(t *testing.T) {
 	h.confirm("1", registry("r", caA))
 	h.publish(kubelet(caA + caB))
 	h.kill()
-	confirmed, _ := h.word.Word(state.Word{})
-	h.word.Say(state.Word{}, errors.New("the disk fails"))
+	confirmed, _ := h.overrides.Overrides(state.Overrides{})
+	h.overrides.Set(state.Overrides{}, errors.New("the disk fails"))
 	*h.dir = *agenttest.NewDir()
 	h.start()
 	defer h.kill()
 	h.publish(kubelet(caA))
-	h.word.Say(confirmed, nil)
+	h.overrides.Set(confirmed, nil)
 	h.turn()
 	h.elapse(time.Minute)
 	h.wantFile(kubeletCA, caA+caB)
@@ -320,14 +320,14 @@ func TestAConfirmationIsNotGivenAgainToWhoLostTheMemoryOfIt(t *testing.T) {
 func TestAConfirmationHoldsForWhatHasToWaitForProof(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust = plan.Trust{Hold: 5 * time.Hour, Source: plan.KubeAPIServerServingCAData}
-	h.trust.Say(func([]string) (string, error) { return "", errors.New("connection refused") })
+	h.trust.SetAnswer(func([]string) (string, error) { return "", errors.New("connection refused") })
 	h.start()
 	defer func() { h.kill() }()
 	h.publish(kubelet(caA + caB))
 	h.confirm("1", kubelet(caB))
 	h.wantFile(kubeletCA, caB+caA)
 	h.kill()
-	h.trust.Say(nil)
+	h.trust.SetAnswer(nil)
 	h.start()
 	h.publish(kubelet(caA + caB))
 	for deadline := time.Now().Add(10 * time.Second); len(h.last.Held) > 0 && time.Now().Before(deadline); {
@@ -348,7 +348,7 @@ func TestManyRemovalsGoWhenTheyAreConfirmedAndNoOthers(t *testing.T) {
 	h.wantFile(certsD+"r/ca.crt", caA)
 }
 
-func TestAConfirmationEndsWithThePassAlthoughAFieldFails(t *testing.T) {
+func TestAConfirmationEndsWithTheReconcileAlthoughAFieldFails(t *testing.T) {
 	h := twoSources(t)
 	h.start()
 	defer h.kill()
@@ -370,7 +370,7 @@ func TestAConfirmationEndsWithThePassAlthoughAFieldFails(t *testing.T) {
 	h.wantFile("/etc/kubernetes/kubeconfig", caB+caA)
 }
 
-func TestAWordOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
+func TestAnOverrideOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
 	h := newHost(t)
 	h.policy.Trust.Hold = time.Hour
 	h.start()
@@ -387,7 +387,7 @@ func TestAWordOfWhichNobodyRemembersAnythingConfirmsNothing(t *testing.T) {
 	h.publish(kubelet(caA), registry("s", caB))
 	h.wantFile(kubeletCA, caB+caA)
 	if s := h.confirm("2", kubelet(caB)); len(s.Held) != 0 {
-		t.Errorf("held against a new word: %+v", s.Held)
+		t.Errorf("held against a new override: %+v", s.Held)
 	}
 	h.wantFile(kubeletCA, caB)
 }

@@ -27,10 +27,10 @@ func (l *loop) reconcile(ctx context.Context) {
 	}
 	l.desired.Update()
 	err := l.publishChanged(ctx)
-	if err == nil && l.schedule.resting() {
+	if err == nil && l.schedule.settling() {
 		return
 	}
-	l.schedule.rest = time.Time{}
+	l.schedule.settlesAt = time.Time{}
 	if err == nil {
 		err = l.converge(ctx)
 	} else {

@@ -13,9 +13,9 @@ import (
 type Times struct {
 	// Resync is how often the host is looked at although nothing happened; jittered by a tenth.
 	Resync time.Duration
-	// Rest is for how long the machine is left to the consumers of a change that was just published,
-	// before the agent goes on to its own affairs.
-	Rest time.Duration
+	// SettleDelay is how long the agent does nothing else after it published a change, so that consumers read it
+	// soon.
+	SettleDelay time.Duration
 	// BatchWindow is how long a unit action waits for more changes.
 	BatchWindow time.Duration
 	// RandomizedDelay is over how long a fleet spreads its restarts; each node has its own place in it.
@@ -34,35 +34,35 @@ type Times struct {
 
 // schedule is when the next reconcile is due that no event announces.
 type schedule struct {
-	clock   clock.Clock
+	clock   clock.Host
 	backoff clock.Backoff
 	times   Times
 
-	lastError string    // of the last reconcile
-	failures  int       // reconciles that failed in a row
-	retries   int       // those of them that set the pause before the next
-	retry     time.Time // zero: nothing failed
-	turned    time.Time // when the last reconcile began
-	rest      time.Time // until when only what is new is published; zero: see publishChanged
-	resync    time.Time
-	alive     time.Time // when systemd is to hear from the loop again
+	lastError    string    // of the last reconcile
+	failures     int       // reconciles that failed in a row
+	retries      int       // those of them that set the pause before the next
+	retry        time.Time // zero: nothing failed
+	began        time.Time // when the last reconcile began
+	settlesAt    time.Time // until when only what is new is published; zero: see publishChanged
+	resync       time.Time
+	nextWatchdog time.Time // when systemd is to hear from the loop again
 }
 
 // begin notes that a reconcile begins, and tells whether the resync is due: what was true before may not be now.
 func (s *schedule) begin() (resync bool) {
-	s.turned = s.clock.Now()
-	return !s.turned.Before(s.resync)
+	s.began = s.clock.Now()
+	return !s.began.Before(s.resync)
 }
 
 // pause gives consumers time to read what was published. Changes that come one after the other do not prolong it.
 func (s *schedule) pause() {
-	if s.rest.IsZero() {
-		s.rest = s.clock.Now().Add(s.times.Rest)
+	if s.settlesAt.IsZero() {
+		s.settlesAt = s.clock.Now().Add(s.times.SettleDelay)
 	}
 }
 
-// resting tells whether that time is not over.
-func (s *schedule) resting() bool { return s.clock.Now().Before(s.rest) }
+// settling tells whether the settle delay is not over.
+func (s *schedule) settling() bool { return s.clock.Now().Before(s.settlesAt) }
 
 // end turns the outcome of a reconcile, and what is set after it, into the next retry and into an error, which it gives
 // if it is news.
@@ -95,7 +95,7 @@ func (s *schedule) end(err error, set []clock.Timer) (news string) {
 // recorded and waits for the retry.
 func (s *schedule) overlooked(set []clock.Timer) error {
 	for _, t := range set {
-		if !t.At.After(s.turned) {
+		if !t.At.After(s.began) {
 			return fmt.Errorf("%s was due and is not dealt with, which is a defect of this program", t.What)
 		}
 	}
@@ -106,8 +106,8 @@ func (s *schedule) overlooked(set []clock.Timer) error {
 func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
 	now := s.clock.Now()
 	wait := s.next(set).Sub(now)
-	if !s.alive.IsZero() {
-		wait = min(wait, s.alive.Sub(now))
+	if !s.nextWatchdog.IsZero() {
+		wait = min(wait, s.nextWatchdog.Sub(now))
 	}
 	return s.clock.After(max(0, wait))
 }
@@ -116,10 +116,10 @@ func (s *schedule) wake(set []clock.Timer) <-chan time.Time {
 func (s *schedule) due(set []clock.Timer) bool { return !s.clock.Now().Before(s.next(set)) }
 
 // next is when the resync, a retry, a unit's action or something that was put off comes up. What a
-// pass that failed could not do waits for the retry.
+// reconcile that failed could not do waits for the retry.
 func (s *schedule) next(set []clock.Timer) time.Time {
-	if !s.rest.IsZero() {
-		return s.rest
+	if !s.settlesAt.IsZero() {
+		return s.settlesAt
 	}
 	// Some times have no monotonic reading. How far off each is says more than which comes first by the wall clock, when
 	// that was set.
@@ -130,7 +130,7 @@ func (s *schedule) next(set []clock.Timer) time.Time {
 		next = s.retry
 	}
 	for _, t := range set {
-		if sooner(t.At, next) && (s.retry.IsZero() || t.At.After(s.turned)) {
+		if sooner(t.At, next) && (s.retry.IsZero() || t.At.After(s.began)) {
 			next = t.At
 		}
 	}
@@ -140,9 +140,9 @@ func (s *schedule) next(set []clock.Timer) time.Time {
 // watchdog tells whether systemd is to hear now that the loop turns: at twice the pace it asks for.
 func (s *schedule) watchdog() bool {
 	now := s.clock.Now()
-	if s.times.Watchdog <= 0 || now.Before(s.alive) {
+	if s.times.Watchdog <= 0 || now.Before(s.nextWatchdog) {
 		return false
 	}
-	s.alive = now.Add(s.times.Watchdog / 2)
+	s.nextWatchdog = now.Add(s.times.Watchdog / 2)
 	return true
 }

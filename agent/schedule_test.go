@@ -10,19 +10,19 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
-// still is a clock that stands.
-type still struct{ now time.Time }
+// fixedClock is a clock that stands.
+type fixedClock struct{ now time.Time }
 
-func (s *still) Now() time.Time                     { return s.now }
-func (*still) After(time.Duration) <-chan time.Time { return nil }
-func (*still) Uptime() time.Duration                { return time.Minute }
-func (*still) Boot() string                         { return "boot" }
+func (s *fixedClock) Now() time.Time                     { return s.now }
+func (*fixedClock) After(time.Duration) <-chan time.Time { return nil }
+func (*fixedClock) Uptime() time.Duration                { return time.Minute }
+func (*fixedClock) Boot() string                         { return "boot" }
 
 // From outside this cannot be brought about.
-func TestWhatAPassOverlooksIsTroubleAndNoBusyLoop(t *testing.T) {
+func TestWhatAReconcileOverlooksIsAnErrorAndNoBusyLoop(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	s := &schedule{clock: &still{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
-		times: Times{Resync: time.Hour}, turned: now, resync: now.Add(time.Hour)}
+	s := &schedule{clock: &fixedClock{now}, backoff: clock.Backoff{Min: time.Second, Max: time.Minute},
+		times: Times{Resync: time.Hour}, began: now, resync: now.Add(time.Hour)}
 	due := []clock.Timer{{What: "the end of a pause", At: now}}
 	if news := s.end(nil, due); !strings.Contains(news, "the end of a pause") || news != s.lastError {
 		t.Errorf("what is due after a reconcile is the news %q, and the trouble %q", news, s.lastError)

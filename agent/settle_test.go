@@ -18,8 +18,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// wantRest lets d pass and fails if the loop then turns without waiting for anything.
-func (h *host) wantRest(d time.Duration) {
+// wantIdle lets d pass and fails if the loop then turns without waiting for anything.
+func (h *host) wantIdle(d time.Duration) {
 	h.t.Helper()
 	h.lapse(d)
 	h.clock.AwaitAsked(h.asked)
@@ -37,7 +37,7 @@ func (h *host) wantRest(d time.Duration) {
 // forget takes the local override back, on a host that has never heard of an object.
 func (h *host) forget() {
 	h.t.Helper()
-	h.word.Say(state.Word{}, nil)
+	h.overrides.Set(state.Overrides{}, nil)
 	h.turn()
 }
 
@@ -50,7 +50,7 @@ func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackBeforeTheUnitActed(t *testing.
 		t.Fatalf("the unit is %+v", s.Units[0])
 	}
 	h.forget()
-	h.wantRest(time.Minute)
+	h.wantIdle(time.Minute)
 }
 
 func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackWhileAJobRuns(t *testing.T) {
@@ -64,13 +64,13 @@ func TestTheLoopRestsWhenWhatWasAppliedIsTakenBackWhileAJobRuns(t *testing.T) {
 	h.wait(2 * time.Second)
 	<-begun
 	h.forget()
-	h.wantRest(2 * time.Minute)
+	h.wantIdle(2 * time.Minute)
 	if u := h.unit("reader.service"); u.State != "overdue" {
 		t.Errorf("the job goes on, and the unit is %+v", u)
 	}
 	close(end)
-	h.pass()
-	h.wantRest(time.Minute)
+	h.awaitReconcile()
+	h.wantIdle(time.Minute)
 }
 
 func TestTheLoopRestsWhenAHoldOutlivesWhatWasApplied(t *testing.T) {
@@ -83,10 +83,10 @@ func TestTheLoopRestsWhenAHoldOutlivesWhatWasApplied(t *testing.T) {
 		t.Fatalf("held: %+v", s.Held)
 	}
 	h.forget()
-	h.wantRest(2 * time.Hour)
+	h.wantIdle(2 * time.Hour)
 }
 
-func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObject(t *testing.T) {
+func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheControllerConfig(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.systemd.Fail = func(op, _ string) error {
@@ -108,29 +108,29 @@ func TestTheLoopRestsWhenAnActionFailedBeforeTheStartAndNothingIsKnownOfTheObjec
 	h.systemd.Fail = noFailure
 	h.start()
 	defer h.kill()
-	h.wantRest(time.Hour)
+	h.wantIdle(time.Hour)
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
 func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
-	const maker = "maker.service"
+	const oneshot = "maker.service"
 	h := newHost(t)
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.TryRestart},
-		{Name: maker, Verb: unitplan.Restart}}
+		{Name: oneshot, Verb: unitplan.Restart}}
 	h.systemd.Start("reader.service")
-	h.systemd.Install(maker)
+	h.systemd.Install(oneshot)
 	begun, end, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	h.systemd.Hold = func(unit string) {
-		if unit == maker {
+		if unit == oneshot {
 			begun <- struct{}{}
 			<-end
 		}
 	}
 	store, has := "", ""
 	h.systemd.Load = func(unit string) {
-		if unit != maker {
+		if unit != oneshot {
 			has = store
 		} else if store, _ = h.disk.Read(kubeletCA); store != "" {
 			close(made)
@@ -148,10 +148,10 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	for range 20 {
 		h.lapse(time.Second)
 	}
-	if u := h.unit(maker); u.State != "pending" || !strings.Contains(u.Reason, "has a job") {
+	if u := h.unit(oneshot); u.State != "pending" || !strings.Contains(u.Reason, "has a job") {
 		t.Errorf("while it runs the oneshot is %+v", u)
 	}
-	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+maker {
+	if u := h.unit("reader.service"); u.State != "pending" || u.Reason != "waits for "+oneshot {
 		t.Errorf("while the oneshot runs the reader is %+v", u)
 	}
 	h.wantJobs()
@@ -162,11 +162,11 @@ func TestWhatAOneshotMakesIsNotLoadedBeforeItsRunHasEnded(t *testing.T) {
 	if has != caA {
 		t.Error("the reader has not loaded what the oneshot made")
 	}
-	h.wantJobs("restart "+maker, "try-restart reader.service")
+	h.wantJobs("restart "+oneshot, "try-restart reader.service")
 }
 
-// step sets the clock of the host, as whoever corrects it does.
-func (h *host) step(d time.Duration) { h.clock.Set(h.clock.Now().Add(d)) }
+// setClockBy sets the clock of the host, as whoever corrects it does.
+func (h *host) setClockBy(d time.Duration) { h.clock.Set(h.clock.Now().Add(d)) }
 
 func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testing.T) {
 	for _, by := range []time.Duration{-2 * time.Hour, -time.Second, time.Second, 2 * time.Hour} {
@@ -182,7 +182,7 @@ func TestTheFirstFileIsLoadedAlthoughTheClockWasSetSinceTheUnitStarted(t *testin
 				h.publish(registry("r", caB))
 			}
 			h.clock.AwaitAsked(h.asked)
-			h.step(by)
+			h.setClockBy(by)
 			h.publish(kubelet(caA), registry("r", caB))
 			h.elapse(3 * time.Second)
 			if has != caA {
@@ -204,11 +204,11 @@ func TestAClockThatIsFastAtEachBootCausesNoRestart(t *testing.T) {
 	h.clock.Move(time.Hour)
 	for range 3 {
 		h.clock.Reboot()
-		h.step(2 * time.Hour)
+		h.setClockBy(2 * time.Hour)
 		h.clock.Move(20 * time.Second)
 		h.systemd.Start("reader.service")
 		h.clock.Move(20 * time.Second)
-		h.step(-2 * time.Hour)
+		h.setClockBy(-2 * time.Hour)
 		h.start()
 		h.publish(kubelet(caA))
 		for range 5 {
@@ -242,7 +242,7 @@ func TestAStartLimitIsWaitedForByAClockThatNobodySets(t *testing.T) {
 			t.Errorf("right after a start: %+v", u)
 		}
 		h.clock.AwaitAsked(h.asked)
-		h.step(-time.Hour)
+		h.setClockBy(-time.Hour)
 		h.until("reader.service", "up to date", time.Second, 10*time.Second)
 		h.kill()
 	}
@@ -265,7 +265,7 @@ func TestAPauseAfterAFailureIsWaitedForByAClockThatNobodySets(t *testing.T) {
 	h.start()
 	defer h.kill()
 	h.clock.AwaitAsked(h.asked)
-	h.step(-time.Hour)
+	h.setClockBy(-time.Hour)
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 }
 
@@ -396,7 +396,7 @@ func TestUnitsActOnAHostWhoseMemoryCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestAnActionThatIsOwedWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
+func TestAnActionThatIsPendingWhileNothingCanBeRememberedSurvivesAKill(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -546,7 +546,7 @@ func (h *host) reading(verb unitplan.Verb, early bool, others ...plan.Entry) (ha
 	return has, func() {
 		h.systemd.Hold = func(string) {}
 		close(ends)
-		h.pass()
+		h.awaitReconcile()
 	}
 }
 
@@ -614,10 +614,10 @@ func TestWhatARunIsBehindIsNotToldByAClockThatWasSetMeanwhile(t *testing.T) {
 	has, end := h.reading(unitplan.TryRestart, true)
 	h.clock.Move(time.Minute)
 	h.clock.AwaitAsked(h.asked)
-	h.step(-time.Hour)
+	h.setClockBy(-time.Hour)
 	h.publish(kubelet(caA))
 	h.clock.AwaitAsked(h.asked)
-	h.step(time.Hour)
+	h.setClockBy(time.Hour)
 	end()
 	defer h.kill()
 	h.until("reader.service", "up to date", time.Second, 20*time.Second)
@@ -695,7 +695,7 @@ func TestFromAToBAndBack(t *testing.T) {
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, rest := range []time.Duration{0, time.Second} {
 			h := newHost(t)
-			h.times.Rest = rest
+			h.times.SettleDelay = rest
 			h.policy.Units[0].Verb = verb
 			has := ""
 			h.systemd.Load = func(string) { has, _ = h.disk.Read(kubeletCA) }
@@ -707,7 +707,7 @@ func TestFromAToBAndBack(t *testing.T) {
 				if rest == 0 {
 					h.publish(kubelet(ca), registry("r", caA))
 				} else {
-					h.spin(func() { h.tell(kubelet(ca), registry("r", caA)) })
+					h.turnOnly(func() { h.offer(kubelet(ca), registry("r", caA)) })
 				}
 				h.wantFile(kubeletCA, ca)
 			}
@@ -729,34 +729,34 @@ func TestFromAToBAndBack(t *testing.T) {
 	}
 }
 
-// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the passes.
-func (h *host) idle(d time.Duration) (passes int) {
+// idle lets d pass second by second, in each of which the watchdog turns the loop, and counts the reconciles.
+func (h *host) idle(d time.Duration) (reconciles int) {
 	for range d / time.Second {
 		h.move(time.Second)
 		for h.asked++; h.clock.Asked() < h.asked; runtime.Gosched() {
 			select {
 			case h.last = <-h.report.Statuses:
-				passes++
+				reconciles++
 			default:
 			}
 		}
 	}
-	return passes
+	return reconciles
 }
 
 func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
-	const maker = "maker.service"
-	for _, who := range []string{maker, "somebody"} {
+	const oneshot = "maker.service"
+	for _, who := range []string{oneshot, "somebody"} {
 		h := newHost(t)
 		h.times.Job, h.times.Watchdog = 10*time.Hour, 2*time.Second
-		h.policy.Files[0].OnChange = []string{"reader.service", maker}
+		h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
 		h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: unitplan.Reload},
-			{Name: maker, Verb: unitplan.Restart}}
+			{Name: oneshot, Verb: unitplan.Restart}}
 		h.systemd.Start("reader.service")
-		h.systemd.Install(maker)
+		h.systemd.Install(oneshot)
 		begun, end, left := make(chan struct{}), make(chan struct{}), make(chan error)
 		h.systemd.Hold = func(string) { begun <- struct{}{}; <-end }
-		if who != maker {
+		if who != oneshot {
 			go func() {
 				_, err := h.systemd.Act(context.Background(), unitplan.Unit{Name: "reader.service", Verb: unitplan.Reload})
 				left <- err
@@ -767,17 +767,17 @@ func TestAJobThatDoesNotEndIsLookedAtLessAndLess(t *testing.T) {
 		h.start()
 		h.publish(kubelet(caA))
 		h.wait(2 * time.Second)
-		if who == maker {
+		if who == oneshot {
 			<-begun
 		}
-		passes := h.idle(time.Hour)
-		if u := h.unit("reader.service"); u.State != "pending" || passes > 90 {
-			t.Errorf("%d passes in an hour in which the job of %s does not end; the unit is %+v", passes, who, u)
+		reconciles := h.idle(time.Hour)
+		if u := h.unit("reader.service"); u.State != "pending" || reconciles > 90 {
+			t.Errorf("%d reconciles in an hour in which the job of %s does not end; the unit is %+v", reconciles, who, u)
 		}
 		h.systemd.Hold = func(string) {}
 		close(end)
-		if who == maker { // whose end is announced
-			h.pass()
+		if who == oneshot { // whose end is announced
+			h.awaitReconcile()
 			h.settled()
 			h.until("reader.service", "up to date", time.Second, 3*time.Second)
 		} else if err := <-left; err == nil {
@@ -797,7 +797,7 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 			return nil
 		}
 		tries++
-		return lost{errors.New("no bus")}
+		return unreachableError{errors.New("no bus")}
 	}
 	h.start()
 	defer h.kill()
@@ -813,7 +813,7 @@ func TestABusThatStaysAwayIsTriedLessAndLess(t *testing.T) {
 	h.until("reader.service", "up to date", time.Second, 70*time.Second)
 }
 
-func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
+func TestAUnitIsNotCalledLoadedWhenAFastPathFailed(t *testing.T) {
 	h := newHost(t)
 	h.systemd.Start("reader.service")
 	h.start()
@@ -832,7 +832,7 @@ func TestAUnitIsNotCalledLoadedWhenAnExpressFailed(t *testing.T) {
 	}
 }
 
-func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
+func TestAPendingActionStaysPendingHoweverTheClockIsSet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		h := newHost(t)
 		h.policy.Units[0].Verb = unitplan.TryRestart
@@ -843,7 +843,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 		h.clock.Move(time.Minute)
 		h.start()
 		h.clock.AwaitAsked(h.asked)
-		h.step(-1000 * time.Hour)
+		h.setClockBy(-1000 * time.Hour)
 		if s := h.publish(kubelet(caA)); s.Units[0].State != "pending" {
 			t.Fatalf("the unit is %+v", s.Units[0])
 		}
@@ -852,7 +852,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 			h.start()
 		}
 		h.clock.AwaitAsked(h.asked)
-		h.step(1000 * time.Hour)
+		h.setClockBy(1000 * time.Hour)
 		h.turn()
 		h.until("reader.service", "up to date", 10*time.Second, 11*time.Minute)
 		if has != caA {
@@ -862,7 +862,7 @@ func TestWhatIsOwedStaysOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
-func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
+func TestANewFieldIsPendingHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	root := h.rootField()
 	h.policy.Files[2].Path = "/etc/kubernetes/{sha256}.crt"
@@ -877,10 +877,10 @@ func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	h.publish(kubelet(caA))
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	h.elapse(time.Minute)
-	h.step(-1000 * time.Hour)
+	h.setClockBy(-1000 * time.Hour)
 	h.publish(kubelet(caA), root)
 	h.clock.AwaitAsked(h.asked)
-	h.step(1000 * time.Hour)
+	h.setClockBy(1000 * time.Hour)
 	h.turn()
 	h.until("reader.service", "up to date", time.Second, 10*time.Second)
 	if !has {
@@ -888,16 +888,16 @@ func TestANewFieldIsOwedHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
-// makes starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
-func (h *host) makes(verb unitplan.Verb) (has *string) {
-	const maker = "maker.service"
-	h.policy.Files[0].OnChange = []string{"reader.service", maker}
-	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: maker, Verb: unitplan.Restart}}
-	h.systemd.Install(maker)
+// startWithOneshot starts a host with a oneshot that makes of the kubelet's CA what the reader loads.
+func (h *host) startWithOneshot(verb unitplan.Verb) (has *string) {
+	const oneshot = "maker.service"
+	h.policy.Files[0].OnChange = []string{"reader.service", oneshot}
+	h.policy.Units = []unitplan.Unit{{Name: "reader.service", Verb: verb}, {Name: oneshot, Verb: unitplan.Restart}}
+	h.systemd.Install(oneshot)
 	store := ""
 	has = new(string)
 	h.systemd.Load = func(unit string) {
-		if unit == maker {
+		if unit == oneshot {
 			store, _ = h.disk.Read(kubeletCA)
 		} else {
 			*has = store
@@ -910,7 +910,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 	for _, verb := range []unitplan.Verb{unitplan.Reload, unitplan.TryRestart} {
 		for _, first := range []bool{false, true} { // boot
 			h := newHost(t)
-			has := h.makes(verb)
+			has := h.startWithOneshot(verb)
 			h.systemd.Start("reader.service")
 			h.start()
 			h.publish(kubelet(caA))
@@ -923,7 +923,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 			} else {
 				h.kill()
 				h = newHost(t)
-				has = h.makes(verb)
+				has = h.startWithOneshot(verb)
 				h.start()
 				h.publish(kubelet(caA))
 			}
@@ -950,7 +950,7 @@ func TestWhoStartsBetweenAChangeAndTheOneshotLoadsWhatTheOneshotMakes(t *testing
 
 func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 	h := newHost(t)
-	h.makes(unitplan.TryRestart)
+	h.startWithOneshot(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	h.publish(kubelet(caA))
@@ -976,7 +976,7 @@ func TestAOneshotThatMakesTheSameOnceMoreCausesNothing(t *testing.T) {
 func TestWhoDidNotWaitForAOneshotLoadsWhatItMakesInTheEnd(t *testing.T) {
 	for _, killed := range []string{"never", "when it had given up", "in the last try before"} {
 		h := newHost(t)
-		has := h.makes(unitplan.TryRestart)
+		has := h.startWithOneshot(unitplan.TryRestart)
 		h.disk.Put(kubeletCA, caA)
 		h.clock.Move(time.Minute)
 		h.clock.Reboot()
@@ -1037,7 +1037,7 @@ func (h *host) await(happened <-chan struct{}) {
 func TestAOneshotRunsOnceWhileWhoLoadsWhatItMakesCannotBeAskedAbout(t *testing.T) {
 	h := newHost(t)
 	h.times.BatchWindow = 0 // it runs so near to the change that its time tells nothing
-	h.makes(unitplan.TryRestart)
+	h.startWithOneshot(unitplan.TryRestart)
 	h.systemd.Start("reader.service")
 	h.start()
 	defer h.kill()
@@ -1085,14 +1085,14 @@ func TestAUnitThatSomebodyReloadedBeforeAChangeIsReloadedWhenItIsTakenBack(t *te
 	}
 }
 
-// slowMaker is a oneshot that reads the files of a field when it begins, and does not end before it is let.
-const slowMaker = "maker.service"
+// slowOneshot is a oneshot that reads the files of a field when it begins, and does not end before it is let.
+const slowOneshot = "maker.service"
 
-// slow installs it; what it reads load takes. end lets it end, and the agent see that.
-func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func()) {
-	h.policy.Files[nth].OnChange = []string{slowMaker}
-	h.policy.Units = []unitplan.Unit{{Name: slowMaker, Verb: unitplan.Restart}}
-	h.systemd.Install(slowMaker)
+// installSlowOneshot installs it; what it reads load takes. end lets it end, and the agent see that.
+func (h *host) installSlowOneshot(nth int, load func(string)) (begun <-chan struct{}, end func()) {
+	h.policy.Files[nth].OnChange = []string{slowOneshot}
+	h.policy.Units = []unitplan.Unit{{Name: slowOneshot, Verb: unitplan.Restart}}
+	h.systemd.Install(slowOneshot)
 	running, ending := make(chan struct{}), make(chan struct{})
 	h.systemd.Hold, h.systemd.Early = func(string) { running <- struct{}{}; <-ending }, true
 	h.systemd.Load = load
@@ -1100,7 +1100,7 @@ func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func
 	return running, func() {
 		h.systemd.Hold = func(string) {}
 		close(ending)
-		h.systemd.AwaitIdle(slowMaker)
+		h.systemd.AwaitIdle(slowOneshot)
 		for range 10 {
 			h.elapse(10 * time.Second)
 		}
@@ -1112,7 +1112,7 @@ func (h *host) slow(nth int, load func(string)) (begun <-chan struct{}, end func
 func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.T) {
 	h := newHost(t)
 	made := false
-	begun, end := h.slow(1, func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") })
+	begun, end := h.installSlowOneshot(1, func(string) { _, made = h.disk.Read(certsD + "r/ca.crt") })
 	h.start()
 	h.publish(registry("r", caA), registry("s", caA))
 	h.lapse(2 * time.Second)
@@ -1126,14 +1126,14 @@ func TestAFileThatIsRemovedWhileAOneshotRunsIsRemovedFromWhatItMakes(t *testing.
 	end()
 	if made {
 		t.Errorf("what the oneshot made still holds the file that was removed; systemd did %q, and it is %+v",
-			h.systemd.Done(), h.unit(slowMaker))
+			h.systemd.Done(), h.unit(slowOneshot))
 	}
 }
 
-func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T) {
+func TestAOneshotThatRunsSinceBeforeAChangeIsPendingHoweverTheClockIsSet(t *testing.T) {
 	h := newHost(t)
 	made := ""
-	begun, end := h.slow(0, func(string) { made, _ = h.disk.Read(kubeletCA) })
+	begun, end := h.installSlowOneshot(0, func(string) { made, _ = h.disk.Read(kubeletCA) })
 	h.start()
 	h.publish(kubelet(caA))
 	h.lapse(2 * time.Second)
@@ -1142,14 +1142,14 @@ func TestAOneshotThatRunsSinceBeforeAChangeOwesHoweverTheClockIsSet(t *testing.T
 	h.start()
 	defer h.kill()
 	h.elapse(time.Minute)
-	h.step(-1000 * time.Hour)
+	h.setClockBy(-1000 * time.Hour)
 	h.publish(kubelet(caB))
 	h.clock.AwaitAsked(h.asked)
-	h.step(1000 * time.Hour)
+	h.setClockBy(1000 * time.Hour)
 	end()
 	if made != caB {
 		t.Errorf("the oneshot has not run with what is on disk; systemd did %q, and it is %+v", h.systemd.Done(),
-			h.unit(slowMaker))
+			h.unit(slowOneshot))
 	}
 }
 

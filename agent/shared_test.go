@@ -140,15 +140,15 @@ func TestAFileStaysWhileTheOtherListMayNameIt(t *testing.T) {
 	h.wantFile(sharedFile, "")
 }
 
-func TestAFileThatMovedToTheOtherListInARestIsRememberedOnce(t *testing.T) {
+func TestAFileThatMovedToTheOtherListInASettleDelayIsRememberedOnce(t *testing.T) {
 	h := sharing(t, 0)
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.kill()
 	h.start()
 	h.publish(registry("r", caA), user("s", caA))
-	h.spin(func() { h.tell(user("r", caA+caB), user("s", caA)) })
+	h.turnOnly(func() { h.offer(user("r", caA+caB), user("s", caA)) })
 	h.wantFile(sharedFile, caA+caB)
 	h.kill() // in the rest
 	h.disk.Delete(sharedFile)

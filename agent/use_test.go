@@ -45,7 +45,7 @@ func (h *host) awaitUse(want liveness.State, between ...liveness.State) report.C
 				h.t.Fatalf("the kubelet is %+v, want it %s", c, want)
 			}
 		}
-		h.pass()
+		h.awaitReconcile()
 	}
 }
 
@@ -135,7 +135,7 @@ func TestANewerChangeVoidsTheQuestionAboutTheLast(t *testing.T) {
 	h.wantRecords("consumer-live", 2)
 	h.wantRecords("consumer-stale", 0)
 	asked := c.Asked()
-	both := slices.IndexFunc(asked, func(want liveness.Asked) bool { return len(want.Certs) == 2 })
+	both := slices.IndexFunc(asked, func(want liveness.ProbeTarget) bool { return len(want.Certs) == 2 })
 	if got := subjects(asked[both].Older); !slices.Equal(got, []string{"CN=a", "CN=b"}) {
 		t.Errorf("the consumer may still use %q, want both versions since it was last live", got)
 	}
@@ -218,7 +218,7 @@ func TestNobodyIsStaleWhileAUnitHasYetToAct(t *testing.T) {
 	c.Await(1)
 	h.clock.Move(time.Minute)
 	for h.last.Files[0].Consumers[0].Reason != "reader.service has yet to act" {
-		h.pass()
+		h.awaitReconcile()
 	}
 	h.awaitUse(liveness.Waiting)
 	works.Store(true)
@@ -242,11 +242,11 @@ func TestWhoCannotBeToldRaisesNoAlarm(t *testing.T) {
 	h.wantRecords("consumer-stale", 0)
 }
 
-// TestAnAnswerInTheRestDoesNotShowANewVersionAsDone: the change is on the disk, and what it makes necessary is not
+// TestAnAnswerInTheSettleDelayDoesNotShowANewVersionAsDone: the change is on the disk, and what it makes necessary is not
 // known yet.
-func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
+func TestAnAnswerInTheSettleDelayDoesNotShowANewVersionAsDone(t *testing.T) {
 	h := newHost(t)
-	h.times.Rest = time.Second
+	h.times.SettleDelay = time.Second
 	h.policy.Files[0].Verify = []liveness.Consumer{{Kind: liveness.ClientCA, Address: server, Mismatch: liveness.Stale}}
 	c := agenttest.NewConsumers(h.clock)
 	h.prober = c
@@ -265,7 +265,7 @@ func TestAnAnswerInTheRestDoesNotShowANewVersionAsDone(t *testing.T) {
 	c.Await(1)
 	h.asked++ // by the question
 	d := version("2", kubelet(caB), registry("a", caA))
-	h.spin(func() { h.source <- desired.Reading{State: "following", Desired: &d} })
+	h.turnOnly(func() { h.source <- desired.Reading{State: "following", Desired: &d} })
 	h.wantFile(kubeletCA, caB)
 
 	c.Use(server, caA)

@@ -48,7 +48,7 @@ func TestTheWatchdogHearsFromALoopThatTurnsAndFromNothingElse(t *testing.T) {
 		t.Errorf("%d answers from a loop that hangs", got-before)
 	}
 	close(leave)
-	h.pass()
+	h.awaitReconcile()
 	h.turned()
 	if got := h.report.Answers(); got == before {
 		t.Error("no answer from a loop that turns again")

@@ -336,9 +336,9 @@ func (t *Trust) Prove(_ context.Context, certs []pki.Cert) (string, error) {
 	return t.answer(subjects(certs))
 }
 
-// Say sets what is answered about certificates of these subjects, also while an agent asks; nil
+// SetAnswer sets what is answered about certificates of these subjects, also while an agent asks; nil
 // verifies everything.
-func (t *Trust) Say(answer func(subjects []string) (string, error)) {
+func (t *Trust) SetAnswer(answer func(subjects []string) (string, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answer = answer
@@ -352,25 +352,25 @@ func subjects(certs []pki.Cert) []string {
 	return out
 }
 
-// Operator says what a test has it say. The zero value says nothing.
+// Operator has the overrides that a test sets. The zero value has none.
 type Operator struct {
-	mu   sync.Mutex
-	word state.Word
-	err  error
+	mu        sync.Mutex
+	overrides state.Overrides
+	err       error
 }
 
-// Say replaces the word. With an error, the parts that w lacks cannot be read.
-func (o *Operator) Say(w state.Word, err error) {
+// Set replaces the overrides. With an error, the parts that w lacks cannot be read.
+func (o *Operator) Set(overrides state.Overrides, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.word, o.err = w, err
+	o.overrides, o.err = overrides, err
 }
 
-// Word implements desired.Operator.
-func (o *Operator) Word(last state.Word) (state.Word, error) {
+// Overrides implements desired.Operator.
+func (o *Operator) Overrides(last state.Overrides) (state.Overrides, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w := o.word
+	w := o.overrides
 	if o.err != nil {
 		w.Applied, w.Pause = cmp.Or(w.Applied, last.Applied), cmp.Or(w.Pause, last.Pause)
 	}

@@ -19,7 +19,7 @@ type Consumers struct {
 	asking  *sync.Cond
 	uses    map[string][]pki.Cert
 	changed chan struct{} // closed and replaced at each change
-	asked   []liveness.Asked
+	asked   []liveness.ProbeTarget
 }
 
 // NewConsumers has none that runs.
@@ -41,13 +41,13 @@ func (c *Consumers) Use(address, bundle string) {
 }
 
 // Asked is what was asked about. Questions that are asked at once come in any order.
-func (c *Consumers) Asked() []liveness.Asked {
+func (c *Consumers) Asked() []liveness.ProbeTarget {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.asked)
 }
 
-// Await returns when somebody was asked n times: from then on the patience of the last question runs.
+// Await returns when somebody was asked n times: from then on the timeout of the last question runs.
 func (c *Consumers) Await(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,9 +57,9 @@ func (c *Consumers) Await(n int) {
 }
 
 // Probe implements consumers.Prober.
-func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.Asked,
-	patience time.Duration) liveness.Proof {
-	late := c.clock.After(patience)
+func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liveness.ProbeTarget,
+	timeout time.Duration) liveness.ProbeResult {
+	late := c.clock.After(timeout)
 	c.mu.Lock()
 	c.asked = append(c.asked, want)
 	c.asking.Broadcast()
@@ -70,18 +70,18 @@ func (c *Consumers) Probe(ctx context.Context, who liveness.Consumer, want liven
 		c.mu.Unlock()
 		switch added, removed := pki.Diff(uses, want.Certs); {
 		case len(uses) > 0 && len(added)+len(removed) == 0:
-			return liveness.Proof{State: liveness.Live}
+			return liveness.ProbeResult{State: liveness.Live}
 		case last && len(uses) == 0:
-			return liveness.Proof{State: liveness.Unknown, Reason: "nothing listens there"}
+			return liveness.ProbeResult{State: liveness.Unknown, Reason: "nothing listens there"}
 		case last:
-			return liveness.Proof{State: who.Mismatch, Reason: "uses something else"}
+			return liveness.ProbeResult{State: who.Mismatch, Reason: "uses something else"}
 		}
 		select {
 		case <-changed:
 		case <-late:
 			last = true
 		case <-ctx.Done():
-			return liveness.Proof{}
+			return liveness.ProbeResult{}
 		}
 	}
 }

@@ -33,7 +33,7 @@ type File struct {
 	Label string
 }
 
-// writerFacts is the privileged half.
+// writerFacts is what is known of the writer.
 type writerFacts struct {
 	// Asked is set if it was asked for the files, and Problem is why there was no answer.
 	Asked   bool

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock is time for the loop and its parts: what they read it from, how long they pause after a failure, and
-// what time alone brings up.
+// Package clock is time for the agent: what it reads it from, how long it pauses after a failure, and what time alone
+// brings up.
 //
-// It reads no clock of its own, so that a test decides what time it is. Its only randomness is jitter, and a test
-// decides that, too.
+// Only System reads a clock. Everybody else is given one, so that a test decides what time it is. The only randomness
+// is jitter, and a test decides that, too.
 package clock
 
 import (
@@ -17,6 +17,20 @@ import (
 type Clock interface {
 	Now() time.Time
 	After(time.Duration) <-chan time.Time
+}
+
+// System is the clock of this machine.
+type System struct{}
+
+// Now implements Clock.
+func (System) Now() time.Time { return time.Now() }
+
+// After implements Clock.
+func (System) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// Host is a Clock that also tells the runs of the host apart.
+type Host interface {
+	Clock
 	// Uptime is for how long the host has been up, sleep included, and Boot identifies that run.
 	Uptime() time.Duration
 	Boot() string
@@ -36,8 +50,14 @@ type Backoff struct {
 	Random func(n int64) int64
 }
 
-// Pause is that after so many failures before the last one, without jitter.
-func (b Backoff) Pause(failures int) time.Duration { return min(b.Min<<min(failures, 20), b.Max) }
+// Pause is that after so many failures before the last one, without jitter: it doubles from Min to Max.
+func (b Backoff) Pause(failures int) time.Duration {
+	d := b.Min
+	for ; failures > 0 && d < b.Max; failures-- {
+		d *= 2
+	}
+	return min(d, b.Max)
+}
 
 // Jitter is d more or less a tenth.
 func (b Backoff) Jitter(d time.Duration) time.Duration {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"go.yaml.in/yaml/v3"
 )
@@ -235,7 +236,7 @@ func secretMode(n *yaml.Node) (any, error) {
 // ids are the owner and group of a file.
 type ids struct{ uid, gid int }
 
-// owner takes numbers and root. Other names would need the host's user database, which another half
+// owner takes numbers and root. Other names would need the host's user database, which another process
 // of the agent or another root may see differently.
 func owner(n *yaml.Node) (any, error) {
 	bad := errors.New(`want "root:root" or "UID:GID" in numbers; other names are not looked up`)
@@ -270,14 +271,11 @@ func matches(pattern, what string) func(string) error {
 	}
 }
 
-var dnsLabels = matches(`[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`, "a lower-case DNS name")
-
-// dnsName is a DNS subdomain as Kubernetes names objects (RFC 1123, at most 253 bytes).
 func dnsName(s string) error {
-	if len(s) > 253 {
-		return fmt.Errorf("%d bytes long; want at most 253", len(s))
+	if !csr.IsDNSName(s) {
+		return fmt.Errorf("%.64q is not a lower-case DNS name", s)
 	}
-	return dnsLabels(s)
+	return nil
 }
 
 func emptyOr(check func(string) error) func(string) error {

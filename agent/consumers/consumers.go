@@ -3,7 +3,7 @@
 // Package consumers has the servers that read managed files asked whether they use them, and remembers what they
 // showed.
 //
-// Asking waits for nobody: answers come through a channel and belong to Take. An answer is void if the file was
+// Asking waits for nobody: answers come through a channel and belong to HandleAnswer. An answer is void if the file was
 // written again meanwhile. Whoever does not use a file is recorded and shown; nothing is done about it.
 package consumers
 
@@ -25,9 +25,9 @@ const maxOlder = 8
 
 // Prober asks the consumers of files. It is safe for concurrent use.
 type Prober interface {
-	// Probe asks until the consumer is seen to use the content, or cannot be told, or patience has run
-	// out; without patience once. When ctx ends it returns soon and the answer means nothing.
-	Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked, patience time.Duration) liveness.Proof
+	// Probe asks until the consumer is seen to use the content, or cannot be told, or the timeout is over;
+	// with none it asks once. When ctx ends it returns soon and the answer means nothing.
+	Probe(ctx context.Context, c liveness.Consumer, want liveness.ProbeTarget, timeout time.Duration) liveness.ProbeResult
 }
 
 // Options are what Consumers need from outside.
@@ -36,38 +36,38 @@ type Options struct {
 	Prober Prober
 	Policy plan.Policy
 	Trail  audit.Recorder
-	Clock  clock.Clock
+	Clock  clock.Host
 	// Timeout is how long a consumer may take to be seen with new bytes.
 	Timeout time.Duration
-	// Again is after how long one that is not live is asked again.
-	Again time.Duration
+	// RetryInterval is the time after which a consumer that is not live is asked again.
+	RetryInterval time.Duration
 }
 
-// Consumers own what is known of each use of a file. One goroutine uses them.
+// Consumers own what is known of each consumer of a file. One goroutine uses them.
 type Consumers struct {
 	Options
-	uses     map[use]*usage
+	states   map[consumerKey]*probeState
 	answers  chan Answer
 	replaced map[plan.Field]replaced
 	writes   uint64
 }
 
-// use is who uses a file.
-type use struct {
+// consumerKey names one consumer of one file.
+type consumerKey struct {
 	field    plan.Field
 	consumer liveness.Consumer
 }
 
-// usage is what is known of one use, since a write. It is void after the next.
-type usage struct {
-	liveness.Proof
+// probeState is what is known of one consumer since a write. It is void after the next.
+type probeState struct {
+	liveness.ProbeResult
 	digest plan.Digest
-	liveness.Asked
+	liveness.ProbeTarget
 	write uint64
 	since time.Time // of State
-	// stop ends the asking; nil if nobody is asked.
-	stop  context.CancelFunc
-	again time.Time // when it is asked again unless it is live
+	// stop ends the probe; nil if none runs.
+	stop    context.CancelFunc
+	retryAt time.Time // when it is asked again unless it is live
 }
 
 // replaced is what the last write to a field put an end to.
@@ -77,16 +77,16 @@ type replaced struct {
 	certs  []pki.Cert
 }
 
-// Answer is the end of an asking about of.
+// Answer is the result of a probe that began in the state asked.
 type Answer struct {
-	use
-	of *usage
-	liveness.Proof
+	consumerKey
+	asked *probeState
+	liveness.ProbeResult
 }
 
 // New knows nothing yet.
 func New(o Options) *Consumers {
-	return &Consumers{Options: o, uses: make(map[use]*usage), answers: make(chan Answer),
+	return &Consumers{Options: o, states: make(map[consumerKey]*probeState), answers: make(chan Answer),
 		replaced: make(map[plan.Field]replaced)}
 }
 
@@ -107,26 +107,26 @@ func (c *Consumers) Probe(ctx context.Context, inPlace []plan.Entry) {
 	for _, e := range inPlace {
 		spec, _ := c.Policy.File(e.Field)
 		for _, consumer := range spec.Verify {
-			c.probe(ctx, e, use{spec.Field, consumer})
+			c.probe(ctx, e, consumerKey{spec.Field, consumer})
 		}
 	}
 }
 
-func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
-	p := c.uses[u]
-	if p == nil || p.digest != e.Digest || p.write != c.replaced[u.field].write {
-		p = c.renew(u, e)
-	} else if p.stop != nil || p.State == liveness.Live || c.Clock.Now().Before(p.again) {
+func (c *Consumers) probe(ctx context.Context, e plan.Entry, key consumerKey) {
+	p := c.states[key]
+	if p == nil || p.digest != e.Digest || p.write != c.replaced[key.field].write {
+		p = c.reset(key, e)
+	} else if p.stop != nil || p.State == liveness.Live || c.Clock.Now().Before(p.retryAt) {
 		return
 	}
-	patience := time.Duration(0)
+	timeout := time.Duration(0)
 	if p.State == liveness.Waiting {
-		patience = c.Timeout
+		timeout = c.Timeout
 	}
 	ctx, p.stop = context.WithCancel(ctx)
-	asked := p.Asked
+	target := p.ProbeTarget
 	go func() {
-		a := Answer{u, p, c.Prober.Probe(ctx, u.consumer, asked, patience)}
+		a := Answer{key, p, c.Prober.Probe(ctx, key.consumer, target, timeout)}
 		select {
 		case c.answers <- a:
 		case <-ctx.Done():
@@ -134,11 +134,11 @@ func (c *Consumers) probe(ctx context.Context, e plan.Entry, u use) {
 	}()
 }
 
-// renew begins anew. Whatever is still being asked about the last proof is void.
-func (c *Consumers) renew(u use, e plan.Entry) *usage {
-	last, before := c.uses[u], c.replaced[u.field]
-	p := &usage{Proof: liveness.Proof{State: liveness.Waiting}, digest: e.Digest, Asked: liveness.Asked{Certs: e.Certs},
-		write: before.write, since: c.Clock.Now()}
+// reset starts again. A probe that still runs is void.
+func (c *Consumers) reset(key consumerKey, e plan.Entry) *probeState {
+	last, before := c.states[key], c.replaced[key.field]
+	p := &probeState{ProbeResult: liveness.ProbeResult{State: liveness.Waiting}, digest: e.Digest,
+		ProbeTarget: liveness.ProbeTarget{Certs: e.Certs}, write: before.write, since: c.Clock.Now()}
 	if last != nil {
 		if last.stop != nil {
 			last.stop()
@@ -149,30 +149,30 @@ func (c *Consumers) renew(u use, e plan.Entry) *usage {
 		p.Older = append(p.Older, before.certs)
 	}
 	p.Older = p.Older[max(0, len(p.Older)-maxOlder):]
-	c.uses[u] = p
+	c.states[key] = p
 	return p
 }
 
-// Answers yields what was shown, which belongs to Take.
+// Answers yields the results of probes, each for HandleAnswer.
 func (c *Consumers) Answers() <-chan Answer { return c.answers }
 
-// Take takes an answer, unless it is about something that has passed. waits says for which unit that has yet to
+// HandleAnswer records an answer, unless the file was written meanwhile. waitsFor says for which unit that has yet to
 // load the file a consumer waits, or nothing: until then nobody is called stale.
-func (c *Consumers) Take(a Answer, waits func(plan.FileSpec) string) {
-	p := c.uses[a.use]
-	if p != a.of {
+func (c *Consumers) HandleAnswer(a Answer, waitsFor func(plan.FileSpec) string) {
+	p := c.states[a.consumerKey]
+	if p != a.asked {
 		return
 	}
 	p.stop()
-	p.stop, p.again = nil, c.Clock.Now().Add(c.Again)
+	p.stop, p.retryAt = nil, c.Clock.Now().Add(c.RetryInterval)
 	spec, _ := c.Policy.File(a.field)
 	if a.State == liveness.Live {
 		p.Older = nil
-	} else if why := waits(spec); why != "" {
-		a.Proof, p.again = liveness.Proof{State: liveness.Waiting, Reason: why}, time.Time{}
+	} else if why := waitsFor(spec); why != "" {
+		a.ProbeResult, p.retryAt = liveness.ProbeResult{State: liveness.Waiting, Reason: why}, time.Time{}
 	}
 	changed := a.State != p.State
-	p.Proof = a.Proof
+	p.ProbeResult = a.ProbeResult
 	if !changed {
 		return
 	}
@@ -186,14 +186,14 @@ func (c *Consumers) Take(a Answer, waits func(plan.FileSpec) string) {
 	}
 }
 
-// Status is what was proven about the content of a managed file that is desired now.
+// Status is what was seen about the content of a managed file that is desired now.
 func (c *Consumers) Status(spec plan.FileSpec, desired plan.Digest) (all []report.Consumer) {
 	if c.Prober == nil {
 		return nil
 	}
 	for _, consumer := range spec.Verify {
 		r := report.Consumer{Kind: consumer.Kind, Address: consumer.Address, State: liveness.Waiting}
-		if p := c.uses[use{spec.Field, consumer}]; p != nil && p.digest == desired {
+		if p := c.states[consumerKey{spec.Field, consumer}]; p != nil && p.digest == desired {
 			r.State, r.Reason, r.Since = p.State, p.Reason, p.since.UTC()
 		}
 		all = append(all, r)

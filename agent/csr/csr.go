@@ -71,7 +71,7 @@ type Request struct {
 // Build makes the PEM of a request for the identity of a node. The key must be an ECDSA P-256 key.
 // It fails with a *Violation if node or key are not what Check accepts.
 func Build(node string, key crypto.Signer, rand io.Reader) ([]byte, error) {
-	if !validNode(node) {
+	if !IsDNSName(node) {
 		return nil, violation(ruleNodeName, "%.64q is not a lower-case DNS name", node)
 	}
 	if err := checkKey(key.Public()); err != nil {
@@ -173,7 +173,7 @@ func checkSubject(names []pkix.AttributeTypeAndValue) (node string, err error) {
 			if node, ours = strings.CutPrefix(value, UserPrefix); !ours {
 				return "", violation(ruleSubject, "common name %.128q, want %s<node>", value, UserPrefix)
 			}
-			if !validNode(node) {
+			if !IsDNSName(node) {
 				return "", violation(ruleNodeName, "%.64q is not a lower-case DNS name", node)
 			}
 		case n.Type.Equal(organization):
@@ -197,9 +197,9 @@ func checkKey(key crypto.PublicKey) error {
 	return nil
 }
 
-// validNode accepts a DNS subdomain as Kubernetes names nodes: at most 253 bytes of labels of
-// lower-case letters, digits and inner hyphens.
-func validNode(name string) bool {
+// IsDNSName accepts a DNS subdomain as Kubernetes names nodes and other objects (RFC 1123): at most 253 bytes of
+// labels of lower-case letters, digits and inner hyphens.
+func IsDNSName(name string) bool {
 	if len(name) > 253 {
 		return false
 	}

@@ -4,9 +4,9 @@ package desired
 
 import "time"
 
-// Evidence is what an API server whose certificate was verified said the time was (the Date of RFC
-// 9110 section 6.6.1), and this host's clock when that was heard. It proves nothing in another boot.
-type Evidence struct {
+// ServerTime is what an API server whose certificate was verified said the time was (the Date of RFC
+// 9110 section 6.6.1), and this host's clock when that was read. It proves nothing in another boot.
+type ServerTime struct {
 	Date time.Time
 	// Seen should hold a monotonic reading, so that setting the clock later does not move it.
 	Seen time.Time
@@ -16,11 +16,11 @@ type Evidence struct {
 // kube-controller-manager allows for, which issues certificates that began five minutes ago.
 const maxSkew = 5 * time.Minute
 
-// believe gives the wall time if it may be used to call something expired, else the zero time. That
-// takes the word of an API server in this boot, and no proof to the contrary: notBefore is a time that
+// trusted gives the wall time if it may be used to call something expired, else the zero time. That
+// takes a time from an API server in this boot, and no proof to the contrary: notBefore is a time that
 // has certainly passed, as the newest NotBefore seen or the day this program was built. A clock that
 // is wrong by years is ordinary on a host without a battery.
-func (e Evidence) believe(wall, notBefore time.Time) time.Time {
+func (e ServerTime) trusted(wall, notBefore time.Time) time.Time {
 	if e.Date.IsZero() {
 		return time.Time{}
 	}

@@ -30,7 +30,7 @@ type Reading struct {
 	// Desired is nil unless the ControllerConfig was read just now.
 	Desired *plan.Desired
 	// Time is what the API server last said the time was.
-	Time Evidence
+	Time ServerTime
 	// ConfigMap is how following the second source stands; nil if nothing takes from it.
 	ConfigMap *report.Source
 	// Identity is how the agent's own certificate stands, to be shown; nil if it has none of its own.
@@ -43,7 +43,7 @@ type Options struct {
 	Operator Operator
 	Memory   *state.Memory
 	Trail    audit.Recorder
-	Clock    clock.Clock
+	Clock    clock.Host
 	Log      *zap.Logger
 	Policy   plan.Policy
 	// Remember turns bytes that were kept back into entries, validating them again.
@@ -55,20 +55,20 @@ type Options struct {
 // State owns what the ControllerConfig and the operator asked for. One goroutine uses it.
 type State struct {
 	Options
-	object   *plan.Desired // what the ControllerConfig asks for
-	current  *plan.Desired // with the local override over it
-	made     made
-	reading  Reading
-	since    time.Time // of reading.State
-	override override
+	fromCluster *plan.Desired // what the ControllerConfig asks for
+	current     *plan.Desired // with the local override over it
+	inputs      inputs
+	reading     Reading
+	since       time.Time // of reading.State
+	override    override
 }
 
-// made remembers what the present desire was made of, so that the same makes the same.
-type made struct {
-	object  *plan.Desired
-	applied string // the ID of what the operator applied and is in force
-	now     bool   // it confirms removals
-	paused  string
+// inputs are what State.current was made of: as long as they are the same, so is it.
+type inputs struct {
+	fromCluster *plan.Desired
+	applied     string // the ID of what the operator applied and is in force
+	confirms    bool   // it confirms removals
+	pause       string
 }
 
 // New knows nothing yet.
@@ -76,18 +76,18 @@ func New(o Options) *State {
 	return &State{Options: o, reading: Reading{State: "starting"}, since: o.Clock.Now()}
 }
 
-// Start begins with what is remembered. forgot says that it is not remembered whether what the operator applied was
+// Start begins with what is remembered. memoryLost says that it is not remembered whether what the operator applied was
 // carried out.
-func (s *State) Start(forgot bool) {
-	s.object = s.lastGood()
-	s.override.stale, s.override.forgot = true, forgot
+func (s *State) Start(memoryLost bool) {
+	s.fromCluster = s.lastGood()
+	s.override.stale, s.override.memoryLost = true, memoryLost
 }
 
 // lastGood is what the ControllerConfig last asked for, as remembered. It is not verified: it repairs and
 // never removes.
 func (s *State) lastGood() *plan.Desired {
 	remembered := s.Memory.State()
-	d := &plan.Desired{ControllerConfig: remembered.Object}
+	d := &plan.Desired{ControllerConfig: remembered.ControllerConfig}
 	for _, r := range remembered.LastGood {
 		data, err := s.Memory.Content(r)
 		if err == nil {
@@ -105,8 +105,8 @@ func (s *State) lastGood() *plan.Desired {
 	return d
 }
 
-// Take accepts a reading.
-func (s *State) Take(r Reading) {
+// HandleReading accepts a reading.
+func (s *State) HandleReading(r Reading) {
 	if r.State != s.reading.State {
 		s.since = s.Clock.Now()
 		s.recordSource("the source", r.State, r.Reason)
@@ -124,10 +124,10 @@ func (s *State) Take(r Reading) {
 		s.Memory.Note(func(m *state.State) { m.Projection = d.Projection() })
 	}
 	object := *d
-	if s.object != nil {
-		object = d.Carry(*s.object, s.Policy)
+	if s.fromCluster != nil {
+		object = d.Carry(*s.fromCluster, s.Policy)
 	}
-	s.object = &object
+	s.fromCluster = &object
 }
 
 func (s *State) recordSource(what string, state report.SourceState, reason string) {
@@ -147,29 +147,29 @@ func (s *State) Update() {
 	if s.override.stale {
 		s.readOverride()
 	}
-	word := s.override.Word
-	now := made{object: s.object, paused: s.pausedBy(word.Pause)}
-	if (s.override.lastError == "" || word.Applied != nil) && s.inForce(word.Applied) {
-		now.applied, now.now = word.Applied.ID, word.Applied.Now && !s.Memory.State().Operator.CarriedOut
+	overrides := s.override.Overrides
+	next := inputs{fromCluster: s.fromCluster, pause: s.pausedBy(overrides.Pause)}
+	if (s.override.lastError == "" || overrides.Applied != nil) && s.inForce(overrides.Applied) {
+		next.applied, next.confirms = overrides.Applied.ID, overrides.Applied.Now && !s.Memory.State().Override.CarriedOut
 	}
-	s.override.forgot = s.override.forgot && s.override.stale // what cannot be read yet is no later word
-	if now == s.made {
+	s.override.memoryLost = s.override.memoryLost && s.override.stale // what cannot be read yet is no later override
+	if next == s.inputs {
 		return
 	}
-	s.made = now
-	s.current = now.object
-	if now.applied != "" {
+	s.inputs = next
+	s.current = next.fromCluster
+	if next.applied != "" {
 		base := plan.Desired{}
-		if now.object != nil {
-			base = *now.object
+		if next.fromCluster != nil {
+			base = *next.fromCluster
 		}
-		d := s.applied(*word.Applied).Over(base, s.Policy)
-		d.Now = now.now
+		d := s.applied(*overrides.Applied).Over(base, s.Policy)
+		d.Now = next.confirms
 		s.current = &d
 	}
-	if now.paused != "" && s.current != nil {
+	if next.pause != "" && s.current != nil {
 		d := *s.current
-		d.Paused = now.paused
+		d.Paused = next.pause
 		s.current = &d
 	}
 	if s.current != nil { // at once: the reconcile that follows may not come to a plan
@@ -181,9 +181,9 @@ func (s *State) Update() {
 // it fails, since it is noted with its hold and what is revoked stays on disk until it is taken away; and what is not
 // among its entries is carried on no more.
 func (s *State) Planned(entries []plan.Entry) {
-	s.Memory.Note(func(m *state.State) { m.Operator.CarriedOut = m.Operator.CarriedOut || s.current.Now })
-	if s.object != nil {
-		*s.object = s.object.Bereft(entries)
+	s.Memory.Note(func(m *state.State) { m.Override.CarriedOut = m.Override.CarriedOut || s.current.Now })
+	if s.fromCluster != nil {
+		*s.fromCluster = s.fromCluster.Bereft(entries)
 	}
 }
 
@@ -198,18 +198,18 @@ func (s *State) Moment() plan.Moment {
 		}
 	}
 	return plan.Moment{Boot: s.Clock.Boot(), Uptime: s.Clock.Uptime(),
-		Wall: s.reading.Time.believe(s.Clock.Now(), notBefore)}
+		Wall: s.reading.Time.trusted(s.Clock.Now(), notBefore)}
 }
 
 // Status is its part of what is shown.
 func (s *State) Status() report.Status {
 	r := report.Status{State: s.reading.State, Reason: s.reading.Reason, Since: s.since.UTC(),
-		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Override: s.override.status(s.made.applied != "")}
+		ConfigMap: s.reading.ConfigMap, Identity: s.reading.Identity, Override: s.override.status(s.inputs.applied != "")}
 	if s.current != nil {
 		r.ControllerConfig, r.Paused = s.current.ControllerConfig, printable.Text(s.current.Paused)
 	}
-	if s.made.paused != "" {
-		r.Paused = s.made.paused // there may be nothing to be paused yet
+	if s.inputs.pause != "" {
+		r.Paused = s.inputs.pause // there may be nothing to be paused yet
 	}
 	return r
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-// Operator is what the operator of this host said by hand.
+// Operator is what the operator of this host set by hand.
 type Operator interface {
-	// Word gives both parts of it. One that cannot be read is as in last, which is what was heard before, and
+	// Overrides gives both parts of it. One that cannot be read is as in last, which is what was read before, and
 	// the reason is the error.
-	Word(last state.Word) (state.Word, error)
+	Overrides(last state.Overrides) (state.Overrides, error)
 }
 
 // override is the local override as it was read last.
 type override struct {
-	state.Word
-	lastError string    // why it could not be read
-	stale     bool      // it may have changed: something happened on this host, or time passed
-	forgot    bool      // whether the word that is there was carried out is not remembered
-	resume    time.Time // when a pause ends; zero if there is none
+	state.Overrides
+	lastError  string    // why it could not be read
+	stale      bool      // it may have changed: something happened on this host, or time passed
+	memoryLost bool      // whether the override that is there was carried out is not remembered
+	pauseEnds  time.Time // when a pause ends; zero if there is none
 }
 
 // Reload has the local override read again at the next Update.
@@ -35,18 +35,18 @@ func (s *State) Reload() { s.override.stale = true }
 
 // Timer is the end of a pause.
 func (s *State) Timer() clock.Timer {
-	return clock.Timer{What: "the end of a pause", At: s.override.resume}
+	return clock.Timer{What: "the end of a pause", At: s.override.pauseEnds}
 }
 
-// readOverride reads the local override. While part of it cannot be read, what was heard last of that holds.
+// readOverride reads the local override. While part of it cannot be read, what was read last of that holds.
 func (s *State) readOverride() {
 	if s.Operator == nil {
 		s.override.stale = false
 		return
 	}
 	o := &s.override
-	w, err := s.Operator.Word(o.Word)
-	o.Word = w
+	w, err := s.Operator.Overrides(o.Overrides)
+	o.Overrides = w
 	if err == nil {
 		o.lastError, o.stale = "", false
 		return
@@ -60,31 +60,31 @@ func (s *State) readOverride() {
 // inForce decides whether what the operator applied wins: until the ControllerConfig asks for something else
 // than it did when that was first seen.
 func (s *State) inForce(a *state.Applied) bool {
-	o := s.follow(a)
-	s.Memory.Note(func(m *state.State) { m.Operator = o })
+	o := s.trackApplied(a)
+	s.Memory.Note(func(m *state.State) { m.Override = o })
 	return a != nil && !o.Overtaken
 }
 
-// follow is how it stands with what the operator applied, now that the ControllerConfig asks for what it asks for. An
-// object that had never been read when that was first seen is given the chance to be what it is compared with.
-func (s *State) follow(a *state.Applied) state.Operator {
-	o, projection := s.Memory.State().Operator, s.Memory.State().Projection
+// trackApplied compares what the ControllerConfig asks for now with what it asked for when the operator's content was
+// first seen. If it had not been read by then, its first version is what later ones are compared with.
+func (s *State) trackApplied(a *state.Applied) state.OverrideState {
+	o, projection := s.Memory.State().Override, s.Memory.State().Projection
 	if a == nil {
 		if o.ID != "" {
 			s.Trail.Record(audit.Record{Kind: audit.OverrideReverted,
 				Message: "the operator took back what was applied; the ControllerConfig wins again"})
 		}
-		return state.Operator{}
+		return state.OverrideState{}
 	}
 	if o.ID != a.ID {
-		o = state.Operator{ID: a.ID, Base: projection, CarriedOut: s.override.forgot}
+		o = state.OverrideState{ID: a.ID, Base: projection, CarriedOut: s.override.memoryLost}
 		message := "the operator applied " + printable.Text(a.Source) +
 			"; it wins until the ControllerConfig asks for something else than now"
 		s.Trail.Record(audit.Record{Kind: audit.OverrideSet, Message: message}.
 			With(audit.Override, printable.Text(a.ID)))
 	}
 	switch {
-	case o.Overtaken || s.object == nil || !s.object.Verified:
+	case o.Overtaken || s.fromCluster == nil || !s.fromCluster.Verified:
 	case o.Base == plan.Digest{}:
 		o.Base = projection
 	case o.Base != projection:
@@ -116,7 +116,7 @@ func (s *State) applied(a state.Applied) plan.Desired {
 // pausedBy is the reason of a pause that is not over, or nothing.
 func (s *State) pausedBy(p *state.Pause) string {
 	o := &s.override
-	o.resume = time.Time{}
+	o.pauseEnds = time.Time{}
 	now := s.Clock.Now()
 	if p == nil || p.Over(now, s.Clock.Boot(), s.Clock.Uptime()) {
 		return ""
@@ -125,7 +125,7 @@ func (s *State) pausedBy(p *state.Pause) string {
 	if p.Boot == s.Clock.Boot() {
 		left = min(left, p.Until.Sub(p.At)-(s.Clock.Uptime()-p.Uptime))
 	}
-	o.resume = now.Add(left) // by the monotonic clock, which nobody sets
+	o.pauseEnds = now.Add(left) // by the monotonic clock, which nobody sets
 	return fmt.Sprintf("%s (until %s)", printable.Text(p.Reason), p.Until.UTC().Format(time.RFC3339))
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// Writer is the privileged half.
+// Writer is the process that changes files.
 type Writer interface {
 	// Observe tells what is at the files asked for, in the same order.
 	Observe(context.Context, []plan.Query) ([]plan.File, error)
@@ -50,7 +50,7 @@ type Options struct {
 	Units  Units
 	Memory *state.Memory
 	Trail  audit.Recorder
-	Clock  clock.Clock
+	Clock  clock.Host
 	Log    *zap.Logger
 	Policy plan.Policy
 	// LookAgain is set if there are units, which are judged by what is on disk after a commit.

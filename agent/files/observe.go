@@ -13,7 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// writerTimeout bounds one request to the privileged half: it may have to be started first, and a
+// writerTimeout bounds one request to the writer: it may have to be started first, and a
 // slow disk may have to sync many files.
 const writerTimeout = 60 * time.Second
 

@@ -20,7 +20,7 @@ import (
 type Client struct {
 	socket            string
 	requests, replies Limits
-	turn              chan struct{}
+	sem               chan struct{}
 	conn              net.Conn
 	read              *bufio.Reader
 }
@@ -28,31 +28,31 @@ type Client struct {
 // Dial returns a client of the server that listens at the path socket, with that server's limits. It
 // connects at the first request, so that it cannot fail.
 func Dial(socket string, requests, replies Limits) *Client {
-	return &Client{socket: socket, requests: requests, replies: replies, turn: make(chan struct{}, 1)}
+	return &Client{socket: socket, requests: requests, replies: replies, sem: make(chan struct{}, 1)}
 }
 
 // Close ends the connection. The client may still be used and connects again.
 func (c *Client) Close() error {
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
-	c.hangUp()
+	c.sem <- struct{}{}
+	defer func() { <-c.sem }()
+	c.disconnect()
 	return nil
 }
 
-func (c *Client) hangUp() {
+func (c *Client) disconnect() {
 	if c.conn != nil {
 		_ = c.conn.Close()
 	}
 	c.conn, c.read = nil, nil
 }
 
-// Ask sends v and contents, and hands the JSON and the contents of the reply to take. Errors are the
-// context's own, ErrFrame (a request or a reply that is too large or none), errCut, take's, those of
+// Ask sends v and contents, and hands the JSON and the contents of the reply to decode. Errors are the
+// context's own, ErrFrame (a request or a reply that is too large or none), errCut, decode's, those of
 // the connection, and io.EOF where the server hung up without an answer.
-func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(text, content []byte) error) error {
+func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, decode func(text, content []byte) error) error {
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.sem <- struct{}{}:
+		defer func() { <-c.sem }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -67,8 +67,8 @@ func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, take func(te
 	case err != nil:
 		return err
 	}
-	if err := take(text, content); err != nil {
-		c.hangUp()
+	if err := decode(text, content); err != nil {
+		c.disconnect()
 		return err
 	}
 	return nil
@@ -89,7 +89,7 @@ func (c *Client) exchange(ctx context.Context, v any, contents [][]byte) (text, 
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() || err != nil {
-			c.hangUp()
+			c.disconnect()
 		}
 	}()
 	if err := write(conn, v, contents, c.requests); err != nil {

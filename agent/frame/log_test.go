@@ -25,12 +25,12 @@ func (s *stuck) Write(b []byte) (int, error) {
 func TestALogThatIsStuckHoldsNobodyUpTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stuck{goOn: make(chan struct{})}
-		log := Patient("tester", s)
+		log := TimeoutLog("tester", s)
 		begun := time.Now()
-		if _, err := log.Write([]byte("1\n")); err == nil || time.Since(begun) != logPatience {
-			t.Errorf("%v after %v, want an error after %v", err, time.Since(begun), logPatience)
+		if _, err := log.Write([]byte("1\n")); err == nil || time.Since(begun) != logTimeout {
+			t.Errorf("%v after %v, want an error after %v", err, time.Since(begun), logTimeout)
 		}
-		if _, err := log.Write([]byte("2\n3\n")); err == nil || time.Since(begun) != logPatience {
+		if _, err := log.Write([]byte("2\n3\n")); err == nil || time.Since(begun) != logTimeout {
 			t.Errorf("then %v after %v, want an error at once", err, time.Since(begun))
 		}
 		close(s.goOn)
@@ -57,10 +57,10 @@ func (s *slow) Write(b []byte) (int, error) {
 
 func TestASlowLogLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tick := time.NewTicker(logPatience / 10)
+		tick := time.NewTicker(logTimeout / 10)
 		defer tick.Stop()
 		s := &slow{tick: tick.C}
-		log := Patient("tester", s)
+		log := TimeoutLog("tester", s)
 		var writers sync.WaitGroup
 		for range 8 {
 			writers.Go(func() {
@@ -76,8 +76,8 @@ func TestASlowLogLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
-	a := Allowance{Burst: 3, Every: time.Second}
+func TestARateLimitIsReachedAndRecovers(t *testing.T) {
+	l := RateLimit{Burst: 3, Every: time.Second}
 	now := time.Now()
 	for _, step := range []struct {
 		wait time.Duration
@@ -87,7 +87,7 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 		{1500 * time.Millisecond, 1, true},
 		{500 * time.Millisecond, 1, true}, {0, 1, false}, {time.Hour, 4, false}, {0, 3, true}, {0, 1, false}} {
 		now = now.Add(step.wait)
-		if got := a.take(step.n, now); got != step.want {
+		if got := l.allowAt(step.n, now); got != step.want {
 			t.Errorf("after %v more, %d: %v, want %v", step.wait, step.n, got, step.want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestAnAllowanceIsUsedUpAndComesBack(t *testing.T) {
 func TestAFloodOfRefusalsIsCountedAndNotRecordedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(lines)
-		r := &run{Server: &Server{Name: "tester", Log: log}, refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
+		r := &run{Server: &Server{Name: "tester", Log: log}, refusals: RateLimit{Burst: refusalBurst, Every: refusalEvery}}
 		for range refusalBurst + 1000 {
 			r.record("refused a request", Peer{}, "why")
 		}

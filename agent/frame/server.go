@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	// usual is how many connections may be open at once where a server does not say.
-	usual = 4
-	// small is the largest frame, in bytes, that does not wait for the one place for large ones.
-	small = 512 << 10
-	// patience with a peer that began a frame, with one that does not read its reply, and of one whose
-	// large frame has to wait for another.
-	patience = 10 * time.Second
+	// defaultConnections is how many connections may be open at once where a server does not say.
+	defaultConnections = 4
+	// smallFrame is the largest frame, in bytes, that does not wait for the one place for large ones.
+	smallFrame = 512 << 10
+	// ioTimeout is how long a peer may take to send a frame that it began, or to read its reply, and how long
+	// its large frame waits for another.
+	ioTimeout = 10 * time.Second
 	// grace is how long a connection that has just been accepted may still ask when the server ends:
 	// systemd cannot give it to the next process.
 	grace = time.Second
-	// quiet is how long no request may have come before memory is returned to the system. Small ones
+	// idleBeforeGC is how long no request may have come before memory is returned to the system. Small ones
 	// count as well: many leave as much garbage as a large one.
-	quiet = time.Second
+	idleBeforeGC = time.Second
 	// maxReason bounds what is recorded of a refusal, in bytes.
 	maxReason = 256
 )
@@ -78,59 +78,58 @@ type Server struct {
 	Allowed func(uid uint32) bool
 	Handler Handler
 	// Log takes one line a call, with a priority prefix for the journal. What it fails to take is lost. See
-	// Patient.
+	// TimeoutLog.
 	Log io.Writer
-	// Rest is called whenever nothing was asked for a second, if it is set. What is asked meanwhile is
-	// answered meanwhile.
-	Rest func()
-	// Idle ends the server when nothing was asked for so long; 0 is never.
-	Idle time.Duration
+	// OnIdle, if set, is called whenever nothing was asked for a second. Requests are answered meanwhile.
+	OnIdle func()
+	// IdleTimeout ends the server when nothing was asked for so long; 0 is never.
+	IdleTimeout time.Duration
 }
 
-// Serve answers peers on ln until ctx ends or nothing was asked for s.Idle (then it returns nil), until
+// Serve answers peers on ln until ctx ends or nothing was asked for s.IdleTimeout (then it returns nil), until
 // a reply is Fatal (then it returns that), or until ln fails. A request under way is finished, and ln
 // stays open: who connects meanwhile waits for the next process.
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	r := &run{Server: s, ln: ln, end: end, slots: make(chan struct{}, s.connections()), large: make(chan struct{}, 1),
-		refusals: Allowance{Burst: refusalBurst, Every: refusalEvery}}
-	r.free = time.AfterFunc(quiet, r.pause)
-	defer r.free.Stop()
-	r.touch()
-	defer r.rest()
+		refusals: RateLimit{Burst: refusalBurst, Every: refusalEvery}}
+	r.gcTimer = time.AfterFunc(idleBeforeGC, r.freeMemory)
+	defer r.gcTimer.Stop()
+	r.resetIdleTimer()
+	defer r.stopIdleTimer()
 	defer context.AfterFunc(ctx, r.stopAccepting)()
 	r.fail(r.accept(ctx))
 	r.conns.Wait()
 	return r.fatal
 }
 
-func (s *Server) connections() int { return cmp.Or(s.Connections, usual) }
+func (s *Server) connections() int { return cmp.Or(s.Connections, defaultConnections) }
 
 // run is one call of Serve.
 type run struct {
 	*Server
-	ln    *net.UnixListener
-	end   context.CancelFunc
-	slots chan struct{} // one for each connection
-	large chan struct{} // one for the frame that may be large
-	conns sync.WaitGroup
-	free  *time.Timer // returns memory to the system
+	ln      *net.UnixListener
+	end     context.CancelFunc
+	slots   chan struct{} // one for each connection
+	large   chan struct{} // one for the frame that may be large
+	conns   sync.WaitGroup
+	gcTimer *time.Timer // returns memory to the system
 
-	refusals   Allowance    // to be recorded
+	refusals   RateLimit    // to be recorded
 	unrecorded atomic.Int64 // refusals since the last one that was
 
-	mu    sync.Mutex
-	fatal error       // why the process should be replaced
-	busy  int         // requests under way
-	idle  *time.Timer // ends the server
+	mu        sync.Mutex
+	fatal     error       // why the process should be replaced
+	busy      int         // requests under way
+	idleTimer *time.Timer // ends the server
 }
 
-// pause returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
+// freeMemory returns memory to the system. FreeOSMemory collects, too; a sync.Pool lets go of
 // what it holds at the second collection only.
-func (r *run) pause() {
-	if r.Rest != nil {
-		r.Rest()
+func (r *run) freeMemory() {
+	if r.OnIdle != nil {
+		r.OnIdle()
 	}
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -149,42 +148,42 @@ func (r *run) fail(err error) {
 // stopAccepting ends accept; connections that come now wait for the next process.
 func (r *run) stopAccepting() { _ = r.ln.SetDeadline(time.Unix(1, 0)) }
 
-// touch begins the idle time anew.
-func (r *run) touch() {
+// resetIdleTimer starts the idle time again.
+func (r *run) resetIdleTimer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.Idle <= 0 {
+	if r.IdleTimeout <= 0 {
 		return
 	}
-	if r.idle != nil {
-		r.idle.Stop()
+	if r.idleTimer != nil {
+		r.idleTimer.Stop()
 	}
-	var mine *time.Timer
-	mine = time.AfterFunc(r.Idle, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(r.IdleTimeout, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.busy == 0 && r.idle == mine {
+		if r.busy == 0 && r.idleTimer == timer {
 			r.end()
 		}
 	})
-	r.idle = mine
+	r.idleTimer = timer
 }
 
-// rest stops the idle timer.
-func (r *run) rest() {
+// stopIdleTimer stops the idle timer.
+func (r *run) stopIdleTimer() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.idle != nil {
-		r.idle.Stop()
+	if r.idleTimer != nil {
+		r.idleTimer.Stop()
 	}
 }
 
-// work counts requests under way, by which the server is not idle.
-func (r *run) work(n int) {
+// addBusy counts requests under way, by which the server is not idle.
+func (r *run) addBusy(n int) {
 	r.mu.Lock()
 	r.busy += n
 	r.mu.Unlock()
-	r.touch()
+	r.resetIdleTimer()
 }
 
 // accept returns nil after stopAccepting, which alone sets a deadline.
@@ -236,7 +235,7 @@ func peer(conn *net.UnixConn) (Peer, error) {
 }
 
 func (r *run) record(event string, who Peer, reason string) {
-	if !r.refusals.Take(1) {
+	if !r.refusals.Allow(1) {
 		r.unrecorded.Add(1)
 		return
 	}
@@ -263,18 +262,18 @@ func (r *run) serveConn(ctx context.Context, conn *net.UnixConn, who Peer) {
 			defer context.AfterFunc(ctx, func() { _ = conn.CloseRead() })()
 		}
 		first = func() bool { return false }
-		r.work(1)
-		again := r.exchange(ctx, conn, from, who)
-		r.free.Reset(quiet)
-		r.work(-1)
+		r.addBusy(1)
+		again := r.serveRequest(ctx, conn, from, who)
+		r.gcTimer.Reset(idleBeforeGC)
+		r.addBusy(-1)
 		if !again || ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// exchange serves one request, and says whether another may follow.
-func (r *run) exchange(ctx context.Context, conn *net.UnixConn, from *bufio.Reader, who Peer) bool {
+// serveRequest serves one request, and says whether another may follow.
+func (r *run) serveRequest(ctx context.Context, conn *net.UnixConn, from *bufio.Reader, who Peer) bool {
 	text, content, done, err := r.receive(conn, from)
 	defer done()
 	var a Reply
@@ -293,21 +292,21 @@ func (r *run) exchange(ctx context.Context, conn *net.UnixConn, from *bufio.Read
 		r.stopAccepting()
 		r.fail(a.Fatal)
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(patience))
+	_ = conn.SetWriteDeadline(time.Now().Add(ioTimeout))
 	return write(conn, a.Value, a.Contents, r.Replies) == nil && err == nil
 }
 
 // receive reads a request whose first byte is there. done is called when it is answered.
 func (r *run) receive(conn net.Conn, from *bufio.Reader) (text, content []byte, done func(), err error) {
 	done = func() {}
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(ioTimeout))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	h, err := readHead(from, r.Requests)
 	if err != nil {
 		return nil, nil, done, err
 	}
-	if h.size() > small {
-		wait := time.NewTimer(patience)
+	if h.size() > smallFrame {
+		wait := time.NewTimer(ioTimeout)
 		defer wait.Stop()
 		select {
 		case r.large <- struct{}{}:
@@ -315,7 +314,7 @@ func (r *run) receive(conn net.Conn, from *bufio.Reader) (text, content []byte, 
 		case <-wait.C:
 			return nil, nil, done, fmt.Errorf("%w: another large one did not end", ErrFrame)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_ = conn.SetReadDeadline(time.Now().Add(ioTimeout))
 	}
 	text, content, err = readBody(from, h)
 	return text, content, done, err

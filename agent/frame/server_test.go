@@ -162,7 +162,7 @@ func TestAFatalReplyEndsTheServerWithItsReason(t *testing.T) {
 
 func TestAnIdleServerEndsAndItsPeersMeetTheNext(t *testing.T) {
 	ln := listen(t)
-	s := serveOn(t, ln, Server{Handler: &echo{}, Idle: time.Millisecond})
+	s := serveOn(t, ln, Server{Handler: &echo{}, IdleTimeout: time.Millisecond})
 	c := Dial(s.socket, limits, limits)
 	// Served, or in the queue of a listener that nobody reads: both are fine here.
 	asked := make(chan error, 1)
@@ -189,8 +189,8 @@ func TestAnIdleServerEndsAndItsPeersMeetTheNext(t *testing.T) {
 func TestIdleTimeCountsFromTheEndOfTheLastRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, ended := time.Now(), make(chan time.Time, 1)
-		r := &run{Server: &Server{Idle: time.Minute}, end: func() { ended <- time.Now() }}
-		r.touch()
+		r := &run{Server: &Server{IdleTimeout: time.Minute}, end: func() { ended <- time.Now() }}
+		r.resetIdleTimer()
 		for at, requests := range map[time.Duration][]int{
 			59 * time.Second: {1},
 			6 * time.Minute:  {1, -1},
@@ -198,7 +198,7 @@ func TestIdleTimeCountsFromTheEndOfTheLastRequest(t *testing.T) {
 		} {
 			time.AfterFunc(at, func() {
 				for _, n := range requests {
-					r.work(n)
+					r.addBusy(n)
 				}
 			})
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/agent/reply"
 )
@@ -61,7 +62,7 @@ type condition struct {
 
 // api is the part of the Kubernetes API that identity needs. Every call goes over the given connections.
 type api struct {
-	clock Clock
+	clock clock.Clock
 }
 
 const requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

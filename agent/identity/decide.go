@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"net/http"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
 // verdict is what an answer means for what was asked and for who asked.
@@ -112,10 +114,7 @@ func renewal(c *x509.Certificate, received time.Time) time.Time {
 // backoff is the pause after the n-th failure in a row, from 0: it doubles from least to most, less a
 // random share of up to a quarter.
 func backoff(least, most time.Duration, n int, random float64) time.Duration {
-	d := min(least<<min(n, 30), most)
-	if d <= 0 {
-		d = most
-	}
+	d := clock.Backoff{Min: least, Max: most}.Pause(n)
 	return d - time.Duration(random*float64(d)/4)
 }
 

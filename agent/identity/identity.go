@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
 // Load reads the identity that a Manager keeps in dir, for a command that runs beside it: it is neither renewed
@@ -64,7 +65,7 @@ type ServerView struct {
 
 // Review asks the API server once as whom it knows the client of c, and changes nothing there.
 func Review(ctx context.Context, c *apiserver.Conn) ServerView {
-	p := api{clock: system{}}
+	p := api{clock: clock.System{}}
 	who := p.whoami(ctx, c)
 	s := ServerView{Status: who.status, Reason: who.reason, Untrusted: who.untrusted, Date: who.date, User: who.user}
 	if who.verdict() == accepted {

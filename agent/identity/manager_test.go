@@ -423,7 +423,7 @@ func TestOldConnectionsEndAfterTheSwap(t *testing.T) {
 	}
 }
 
-func TestTheDoorLeadsToTheServer(t *testing.T) {
+func TestTheTransportLeadsToTheServer(t *testing.T) {
 	w, m := active(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
 		m.Server().JoinPath("apis", "x").String()+"?watch=true", nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 )
@@ -25,12 +26,6 @@ type Bootstrap interface {
 
 // Recorder takes audit records.
 type Recorder interface{ Record(audit.Record) }
-
-// Clock is the passing of time.
-type Clock interface {
-	Now() time.Time
-	After(time.Duration) <-chan time.Time
-}
 
 // Options say how an identity is got and kept.
 type Options struct {
@@ -52,7 +47,7 @@ type Options struct {
 	Trail      Recorder
 	Times      Times
 	// Clock and Rand (in [0,1)) are the system's if nil, and Dial, which connects to a server or a proxy.
-	Clock Clock
+	Clock clock.Clock
 	Rand  func() float64
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -102,7 +97,7 @@ func (t Times) withDefaults() Times {
 
 func (o Options) withDefaults() Options {
 	if o.Clock == nil {
-		o.Clock = system{}
+		o.Clock = clock.System{}
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64
@@ -116,9 +111,3 @@ func (o Options) withDefaults() Options {
 	o.Times = o.Times.withDefaults()
 	return o
 }
-
-// system is the system's clock.
-type system struct{}
-
-func (system) Now() time.Time                         { return time.Now() }
-func (system) After(d time.Duration) <-chan time.Time { return time.After(d) }

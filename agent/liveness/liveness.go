@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liveness has the words for whether a server of this host uses what is on disk: who is asked and how
-// (Consumer), what about (Asked), and what came of it (Proof).
+// Package liveness has the types for whether a server of this host uses what is on disk: who is asked and how
+// (Consumer), what about (ProbeTarget), and the answer (ProbeResult).
 //
 // It asks nobody and decides nothing: package probe asks, and package consumers knows when. It does not touch the
 // world.
@@ -38,8 +38,8 @@ type Consumer struct {
 	Mismatch State
 }
 
-// Asked is what a consumer is asked about: what a file holds, and held.
-type Asked struct {
+// ProbeTarget is what a consumer is asked about: what a file holds, and held.
+type ProbeTarget struct {
 	Certs []pki.Cert
 	// Older is what a consumer may still use: what the file held since the consumer was last seen live,
 	// then included.
@@ -58,8 +58,8 @@ const (
 	Unknown State = "unknown"
 )
 
-// Proof is the answer, and Reason the fact behind it: one line, safe to print.
-type Proof struct {
+// ProbeResult is the answer, and Reason the fact behind it: one line, safe to print.
+type ProbeResult struct {
 	State  State
 	Reason string
 }

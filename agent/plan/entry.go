@@ -51,7 +51,7 @@ func (e Entry) OnDisk() Digest {
 	return e.Digest
 }
 
-// Check is what the privileged half asks of bytes that the other half wants written: that they are what
+// Check is what the writer asks of bytes that the agent wants written: that they are what
 // Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and
 // does not repeat them.
 func (r FileSpec) Check(data []byte) ([]pki.Cert, error) {

@@ -42,7 +42,7 @@ type content string
 // holdsBundle is a set of CA certificates. holdsRegistry is one of a list of {file, data}, which may also
 // be a registry's own certificate. holdsPullSecret is a docker config in JSON, and secret as a whole.
 // holdsKubeconfig is a bundle that replaces one value inside a kubeconfig; the file around it is never
-// seen outside the privileged half.
+// seen outside the writer.
 const (
 	holdsBundle     content = "bundle"
 	holdsRegistry   content = "registry bundle"
@@ -101,7 +101,7 @@ type FileSpec struct {
 }
 
 // Key names one managed file: a field and, in fields with a placeholder, the entry (else empty).
-// Requests to the privileged half carry keys, never paths.
+// Requests to the writer carry keys, never paths.
 type Key struct {
 	Field Field  `json:"field"`
 	Name  string `json:"name,omitempty"`

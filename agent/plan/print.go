@@ -52,7 +52,7 @@ func certLines(b *strings.Builder, sign string, certs []pki.Cert) {
 }
 
 // Format implements fmt.Formatter: an entry is its key and digest to every verb. Its bytes may be a
-// secret, and their only ways out are the request to the privileged half and the 0600 store.
+// secret, and their only ways out are the request to the writer and the 0600 store.
 func (e Entry) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s %s", e.Key.String(), e.Digest) }
 
 // Format implements fmt.Formatter, as Entry's does.

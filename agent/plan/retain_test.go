@@ -278,7 +278,7 @@ func TestAPauseKeepsWhatWouldGoAndLetsTrustGrow(t *testing.T) {
 	m.pass(d).has("ab")
 }
 
-func TestAnOperatorsWordEndsEveryHold(t *testing.T) {
+func TestAnOperatorsConfirmationEndsEveryHold(t *testing.T) {
 	m := newMachine(t, time.Hour)
 	m.pass(desired(ca("ab")))
 	d := desired(ca("b"))

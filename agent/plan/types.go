@@ -153,7 +153,7 @@ type Query struct {
 // Observed is what the host has, by key.
 type Observed map[Key]File
 
-// Commit is what the privileged half is asked to do: keys, bytes and digests, in this order.
+// Commit is what the writer is asked to do: keys, bytes and digests, in this order.
 type Commit struct {
 	Writes   []CommitWrite   `json:"writes,omitempty"`
 	Removals []CommitRemoval `json:"removals,omitempty"`

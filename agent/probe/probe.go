@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
@@ -23,21 +24,15 @@ const (
 	lookTimeout = 5 * time.Second
 )
 
-// Clock is the passing of time.
-type Clock interface {
-	Now() time.Time
-	After(time.Duration) <-chan time.Time
-}
-
 // Prober asks consumers. It is safe for concurrent use.
-type Prober struct{ Clock Clock }
+type Prober struct{ Clock clock.Clock }
 
 // Probe asks until the consumer is seen to use the content, it is clear that it cannot be told, or
-// patience ran out, and gives the last word: Live, Stale or Unknown. Without patience it asks once.
+// the timeout is over, and gives the last answer: Live, Stale or Unknown. Without a timeout it asks once.
 // When ctx ends it returns at once, and the answer means nothing.
-func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.Asked,
-	patience time.Duration) liveness.Proof {
-	deadline := p.Clock.Now().Add(patience)
+func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.ProbeTarget,
+	timeout time.Duration) liveness.ProbeResult {
+	deadline := p.Clock.Now().Add(timeout)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		s := look(ctx, c.Address)
 		proof := judge(c, want, s, p.Clock.Now())
@@ -54,7 +49,7 @@ func (p Prober) Probe(ctx context.Context, c liveness.Consumer, want liveness.As
 }
 
 // settle says what it means that there is no time left.
-func settle(c liveness.Consumer, p liveness.Proof) liveness.Proof {
+func settle(c liveness.Consumer, p liveness.ProbeResult) liveness.ProbeResult {
 	if p.State != liveness.Waiting {
 		return p
 	}

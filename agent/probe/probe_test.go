@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/agenttest"
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
@@ -106,12 +107,12 @@ func (s *server) consumer() liveness.Consumer {
 }
 
 // prove runs one proof beside the test.
-func prove(t *testing.T, clock probe.Clock, c liveness.Consumer, want liveness.Asked,
-	patience time.Duration) <-chan liveness.Proof {
+func prove(t *testing.T, clock clock.Clock, c liveness.Consumer, want liveness.ProbeTarget,
+	patience time.Duration) <-chan liveness.ProbeResult {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	out := make(chan liveness.Proof, 1)
+	out := make(chan liveness.ProbeResult, 1)
 	go func() { out <- probe.Prober{Clock: clock}.Probe(ctx, c, want, patience) }()
 	return out
 }
@@ -121,8 +122,8 @@ func TestAConsumerThatTookTheBytesIsLive(t *testing.T) {
 		for _, demand := range []tls.ClientAuthType{tls.RequestClientCert, tls.RequireAndVerifyClientCert} {
 			s := serve(t, &tls.Config{ClientAuth: demand, MaxVersion: version})
 			s.accept(one, two)
-			got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
-			if got != (liveness.Proof{State: liveness.Live}) {
+			got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.ProbeTarget{Certs: certs(t, one, two)}, time.Minute)
+			if got != (liveness.ProbeResult{State: liveness.Live}) {
 				t.Errorf("%s, demand %v: got %+v", tls.VersionName(version), demand, got)
 			}
 		}
@@ -132,7 +133,7 @@ func TestAConsumerThatTookTheBytesIsLive(t *testing.T) {
 func TestAProbeSendsNoCertificateAndNoRequest(t *testing.T) {
 	s := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert})
 	s.accept(one)
-	<-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, 0)
+	<-prove(t, agenttest.NewClock(), s.consumer(), liveness.ProbeTarget{Certs: certs(t, one)}, 0)
 	if heard := <-s.heard; heard != "" {
 		t.Errorf("the server heard %q", heard)
 	}
@@ -141,7 +142,7 @@ func TestAProbeSendsNoCertificateAndNoRequest(t *testing.T) {
 func TestAConsumerIsAskedUntilItIsLive(t *testing.T) {
 	s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
 	s.accept(one)
-	answer := prove(t, clock, s.consumer(), liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
+	answer := prove(t, clock, s.consumer(), liveness.ProbeTarget{Certs: certs(t, one, two)}, time.Minute)
 	for range 2 {
 		<-s.seen
 		clock.AwaitTimers(1)
@@ -151,7 +152,7 @@ func TestAConsumerIsAskedUntilItIsLive(t *testing.T) {
 	clock.AwaitTimers(1)
 	s.accept(one, two) // before the clock moves: nobody moves it again for who asks a fourth time and is early
 	clock.Move(time.Second)
-	if got := <-answer; got != (liveness.Proof{State: liveness.Live}) {
+	if got := <-answer; got != (liveness.ProbeResult{State: liveness.Live}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -159,18 +160,18 @@ func TestAConsumerIsAskedUntilItIsLive(t *testing.T) {
 func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		mismatch liveness.State
-		want     liveness.Proof
+		want     liveness.ProbeResult
 	}{
-		"where what it shows is what it uses": {liveness.Stale, liveness.Proof{State: liveness.Stale,
+		"where what it shows is what it uses": {liveness.Stale, liveness.ProbeResult{State: liveness.Stale,
 			Reason: "announces 1 of the file's 2 CAs"}},
-		"and unknown where it may be old": {liveness.Unknown, liveness.Proof{State: liveness.Unknown,
+		"and unknown where it may be old": {liveness.Unknown, liveness.ProbeResult{State: liveness.Unknown,
 			Reason: "announces 1 of the file's 2 CAs, which may be what it started with"}},
 	} {
 		s, clock := serve(t, &tls.Config{ClientAuth: tls.RequestClientCert}), agenttest.NewClock()
 		s.accept(one)
 		consumer := s.consumer()
 		consumer.Mismatch = c.mismatch
-		answer := prove(t, clock, consumer, liveness.Asked{Certs: certs(t, one, two)}, time.Minute)
+		answer := prove(t, clock, consumer, liveness.ProbeTarget{Certs: certs(t, one, two)}, time.Minute)
 		<-s.seen
 		clock.AwaitTimers(1) // it will ask again
 		clock.Move(time.Minute)
@@ -182,8 +183,8 @@ func TestAConsumerThatNeverTakesTheBytesIsStale(t *testing.T) {
 
 func TestWhatCannotBeToldIsNotAskedTwice(t *testing.T) {
 	s := serve(t, &tls.Config{ClientAuth: tls.NoClientCert})
-	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Minute)
-	if got != (liveness.Proof{State: liveness.Unknown, Reason: "does not ask for client certificates"}) {
+	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.ProbeTarget{Certs: certs(t, one)}, time.Minute)
+	if got != (liveness.ProbeResult{State: liveness.Unknown, Reason: "does not ask for client certificates"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -191,8 +192,8 @@ func TestWhatCannotBeToldIsNotAskedTwice(t *testing.T) {
 func TestAConsumerThatDoesNotRunHasNothingToProve(t *testing.T) {
 	s := serve(t, &tls.Config{})
 	_ = s.Close()
-	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.Asked{Certs: certs(t, one)}, 0)
-	if got != (liveness.Proof{State: liveness.Unknown, Reason: "nothing listens there"}) {
+	got := <-prove(t, agenttest.NewClock(), s.consumer(), liveness.ProbeTarget{Certs: certs(t, one)}, 0)
+	if got != (liveness.ProbeResult{State: liveness.Unknown, Reason: "nothing listens there"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -210,7 +211,7 @@ func TestWhoDoesNotSpeakTLSCannotBeAsked(t *testing.T) {
 		}
 	}()
 	c := liveness.Consumer{Kind: liveness.ClientCA, Address: l.Addr().String(), Mismatch: liveness.Stale}
-	got := <-prove(t, agenttest.NewClock(), c, liveness.Asked{Certs: certs(t, one)}, 0)
+	got := <-prove(t, agenttest.NewClock(), c, liveness.ProbeTarget{Certs: certs(t, one)}, 0)
 	if got.State != liveness.Unknown || !strings.HasPrefix(got.Reason, "no TLS handshake: ") ||
 		strings.Contains(got.Reason, "\x1b") {
 		t.Errorf("got %+v", got)
@@ -232,7 +233,8 @@ func TestAServerDoesNotNoticeThatNobodyWaitsForItsAnswerAnyMore(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		probe.Prober{Clock: agenttest.NewClock()}.Probe(ctx, s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Hour)
+		target := liveness.ProbeTarget{Certs: certs(t, one)}
+		probe.Prober{Clock: agenttest.NewClock()}.Probe(ctx, s.consumer(), target, time.Hour)
 	}()
 	<-begun
 	cancel()
@@ -250,7 +252,7 @@ func TestAProbeEndsWithItsContext(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		probe.Prober{Clock: clock}.Probe(ctx, s.consumer(), liveness.Asked{Certs: certs(t, one)}, time.Hour)
+		probe.Prober{Clock: clock}.Probe(ctx, s.consumer(), liveness.ProbeTarget{Certs: certs(t, one)}, time.Hour)
 	}()
 	clock.AwaitTimers(1)
 	cancel()

@@ -93,8 +93,8 @@ func TestAServerIsJudgedByTheNamesItAnnounces(t *testing.T) {
 		"a question that this version does not know has no answer": {liveness.Consumer{Kind: "what"}, cas{a}, nil,
 			announces(a), liveness.Unknown, "nobody knows how to ask"},
 	} {
-		got := judge(c.consumer, liveness.Asked{Certs: bundle(c.want...), Older: c.older}, c.seen, time.Now())
-		if got != (liveness.Proof{State: c.state, Reason: c.reason}) {
+		got := judge(c.consumer, liveness.ProbeTarget{Certs: bundle(c.want...), Older: c.older}, c.seen, time.Now())
+		if got != (liveness.ProbeResult{State: c.state, Reason: c.reason}) {
 			t.Errorf("%s: got %+v, want %s %q", sentence, got, c.state, c.reason)
 		}
 	}
@@ -128,7 +128,7 @@ func TestAServedChainHasToVerifyWithTheFile(t *testing.T) {
 		"what does not parse proves nothing":  {cas{a}, sighting{chain: [][]byte{{1}}}, liveness.Unknown},
 		"what comes along need not parse too": {cas{a}, sighting{chain: append(serving(a).chain, []byte{1})}, liveness.Live},
 	} {
-		got := judge(liveness.Consumer{Kind: liveness.APIServer}, liveness.Asked{Certs: bundle(c.want...)}, c.seen,
+		got := judge(liveness.Consumer{Kind: liveness.APIServer}, liveness.ProbeTarget{Certs: bundle(c.want...)}, c.seen,
 			time.Now())
 		if got.State != c.state || (got.Reason == "") != (c.state == liveness.Live) ||
 			strings.ContainsAny(got.Reason, "\n\x00") {
@@ -149,7 +149,7 @@ func TestAServedCertificateHasToBeTheFirstOfTheFile(t *testing.T) {
 		"another of its name": {cas{a2}, liveness.Waiting},
 		"none":                {nil, liveness.Waiting},
 	} {
-		if got := judge(c, liveness.Asked{Certs: bundle(w.want...)}, seen, time.Now()); got.State != w.state {
+		if got := judge(c, liveness.ProbeTarget{Certs: bundle(w.want...)}, seen, time.Now()); got.State != w.state {
 			t.Errorf("%s: got %+v, want %s", sentence, got, w.state)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // connection of its own, and waits for no other request. Every error is an *Error.
 type Client struct {
 	socket, boot string
-	asking       *frame.Client
+	queries      *frame.Client
 
 	mu sync.Mutex
 	// affected is what came with the answer to State, for Affected, which the loop asks for next.
@@ -27,11 +27,11 @@ type Client struct {
 // Dial returns a client of the reloader that listens at the path socket. It connects at the first
 // request, so that it cannot fail. Boot is the boot ID that states are marked with (sd_id128_get_boot(3)).
 func Dial(socket, boot string) *Client {
-	return &Client{socket: socket, boot: boot, asking: frame.Dial(socket, requests, replies), affected: map[string]Seen{}}
+	return &Client{socket: socket, boot: boot, queries: frame.Dial(socket, requests, replies), affected: map[string]Seen{}}
 }
 
 // Close ends the connection. The client may still be used and connects again.
-func (c *Client) Close() error { return c.asking.Close() }
+func (c *Client) Close() error { return c.queries.Close() }
 
 // State says whether a unit runs, and since when; the zero state is one that is masked or does not
 // exist. The unit has to be on the allowlist, or be named there as affected.
@@ -70,9 +70,9 @@ func (c *Client) Affected(ctx context.Context, u unitplan.Unit) ([]string, error
 // first, the job goes on in systemd.
 func (c *Client) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, error) {
 	// A new connection, on which a request is sent once: nobody may know what became of the first.
-	one := frame.Dial(c.socket, requests, replies)
-	defer func() { _ = one.Close() }()
-	r, err := ask(ctx, one, request{Act: u.Name})
+	conn := frame.Dial(c.socket, requests, replies)
+	defer func() { _ = conn.Close() }()
+	r, err := ask(ctx, conn, request{Act: u.Name})
 	switch {
 	case err != nil:
 		if err.Unit == "" {
@@ -85,7 +85,7 @@ func (c *Client) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, erro
 	case r.Done.Verb != u.Verb:
 		return unitplan.State{}, &Error{Unit: u.Name, Verb: u.Verb, Reason: Unexpected, Detail: otherVerb(r.Done.Verb)}
 	}
-	return c.here(r.Done.State), nil
+	return c.withBoot(r.Done.State), nil
 }
 
 // Look tells what the reloader sees of units of the allowlist, in the same order.
@@ -94,7 +94,7 @@ func (c *Client) Look(ctx context.Context, names ...string) ([]Seen, error) {
 	for len(names) > 0 {
 		part := names[:min(len(names), maxUnits)]
 		names = names[len(part):]
-		r, err := ask(ctx, c.asking, request{Observe: part})
+		r, err := ask(ctx, c.queries, request{Observe: part})
 		if err != nil {
 			if err.Unit == "" && len(part) == 1 {
 				err.Unit = part[0]
@@ -108,14 +108,14 @@ func (c *Client) Look(ctx context.Context, names ...string) ([]Seen, error) {
 		all = append(all, r.Seen...)
 	}
 	for i := range all {
-		all[i].State = c.here(all[i].State)
+		all[i].State = c.withBoot(all[i].State)
 	}
 	return all, nil
 }
 
 // Version is what systemd says of itself, such as "252.39-1~deb12u1".
 func (c *Client) Version(ctx context.Context) (string, error) {
-	r, err := ask(ctx, c.asking, request{Version: true})
+	r, err := ask(ctx, c.queries, request{Version: true})
 	if err != nil {
 		err.Unit = "systemd"
 		return "", err
@@ -123,8 +123,8 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return r.Version, nil
 }
 
-// here marks a state with this run of the host.
-func (c *Client) here(s unitplan.State) unitplan.State {
+// withBoot marks a state with this run of the host.
+func (c *Client) withBoot(s unitplan.State) unitplan.State {
 	if s.Exists {
 		s.Boot = c.boot
 	}

@@ -64,7 +64,7 @@ func decide(u unitplan.Unit, s Seen, r rate, now time.Time) *Error {
 	}
 	later := func(t time.Time, format string, args ...any) *Error {
 		e := no(Later, format, args...)
-		e.Again = t
+		e.RetryAt = t
 		e.Detail += "; not before " + t.UTC().Format(time.TimeOnly)
 		return e
 	}
@@ -116,8 +116,8 @@ type rate struct{ free time.Time }
 // next is when one more action is within the bound; it may have passed.
 func (r rate) next() time.Time { return r.free.Add(-(burst - 1) * interval) }
 
-// used is the rate after one more action.
-func (r rate) used(now time.Time) rate {
+// afterAction is the rate after one more action.
+func (r rate) afterAction(now time.Time) rate {
 	if r.free.Before(now) {
 		r.free = now
 	}

@@ -75,8 +75,8 @@ func TestAnActionIsDecidedByWhatTheAdministratorHasSeenAndWhatSystemdSays(t *tes
 			case tt.reason == "" && e == nil:
 			case tt.reason == "" || e == nil || e.Reason != tt.reason || !strings.Contains(e.Detail, tt.detail):
 				t.Errorf("decided %v", e)
-			case tt.again == 0 && !e.Again.IsZero() || tt.again > 0 && !e.Again.Equal(now.Add(tt.again)):
-				t.Errorf("to be asked again at %v", e.Again)
+			case tt.again == 0 && !e.RetryAt.IsZero() || tt.again > 0 && !e.RetryAt.Equal(now.Add(tt.again)):
+				t.Errorf("to be asked again at %v", e.RetryAt)
 			case e.Unit != name || e.Verb != tt.unit.Verb:
 				t.Errorf("about %s %s", e.Verb, e.Unit)
 			}
@@ -92,18 +92,18 @@ func TestFiveActionsMayFollowOneAnotherAndThenOneASecond(t *testing.T) {
 		e := decide(u, s, r, at)
 		switch {
 		case e == nil:
-			r = r.used(at)
+			r = r.afterAction(at)
 			done++
-		case !e.Again.After(at) || e.Reason != Later:
-			t.Fatalf("at %v: %v, again at %v", at.Sub(now), e, e.Again)
+		case !e.RetryAt.After(at) || e.Reason != Later:
+			t.Fatalf("at %v: %v, again at %v", at.Sub(now), e, e.RetryAt)
 		default:
-			at = e.Again
+			at = e.RetryAt
 		}
 	}
 	if done != burst+9 {
 		t.Errorf("%d actions in ten seconds", done)
 	}
-	if r = (rate{}).used(now).used(now); r.next().After(now.Add(time.Minute)) {
+	if r = (rate{}).afterAction(now).afterAction(now); r.next().After(now.Add(time.Minute)) {
 		t.Errorf("after a minute the next is at %v", r.next())
 	}
 }
@@ -120,7 +120,7 @@ func TestTheAgentsOwnPaceNeverMeetsTheBound(t *testing.T) {
 			if e := decide(u, s, r, at); e != nil {
 				t.Fatalf("after %v: %v", at.Sub(now), e)
 			}
-			r = r.used(at)
+			r = r.afterAction(at)
 		}
 	}
 }
@@ -138,10 +138,10 @@ func TestStartsNeverReachTheLimit(t *testing.T) {
 			e := decide(u, s, r, at)
 			if e == nil {
 				starts = append(starts, at)
-				limit.Since, r = at, r.used(at)
+				limit.Since, r = at, r.afterAction(at)
 				continue
 			}
-			at = e.Again
+			at = e.RetryAt
 		}
 		within, most := limit.StartInterval, limit.StartBurst
 		if most == 0 {

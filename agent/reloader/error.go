@@ -14,7 +14,7 @@ type Reason string
 // The reasons. What follows each is what the caller can expect of a second try.
 const (
 	Refused       Reason = "refused"        // not on the allowlist, or against it; systemd was not asked
-	Later         Reason = "later"          // allowed, and not yet: Error.Again says when
+	Later         Reason = "later"          // allowed, and not yet: Error.RetryAt says when
 	Denied        Reason = "denied"         // systemd or the bus does not let the reloader do it
 	NoSuchUnit    Reason = "no-such-unit"   // not found, masked, or with a broken unit file
 	NotApplicable Reason = "not-applicable" // the unit cannot do it, such as reload without ExecReload=
@@ -33,8 +33,8 @@ type Error struct {
 	Reason Reason        `json:"reason"`
 	// Detail is the fact, often in systemd's own words: escape it before it is shown.
 	Detail string `json:"detail,omitempty"`
-	// Again is when to ask again, by the clock of the host; zero unless Reason is Later.
-	Again time.Time `json:"again,omitzero"`
+	// RetryAt is when to ask again, by the clock of the host; zero unless Reason is Later.
+	RetryAt time.Time `json:"again,omitzero"`
 }
 
 // Error gives "verb unit: reason: detail".
@@ -54,4 +54,4 @@ func (e *Error) Unreachable() bool { return e.Reason == Unreachable }
 func (e *Error) Denied() bool { return e.Reason == Denied || e.Reason == Refused }
 
 // Postponed is when to ask again for what is allowed and comes too early; zero for any other failure.
-func (e *Error) Postponed() time.Time { return e.Again }
+func (e *Error) Postponed() time.Time { return e.RetryAt }

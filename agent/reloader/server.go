@@ -19,10 +19,10 @@ import (
 const (
 	// connections that are open at once: one for each action under way, and some that ask.
 	connections = 64
-	// idle is how long the process stays up without a request, so that it holds no memory at rest: systemd
+	// idleTimeout is how long the process stays up without a request, so that it holds no memory at rest: systemd
 	// starts the next one. It is below the minute of the agent's slowest retry, so that a view of the file
 	// system that has become wrong does not last.
-	idle = 45 * time.Second
+	idleTimeout = 45 * time.Second
 	// lookTimeout bounds what systemd answers at once.
 	lookTimeout = 10 * time.Second
 )
@@ -40,7 +40,7 @@ type Systemd interface {
 	Version(context.Context) (string, error)
 }
 
-// Serve answers peers on ln until ctx ends or nothing was asked for idle; then it returns nil, and ln
+// Serve answers peers on ln until ctx ends or nothing was asked for idleTimeout; then it returns nil, and ln
 // stays open. A job under way goes on in systemd when ctx ends, and its peer is told that its end is
 // unknown.
 //
@@ -50,10 +50,10 @@ type Systemd interface {
 // take within a second is lost.
 func Serve(ctx context.Context, ln *net.UnixListener, sd Systemd, load func() ([]unitplan.Unit, error),
 	allowed func(uid uint32) bool, log io.Writer) error {
-	log = frame.Patient("reloader", log)
+	log = frame.TimeoutLog("reloader", log)
 	h := &handler{ctx: ctx, systemd: sd, load: load, log: log, acting: map[string]bool{}, rates: map[string]rate{}}
 	s := frame.Server{Name: "reloader", Requests: requests, Replies: replies, Connections: connections, Allowed: allowed,
-		Handler: h, Log: log, Idle: idle}
+		Handler: h, Log: log, IdleTimeout: idleTimeout}
 	return s.Serve(ctx, ln)
 }
 
@@ -66,7 +66,7 @@ type handler struct {
 	mu        sync.Mutex
 	list      []unitplan.Unit // the last good one
 	loaded    bool
-	complaint string // why it is not the present one
+	lastError string // why it is not the present one
 	acting    map[string]bool
 	rates     map[string]rate
 }
@@ -78,7 +78,7 @@ func (h *handler) Refuse(reason string) any {
 
 // Answer implements frame.Handler.
 func (h *handler) Answer(ctx context.Context, who frame.Peer, text, _ []byte) frame.Reply {
-	r, err := h.answer(ctx, who, text)
+	r, err := h.handle(ctx, who, text)
 	if err == nil {
 		return frame.Reply{Value: r}
 	}
@@ -91,7 +91,7 @@ func (h *handler) Answer(ctx context.Context, who frame.Peer, text, _ []byte) fr
 	return out
 }
 
-func (h *handler) answer(ctx context.Context, who frame.Peer, text []byte) (r reply, err error) {
+func (h *handler) handle(ctx context.Context, who frame.Peer, text []byte) (r reply, err error) {
 	var q request
 	if err := frame.Decode(text, &q, requests); err != nil {
 		return r, &Error{Reason: Refused, Detail: "malformed request: " + err.Error()}
@@ -119,11 +119,11 @@ func (h *handler) allowlist() ([]unitplan.Unit, error) {
 	defer h.mu.Unlock()
 	list, err := h.load()
 	if err == nil {
-		h.list, h.loaded, h.complaint = list, true, ""
+		h.list, h.loaded, h.lastError = list, true, ""
 		return list, nil
 	}
-	if text := err.Error(); text != h.complaint {
-		h.complaint = text
+	if text := err.Error(); text != h.lastError {
+		h.lastError = text
 		fmt.Fprintf(h.log, "<4>reloader has no valid configuration; the last valid allowlist stays in force: reason=%q\n",
 			text)
 	}
@@ -193,7 +193,7 @@ func (h *handler) act(ctx context.Context, who frame.Peer, list []unitplan.Unit,
 		case Unfinished:
 			e.Reason, e.Detail = Unreachable, "the reloader has to end before the job does, which goes on"
 		case Later:
-			e.Again = time.Now().Add(busyDelay)
+			e.RetryAt = time.Now().Add(busyDelay)
 		}
 		h.record("<4>", "failed", u, seen, who, fmt.Sprintf(" reason=%s detail=%q", e.Reason, e.Detail))
 		return nil, e
@@ -208,7 +208,7 @@ func (h *handler) begin(u unitplan.Unit) error {
 	defer h.mu.Unlock()
 	if h.acting[u.Name] {
 		return &Error{Unit: u.Name, Verb: u.Verb, Reason: Later, Detail: "an earlier action has not ended",
-			Again: time.Now().Add(busyDelay)}
+			RetryAt: time.Now().Add(busyDelay)}
 	}
 	h.acting[u.Name] = true
 	return nil
@@ -234,7 +234,7 @@ func (h *handler) admit(u unitplan.Unit, s Seen) error {
 	if err := decide(u, s, h.rates[u.Name], now); err != nil {
 		return err
 	}
-	h.rates[u.Name] = h.rates[u.Name].used(now)
+	h.rates[u.Name] = h.rates[u.Name].afterAction(now)
 	return nil
 }
 

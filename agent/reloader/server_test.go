@@ -22,13 +22,13 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// patience is more than anything here takes. What does not come in it fails the test; without it a defect would
+// testTimeout is more than anything here takes. What does not come in it fails the test; without it a defect would
 // have the test wait for ever.
-const patience = 10 * time.Second
+const testTimeout = 10 * time.Second
 
 // soon is a context for a request.
 func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -38,7 +38,7 @@ func next[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("%s does not come", what)
 	}
 	return v
@@ -93,7 +93,7 @@ func (f *fakeSystemd) end(t *testing.T, err error) {
 	t.Helper()
 	select {
 	case f.ending <- err:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no job waits for its end")
 	}
 }
@@ -297,7 +297,7 @@ func exchange(t testing.TB, socket string, text string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	b := binary.BigEndian.AppendUint32([]byte{1}, uint32(len(text)))
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(b, 0), text...)); err != nil {
 		return err.Error()
@@ -439,7 +439,7 @@ func TestOnlySoManyActionsOnOneUnitAreCarriedOut(t *testing.T) {
 		}
 	}
 	_, err := s.Act(soon(t), allowed[0])
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.Again.IsZero() {
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Reason != Later || e.RetryAt.IsZero() {
 		t.Errorf("one more: %v", err)
 	}
 	if n := len(s.systemd.log()); n != burst {

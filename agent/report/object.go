@@ -67,7 +67,7 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 	o.client, o.server = client, server
 	var last Status
 	var sent []byte
-	var complaint string
+	var lastError string
 	var tried time.Time
 	var pause <-chan time.Time
 	failures, due := 0, false
@@ -99,10 +99,10 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 		}
 		tried = o.opt.Now()
 		if err := o.apply(ctx, last); err == nil {
-			sent, due, complaint, failures = body, false, "", 0
+			sent, due, lastError, failures = body, false, "", 0
 		} else {
-			if text := err.Error(); ctx.Err() == nil && text != complaint {
-				complaint = text
+			if text := err.Error(); ctx.Err() == nil && text != lastError {
+				lastError = text
 				o.opt.Trouble(err)
 			}
 			failures++

@@ -170,7 +170,7 @@ func TestARefusedStateObjectIsToldOnceAndTriedAgain(t *testing.T) {
 	b.quiet()
 }
 
-func TestAClusterWithoutTheKindIsNoTroubleAndCostsOneRequest(t *testing.T) {
+func TestAClusterWithoutTheKindIsNoErrorAndCostsOneRequest(t *testing.T) {
 	b := newBoard(t)
 	b.dry.Store(http.StatusNotFound)
 	b.object.Publish(report.Status{State: "a"})

@@ -113,7 +113,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-func TestTheStateObjectNamesWhatIsOwedAndTheOpenBreaker(t *testing.T) {
+func TestTheStateObjectNamesWhatIsPendingAndTheOpenBreaker(t *testing.T) {
 	var o stateObject
 	if err := json.Unmarshal(body(sample(), "n1", time.Time{}), &o); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type input struct {
 func (s *Source) update(in *input, r watch.Reading) desired.Reading {
 	in.Reading = r
 	out := desired.Reading{State: report.SourceState(s.object.State), Reason: s.object.Reason,
-		Time: desired.Evidence{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
+		Time: desired.ServerTime{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
 	if out.State == "" {
 		out.State = report.SourceState(watch.Connecting)
 	}

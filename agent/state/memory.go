@@ -53,8 +53,8 @@ func (m *Memory) Loaded(unit string, l unitplan.Loaded) error {
 }
 
 // Keep makes entries durable as the last good version: see Store.Keep.
-func (m *Memory) Keep(object plan.ControllerConfig, entries []plan.Entry) error {
-	return m.store.Keep(&m.state, object, entries)
+func (m *Memory) Keep(config plan.ControllerConfig, entries []plan.Entry) error {
+	return m.store.Keep(&m.state, config, entries)
 }
 
 // Content gives the bytes of a remembered file, checked against its digest.

@@ -17,7 +17,7 @@ func TestAnUpdateThatCannotBeSavedIsUndone(t *testing.T) {
 	if _, err := m.Load(); err != nil {
 		t.Fatal(err)
 	}
-	m.Note(func(s *state.State) { s.Object.UID = "noted" })
+	m.Note(func(s *state.State) { s.ControllerConfig.UID = "noted" })
 	dir.Fail = func(string, string) error { return errors.New("the disk is full") }
 	claim := func(s *state.State) { s.Owned = full().Owned }
 	if err := m.Update(claim); err == nil || len(m.State().Owned) != 0 {
@@ -32,7 +32,7 @@ func TestAnUpdateThatCannotBeSavedIsUndone(t *testing.T) {
 	}
 	again := state.NewMemory(state.Open(dir))
 	lost, err := again.Load()
-	if s := again.State(); err != nil || lost != "" || len(s.Owned) != 1 || s.Object.UID != "noted" ||
+	if s := again.State(); err != nil || lost != "" || len(s.Owned) != 1 || s.ControllerConfig.UID != "noted" ||
 		!s.Units["a.service"].Unknown {
 		t.Errorf("loaded %+v, lost %q, %v", s, lost, err)
 	}

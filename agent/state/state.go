@@ -55,16 +55,16 @@ type State struct {
 	plan.Memory
 	Units map[string]unitplan.Loaded
 	// LastGood is what the ControllerConfig last asked for, without content.
-	LastGood []Remembered
-	Object   plan.ControllerConfig
+	LastGood         []Remembered
+	ControllerConfig plan.ControllerConfig
 	// Projection is what the ControllerConfig itself last asked for (plan.Desired.Projection).
 	Projection plan.Digest
-	// Operator is how it stands with the local override.
-	Operator Operator
+	// Override is what is remembered of the local override.
+	Override OverrideState
 }
 
-// Operator remembers which Applied was seen, and what the ControllerConfig asked for then.
-type Operator struct {
+// OverrideState remembers which Applied was seen, and what the ControllerConfig asked for then.
+type OverrideState struct {
 	ID   string      `json:"id"`
 	Base plan.Digest `json:"base,omitzero"`
 	// Overtaken is set once the ControllerConfig asked for something else than Base.
@@ -95,14 +95,14 @@ type document struct {
 }
 
 type body struct {
-	Object   plan.ControllerConfig      `json:"object,omitzero"`
-	LastGood []Remembered               `json:"lastGood,omitempty"`
-	Owned    []owned                    `json:"owned,omitempty"`
-	Units    map[string]unitplan.Loaded `json:"units,omitempty"`
-	Holds    []hold                     `json:"holds,omitempty"`
+	ControllerConfig plan.ControllerConfig      `json:"object,omitzero"`
+	LastGood         []Remembered               `json:"lastGood,omitempty"`
+	Owned            []owned                    `json:"owned,omitempty"`
+	Units            map[string]unitplan.Loaded `json:"units,omitempty"`
+	Holds            []hold                     `json:"holds,omitempty"`
 
-	Projection plan.Digest `json:"projection,omitzero"`
-	Operator   Operator    `json:"operator,omitzero"`
+	Projection plan.Digest   `json:"projection,omitzero"`
+	Override   OverrideState `json:"operator,omitzero"`
 }
 
 // hold is one entry of plan.Memory.Holds; without a certificate it is about the whole file.
@@ -161,7 +161,7 @@ func decode(data []byte) (State, error) {
 	if err := json.Unmarshal(d.Body, &b); err != nil {
 		return State{}, errors.New("body is not what we wrote")
 	}
-	st := State{Object: b.Object, LastGood: b.LastGood, Projection: b.Projection, Operator: b.Operator,
+	st := State{ControllerConfig: b.ControllerConfig, LastGood: b.LastGood, Projection: b.Projection, Override: b.Override,
 		Memory: plan.Memory{Owned: make(map[string]plan.Claim, len(b.Owned))}, Units: b.Units}
 	for _, o := range b.Owned {
 		st.Owned[o.Path] = o.Claim
@@ -197,7 +197,8 @@ func (s *Store) Save(st State) error {
 }
 
 func encode(st State) ([]byte, error) {
-	b := body{Object: st.Object, LastGood: st.LastGood, Units: st.Units, Projection: st.Projection, Operator: st.Operator}
+	b := body{ControllerConfig: st.ControllerConfig, LastGood: st.LastGood, Units: st.Units, Projection: st.Projection,
+		Override: st.Override}
 	for k, c := range st.Owned {
 		b.Owned = append(b.Owned, owned{k, c})
 	}
@@ -219,7 +220,7 @@ func encode(st State) ([]byte, error) {
 // version. Blobs that nothing names any more are removed afterwards. If the contents are those of the
 // last good version nothing is written, even for a new version of the ControllerConfig. An entry whose digest is not
 // that of its content is an error: it could not be read back.
-func (s *Store) Keep(st *State, object plan.ControllerConfig, entries []plan.Entry) error {
+func (s *Store) Keep(st *State, config plan.ControllerConfig, entries []plan.Entry) error {
 	good := make([]Remembered, len(entries))
 	for i, e := range entries {
 		good[i] = Remembered{e.Key, e.Digest}
@@ -244,7 +245,7 @@ func (s *Store) Keep(st *State, object plan.ControllerConfig, entries []plan.Ent
 		}
 		named[name] = true
 	}
-	st.LastGood, st.Object = good, object
+	st.LastGood, st.ControllerConfig = good, config
 	if err := s.Save(*st); err != nil {
 		return err
 	}

@@ -28,8 +28,8 @@ func full() state.State {
 		},
 		Units: map[string]unitplan.Loaded{"a.service": {Inputs: plan.Digest{7}, Boot: "b", Invocation: "i"},
 			"b.service": {Unknown: true}},
-		Object:   plan.ControllerConfig{UID: "u", ResourceVersion: "7"},
-		LastGood: []state.Remembered{{Key: e.Key, Digest: e.Digest}},
+		ControllerConfig: plan.ControllerConfig{UID: "u", ResourceVersion: "7"},
+		LastGood:         []state.Remembered{{Key: e.Key, Digest: e.Digest}},
 	}
 }
 
@@ -132,8 +132,8 @@ func TestTheLastGoodContentIsKeptAndOldContentDropped(t *testing.T) {
 		}
 		got = append(got, r.Name+"="+string(data))
 	}
-	if !reflect.DeepEqual(got, []string{"a=one", "b=three"}) || st.Object.ResourceVersion != "2" {
-		t.Errorf("remembered %q of version %s", got, st.Object.ResourceVersion)
+	if !reflect.DeepEqual(got, []string{"a=one", "b=three"}) || st.ControllerConfig.ResourceVersion != "2" {
+		t.Errorf("remembered %q of version %s", got, st.ControllerConfig.ResourceVersion)
 	}
 	_ = dir.WriteFile("blobs/"+st.LastGood[0].Digest.String(), []byte("altered"))
 	if _, err := again.Content(st.LastGood[0]); err == nil {
@@ -171,16 +171,16 @@ func TestANewVersionWithTheSameContentWritesNothing(t *testing.T) {
 	}
 }
 
-func TestHalfAWordCounts(t *testing.T) {
+func TestAnOverrideOfWhichAPartCannotBeReadCounts(t *testing.T) {
 	dir := agenttest.NewDir()
-	said := state.Word{Applied: &state.Applied{ID: "1"}, Pause: &state.Pause{Reason: "freeze"}}
-	if err := state.Say(dir, said); err != nil {
+	said := state.Overrides{Applied: &state.Applied{ID: "1"}, Pause: &state.Pause{Reason: "freeze"}}
+	if err := state.SetOverrides(dir, said); err != nil {
 		t.Fatal(err)
 	}
 	if err := dir.WriteFile("operator/applied.json", []byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	w, err := state.ReadWord(dir, state.Word{Applied: &state.Applied{ID: "0"}})
+	w, err := state.ReadOverrides(dir, state.Overrides{Applied: &state.Applied{ID: "0"}})
 	if err == nil || w.Applied == nil || w.Applied.ID != "0" || w.Pause == nil || w.Pause.Reason != "freeze" {
 		t.Errorf("heard %+v, %v", w, err)
 	}
@@ -190,10 +190,10 @@ func TestHalfAWordCounts(t *testing.T) {
 		}
 		return nil
 	}
-	if err := state.Say(dir, state.Word{Applied: said.Applied}); err != nil {
+	if err := state.SetOverrides(dir, state.Overrides{Applied: said.Applied}); err != nil {
 		t.Fatal(err)
 	}
-	w, err = state.ReadWord(dir, state.Word{})
+	w, err = state.ReadOverrides(dir, state.Overrides{})
 	if err == nil || w.Applied == nil || w.Applied.ID != "1" || w.Pause != nil {
 		t.Errorf("heard %+v, %v", w, err)
 	}

@@ -5,7 +5,7 @@
 //
 // It makes durable that a unit's state is unknown before an action is sent, if anything can be written. It looks at no
 // file: what units read, and whether that is in doubt, it is told. It promises no order between units but
-// that of makers before those who load what they make.
+// that of oneshots before the units that load what they make.
 package unitactions
 
 import (
@@ -48,7 +48,7 @@ type Options struct {
 	Systemd Systemd
 	Memory  *state.Memory
 	Trail   audit.Recorder
-	Clock   clock.Clock
+	Clock   clock.Host
 	Log     *zap.Logger
 	Policy  unitplan.Policy
 	Backoff clock.Backoff

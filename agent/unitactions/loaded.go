@@ -53,7 +53,7 @@ func (a *Actions) load(ctx context.Context, u unitplan.Unit, in unitplan.Inputs,
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	for _, other := range a.Policy.Units {
-		if !slices.Contains(a.Policy.Makers(other.Name), u.Name) {
+		if !slices.Contains(a.Policy.Prerequisites(other.Name), u.Name) {
 			continue
 		}
 		s, err := a.Systemd.State(ctx, other.Name)

@@ -84,8 +84,8 @@ func (a *Actions) reconcileUnit(ctx context.Context, h Host, u unitplan.Unit) er
 		}
 		return cmp.Or(a.dispatch(ctx, u, s, in, now, affected, decision.Why), err)
 	case unitplan.Adopt:
-		if maker := a.makes(u.Name); maker != "" {
-			s.state, s.reason = report.Unknown, "waits for "+maker
+		if oneshot := a.pendingPrerequisite(u.Name); oneshot != "" {
+			s.state, s.reason = report.Unknown, "waits for "+oneshot
 			return err
 		}
 		a.Trail.Record(audit.Record{Kind: audit.UnitAdopted, Message: u.Name + ": " + decision.Why}.

@@ -60,12 +60,12 @@ func (a *Actions) putOff(ctx context.Context, u unitplan.Unit, s *unit, now unit
 	ctx, cancel := context.WithTimeout(ctx, busTimeout)
 	defer cancel()
 	t := a.Clock.Now()
-	patience := t.Add(min(max(t.Sub(s.due), a.Backoff.Min), a.Backoff.Max))
+	poll := t.Add(min(max(t.Sub(s.due), a.Backoff.Min), a.Backoff.Max))
 	if now.Busy {
-		return later(patience, "systemd has a job for it that has not ended")
+		return later(poll, "systemd has a job for it that has not ended")
 	}
-	if maker := a.makes(u.Name); maker != "" {
-		return later(patience, "waits for "+maker)
+	if oneshot := a.pendingPrerequisite(u.Name); oneshot != "" {
+		return later(poll, "waits for "+oneshot)
 	}
 	if !u.Verb.Starts() {
 		return false
@@ -84,11 +84,11 @@ func (a *Actions) putOff(ctx context.Context, u unitplan.Unit, s *unit, now unit
 	return false
 }
 
-// makes names a oneshot that has yet to make what the unit loads.
-func (a *Actions) makes(unit string) string {
-	for _, maker := range a.Policy.Makers(unit) {
-		if m := a.units[maker]; m != nil && m.pending() {
-			return maker
+// pendingPrerequisite names a oneshot that has yet to run before the unit loads what it makes.
+func (a *Actions) pendingPrerequisite(unit string) string {
+	for _, name := range a.Policy.Prerequisites(unit) {
+		if s := a.units[name]; s != nil && s.pending() {
+			return name
 		}
 	}
 	return ""

@@ -27,18 +27,18 @@ func (p Policy) InOrder() []Unit {
 	return units
 }
 
-// Makers are the oneshots that a change of one of the unit's own fields runs, too: their work has to be
-// done before the unit loads it.
-func (p Policy) Makers(unit string) (makers []string) {
+// Prerequisites are the oneshots that a change of one of the unit's own fields runs, too. They have to end before the
+// unit loads what they make.
+func (p Policy) Prerequisites(unit string) (oneshots []string) {
 	for _, u := range p.Units {
 		together := func(r plan.FileSpec) bool {
 			return slices.Contains(r.OnChange, unit) && slices.Contains(r.OnChange, u.Name)
 		}
 		if u.Verb == Restart && u.Name != unit && slices.ContainsFunc(p.Files, together) {
-			makers = append(makers, u.Name)
+			oneshots = append(oneshots, u.Name)
 		}
 	}
-	return makers
+	return oneshots
 }
 
 // Starts tells whether the action starts the unit, and so counts against its start limit.

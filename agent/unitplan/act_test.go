@@ -127,7 +127,7 @@ func TestOneshotsComeFirstAndMakeWhatUnitsOfTheSameFieldLoad(t *testing.T) {
 		t.Errorf("in the order %q, want %q", order, want)
 	}
 	for unit, want := range map[string][]string{"a.service": {"make.service"}, "b.service": nil, "make.service": nil} {
-		if got := p.Makers(unit); !slices.Equal(got, want) {
+		if got := p.Prerequisites(unit); !slices.Equal(got, want) {
 			t.Errorf("%s waits for %q, want %q", unit, got, want)
 		}
 	}

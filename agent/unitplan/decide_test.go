@@ -11,7 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-func TestOwed(t *testing.T) {
+func TestPending(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	// What is on disk: a field whose file changed now, and another, of an hour before.
 	in := Inputs{Digest: plan.Digest{1},

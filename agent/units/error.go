@@ -50,8 +50,8 @@ func failure(unit string, verb unitplan.Verb, err error) *reloader.Error {
 		if f.Reason == "" {
 			f.Reason = reloader.Unexpected
 		}
-		if words := answer.Error(); words != answer.Name {
-			f.Detail += ": " + words
+		if message := answer.Error(); message != answer.Name {
+			f.Detail += ": " + message
 		}
 	case errors.Is(err, context.Canceled):
 		f.Reason, f.Detail = reloader.Unfinished, "nobody waits for the answer of systemd any more"

@@ -53,8 +53,8 @@ const (
 
 // Conn is a way to systemd. It is safe for concurrent use.
 type Conn struct {
-	address  string
-	patience time.Duration
+	address      string
+	pollInterval time.Duration
 
 	mu  sync.Mutex
 	bus *dbus.Conn // nil until the first call
@@ -62,7 +62,7 @@ type Conn struct {
 
 // New prepares a connection to the bus at a D-Bus address, usually SystemBus; it is dialled by the
 // first call.
-func New(address string) *Conn { return &Conn{address: address, patience: jobPollInterval} }
+func New(address string) *Conn { return &Conn{address: address, pollInterval: jobPollInterval} }
 
 // Close ends the connection; calls under way fail as unreachable. A later call dials again.
 func (c *Conn) Close() error {
@@ -92,7 +92,7 @@ func (c *Conn) Act(ctx context.Context, u unitplan.Unit) (unitplan.State, error)
 			return fail(err)
 		}
 	}
-	result, err := c.run(ctx, bus, method, u.Name)
+	result, err := c.runJob(ctx, bus, method, u.Name)
 	if err != nil {
 		return fail(err)
 	}
@@ -144,9 +144,9 @@ func succeeded(ctx context.Context, bus *dbus.Conn, u unitplan.Unit, props map[s
 		text(props, "SubState") + ")"}
 }
 
-// run queues a job and waits for its result. Each call listens for itself: one listener for all would
+// runJob queues a job and waits for its result. Each call listens for itself: one listener for all would
 // have to hold back the others while systemd answers one.
-func (c *Conn) run(ctx context.Context, bus *dbus.Conn, method, name string) (string, error) {
+func (c *Conn) runJob(ctx context.Context, bus *dbus.Conn, method, name string) (string, error) {
 	// Listening comes first, because the job may end before its path is known here.
 	signals := make(chan *dbus.Signal, 16)
 	bus.Signal(signals)
@@ -155,23 +155,23 @@ func (c *Conn) run(ctx context.Context, bus *dbus.Conn, method, name string) (st
 	if err != nil {
 		return "", err
 	}
-	look := time.NewTicker(c.patience)
-	defer look.Stop()
+	poll := time.NewTicker(c.pollInterval)
+	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", &reloader.Error{Reason: reloader.Unfinished, Detail: "the job goes on"}
 		case s := <-signals:
-			if result, err := ended(ctx, bus, s, job); result != "" || err != nil {
+			if result, err := jobResult(ctx, bus, s, job); result != "" || err != nil {
 				return result, err
 			}
-		case <-look.C:
-			if !gone(ctx, bus, name, job) {
+		case <-poll.C:
+			if !jobGone(ctx, bus, name, job) {
 				continue
 			}
 			// systemd announces the end of a job before it forgets it: the signal would be here by now.
 			for len(signals) > 0 {
-				if result, err := ended(ctx, bus, <-signals, job); result != "" || err != nil {
+				if result, err := jobResult(ctx, bus, <-signals, job); result != "" || err != nil {
 					return result, err
 				}
 			}
@@ -183,14 +183,14 @@ func (c *Conn) run(ctx context.Context, bus *dbus.Conn, method, name string) (st
 
 // queue asks for a job. Nobody knows what became of a request that systemd does not answer.
 func (c *Conn) queue(ctx context.Context, bus *dbus.Conn, method, name string) (job dbus.ObjectPath, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	ctx, cancel := context.WithTimeout(ctx, c.pollInterval)
 	defer cancel()
 	err = bus.Object(systemd, managerPath).CallWithContext(ctx, method, 0, name, jobMode).Store(&job)
 	return job, err
 }
 
-// gone tells whether systemd does not have the job any more. What cannot be asked now is asked again.
-func gone(ctx context.Context, bus *dbus.Conn, name string, job dbus.ObjectPath) bool {
+// jobGone tells whether systemd does not have the job any more. What cannot be asked now is asked again.
+func jobGone(ctx context.Context, bus *dbus.Conn, name string, job dbus.ObjectPath) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	props, err := properties(ctx, bus, name)
@@ -201,14 +201,14 @@ func gone(ctx context.Context, bus *dbus.Conn, name string, job dbus.ObjectPath)
 	return current != job
 }
 
-// ended is the result of the job, if the signal is about its end.
-func ended(ctx context.Context, bus *dbus.Conn, s *dbus.Signal, job dbus.ObjectPath) (string, error) {
+// jobResult is the result of the job, if the signal is about its end.
+func jobResult(ctx context.Context, bus *dbus.Conn, s *dbus.Signal, job dbus.ObjectPath) (string, error) {
 	if s == nil {
 		// The library says so before it counts the connection as lost, and the next call would get it again.
 		_ = bus.Close() // waits for the end of that
 		return "", &reloader.Error{Reason: reloader.Unreachable, Detail: "the bus was lost before the job ended"}
 	}
-	path, result := removed(s)
+	path, result := parseJobRemoved(s)
 	if path != job {
 		return "", nil
 	}
@@ -226,8 +226,8 @@ func ended(ctx context.Context, bus *dbus.Conn, s *dbus.Signal, job dbus.ObjectP
 	return result, nil
 }
 
-// removed reads the signal that a job ended; job is empty if it is another one.
-func removed(s *dbus.Signal) (job dbus.ObjectPath, result string) {
+// parseJobRemoved reads the signal that a job ended; job is empty if it is another one.
+func parseJobRemoved(s *dbus.Signal) (job dbus.ObjectPath, result string) {
 	var id uint32
 	var unit string
 	if s.Name != managerIface+".JobRemoved" || dbus.Store(s.Body, &id, &job, &unit, &result) != nil {
@@ -247,23 +247,23 @@ func (c *Conn) connect(ctx context.Context) (*dbus.Conn, error) {
 	defer cancel()
 	// The library closes a connection when the context it was made with ends. Ours outlives the
 	// caller's, which only bounds the dialling.
-	life, end := context.WithCancel(context.Background())
-	keep := context.AfterFunc(ctx, end)
-	bus, err := dial(ctx, life, c.address)
-	if !keep() {
+	connCtx, cancelConn := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, cancelConn)
+	bus, err := dial(ctx, connCtx, c.address)
+	if !stop() {
 		err = errors.New("the bus did not answer in time")
 	}
 	if err != nil {
-		end()
+		cancelConn()
 		return nil, &reloader.Error{Reason: reloader.Unreachable, Detail: err.Error()}
 	}
 	c.bus = bus
 	return bus, nil
 }
 
-func dial(ctx, life context.Context, address string) (*dbus.Conn, error) {
+func dial(ctx, connCtx context.Context, address string) (*dbus.Conn, error) {
 	external := dbus.AuthExternal(strconv.Itoa(os.Geteuid()))
-	bus, err := dbus.Connect(address, dbus.WithContext(life), dbus.WithAuth(external))
+	bus, err := dbus.Connect(address, dbus.WithContext(connCtx), dbus.WithAuth(external))
 	if err != nil {
 		return nil, err
 	}

@@ -375,7 +375,7 @@ func TestAJobWhoseEndIsNeverAnnouncedIsUnknownOnceSystemdHasItNoMore(t *testing.
 	running := make(chan struct{})
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", job: running, lost: true}})
 	c := connected(t, b)
-	c.patience = 20 * time.Millisecond
+	c.pollInterval = 20 * time.Millisecond
 	ended := make(chan error, 1)
 	go func() {
 		_, err := c.Act(within(t), a)
@@ -385,7 +385,7 @@ func TestAJobWhoseEndIsNeverAnnouncedIsUnknownOnceSystemdHasItNoMore(t *testing.
 	select {
 	case err := <-ended:
 		t.Fatalf("given up while systemd has the job: %v", err)
-	case <-time.After(5 * c.patience):
+	case <-time.After(5 * c.pollInterval):
 	}
 	close(running)
 	if err := <-ended; reason(t, err) != reloader.Unreachable {
@@ -399,7 +399,7 @@ func TestARequestThatSystemdDoesNotAnswerIsUnknown(t *testing.T) {
 	b := newFakeBus(t, map[string]*fakeUnit{"a.service": {active: "active", job: running}})
 	b.early = true // the answer would come after the end of the job
 	c := connected(t, b)
-	c.patience = 20 * time.Millisecond
+	c.pollInterval = 20 * time.Millisecond
 	if _, err := c.Act(within(t), a); reason(t, err) != reloader.Unreachable {
 		t.Errorf("have %v", err)
 	}

@@ -12,10 +12,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 )
 
-// patience is how long a test waits for something that must happen before it fails.
-const patience = 20 * time.Second
+// testTimeout is how long a test waits for something that must happen before it fails.
+const testTimeout = 20 * time.Second
 
 // receive takes the next value of c, or fails.
 func receive[T any](t *testing.T, c <-chan T, what string) T {
@@ -23,8 +25,8 @@ func receive[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("no %s in %v", what, patience)
+	case <-time.After(testTimeout):
+		t.Fatalf("no %s in %v", what, testTimeout)
 	}
 	panic("unreachable")
 }
@@ -127,8 +129,8 @@ func (q *request) refuse(code int, message string, header ...string) {
 	q.close()
 }
 
-// clock stands still until the test moves it.
-type clock struct {
+// fakeClock stands still until the test moves it.
+type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Time
 	timers map[chan time.Time]time.Time
@@ -138,17 +140,17 @@ type clock struct {
 // clockStart is what a new clock shows.
 var clockStart = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func newClock() *clock {
-	return &clock{now: clockStart, timers: make(map[chan time.Time]time.Time), armed: make(chan time.Duration, 1000)}
+func newClock() *fakeClock {
+	return &fakeClock{now: clockStart, timers: make(map[chan time.Time]time.Time), armed: make(chan time.Duration, 1000)}
 }
 
-func (c *clock) Now() time.Time {
+func (c *fakeClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *clock) After(d time.Duration) <-chan time.Time {
+func (c *fakeClock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch := make(chan time.Time, 1)
@@ -158,7 +160,7 @@ func (c *clock) After(d time.Duration) <-chan time.Time {
 }
 
 // wait returns when somebody waits for d.
-func (c *clock) wait(t *testing.T, d time.Duration) {
+func (c *fakeClock) wait(t *testing.T, d time.Duration) {
 	t.Helper()
 	for {
 		if got := receive(t, c.armed, "timer of "+d.String()); got == d {
@@ -167,7 +169,7 @@ func (c *clock) wait(t *testing.T, d time.Duration) {
 	}
 }
 
-func (c *clock) advance(d time.Duration) {
+func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
@@ -180,7 +182,7 @@ func (c *clock) advance(d time.Duration) {
 }
 
 // pass waits until somebody waits for d, and lets it pass.
-func (c *clock) pass(t *testing.T, d time.Duration) {
+func (c *fakeClock) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	c.wait(t, d)
 	c.advance(d)
@@ -202,7 +204,7 @@ const (
 type bench struct {
 	*testing.T
 	*server
-	clock  *clock
+	clock  *fakeClock
 	w      *Watcher
 	reopen chan struct{}
 }
@@ -222,12 +224,12 @@ func startWith(t *testing.T, s *server, client *http.Client, base string) *bench
 }
 
 // startWithClock has the watcher see another clock than the one whose timers it sets.
-func startWithClock(t *testing.T, s *server, c *clock, seen Clock) *bench {
+func startWithClock(t *testing.T, s *server, c *fakeClock, seen clock.Clock) *bench {
 	t.Helper()
 	return startAt(t, s, s.Client(), s.URL, c, seen)
 }
 
-func startAt(t *testing.T, s *server, client *http.Client, base string, c *clock, seen Clock) *bench {
+func startAt(t *testing.T, s *server, client *http.Client, base string, c *fakeClock, seen clock.Clock) *bench {
 	t.Helper()
 	u, err := url.Parse(base)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
@@ -38,12 +39,6 @@ type Reading struct {
 	// ServerDate is what a verified API server last said the time is, and SeenAt the local clock at
 	// that moment. Zero before the first answer.
 	ServerDate, SeenAt time.Time
-}
-
-// Clock is the passing of time.
-type Clock interface {
-	Now() time.Time
-	After(time.Duration) <-chan time.Time
 }
 
 // Options say what to follow, and how patiently. Zero durations mean the defaults.
@@ -80,7 +75,7 @@ type Options struct {
 	Reopen <-chan struct{}
 
 	// Clock and Rand (in [0,1)) are the system's if nil.
-	Clock Clock
+	Clock clock.Clock
 	Rand  func() float64
 }
 
@@ -99,7 +94,7 @@ type Watcher struct {
 // New makes a Watcher; Run makes it work.
 func New(o Options) *Watcher {
 	if o.Clock == nil {
-		o.Clock = system{}
+		o.Clock = clock.System{}
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Float64
@@ -197,9 +192,3 @@ func (w *Watcher) publish(s State, reason string) {
 	}
 	w.readings <- w.now // there is room: nobody else sends
 }
-
-// system is the system's clock.
-type system struct{}
-
-func (system) Now() time.Time                         { return time.Now() }
-func (system) After(d time.Duration) <-chan time.Time { return time.After(d) }

@@ -474,20 +474,20 @@ func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
 
 // wallClock is a clock as the system's, whose wall part may be set.
 type wallClock struct {
-	*clock
+	*fakeClock
 	began time.Time // with a monotonic part
 	by    atomic.Int64
 }
 
 func (c *wallClock) Now() time.Time {
-	return wallclock.Set(c.began.Add(c.clock.Now().Sub(clockStart)), time.Duration(c.by.Load()))
+	return wallclock.Set(c.began.Add(c.fakeClock.Now().Sub(clockStart)), time.Duration(c.by.Load()))
 }
 
 func TestSilenceIsNoticedWhateverTheWallClockIsSetTo(t *testing.T) {
 	for _, by := range []time.Duration{-10 * time.Hour, 10 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
-			c := &wallClock{clock: newClock(), began: time.Now()}
-			b := startWithClock(t, newServer(t), c.clock, c)
+			c := &wallClock{fakeClock: newClock(), began: time.Now()}
+			b := startWithClock(t, newServer(t), c.fakeClock, c)
 			b.reads(Connecting, "")
 			q := b.follow(version(t, "1", nil))
 			b.clock.wait(t, grace)

@@ -88,7 +88,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	}
 	for _, c := range out {
 		if c.Refused == "" {
-			r.say(credentialLine("hands out", c))
+			r.print(credentialLine("hands out", c))
 		}
 	}
 	return out, nil
@@ -126,7 +126,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 			continue
 		}
 		if l.consume != Keep {
-			r.say(fmt.Sprintf("%s how=%q", credentialLine("consumes", c), l.consume))
+			r.print(fmt.Sprintf("%s how=%q", credentialLine("consumes", c), l.consume))
 		}
 		target := disk.Target{Path: path.Join(bootstrapDir, c.Name), Mode: 0o600, UID: -1, GID: -1}
 		switch l.consume {
@@ -139,7 +139,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 			done = c.Name + " marked used"
 		}
 		if err != nil {
-			r.say(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
+			r.print(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
 			return "", failure(err)
 		}
 	}

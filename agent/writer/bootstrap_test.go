@@ -16,14 +16,14 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// keeper is either half as far as credentials go.
-type keeper interface {
+// credentialStore is either half as far as credentials go.
+type credentialStore interface {
 	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	Consume(context.Context, plan.Digest) (string, error)
 }
 
 // withCredentials is a host with two good credentials and a bad one, seen directly and over a socket.
-func withCredentials(t *testing.T, c Consume) (halves map[string]keeper, dir string) {
+func withCredentials(t *testing.T, c Consume) (halves map[string]credentialStore, dir string) {
 	t.Helper()
 	local, root := newLocal(t)
 	dir = filepath.Join(root, bootstrapDir)
@@ -37,10 +37,10 @@ func withCredentials(t *testing.T, c Consume) (halves map[string]keeper, dir str
 		}
 	}
 	local = local.WithConsume(c)
-	return map[string]keeper{"local": local, "socket": Dial(serve(t, local).socket)}, dir
+	return map[string]credentialStore{"local": local, "socket": Dial(serve(t, local).socket)}, dir
 }
 
-func names(t *testing.T, k keeper) string {
+func names(t *testing.T, k credentialStore) string {
 	t.Helper()
 	all, err := k.Bootstrap(t.Context())
 	if err != nil {
@@ -97,7 +97,7 @@ func TestCredentialsAreConsumedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestABuriedFileWithNewContentIsAnotherCredential(t *testing.T) {
+func TestAUsedFileWithNewContentIsAnotherCredential(t *testing.T) {
 	halves, dir := withCredentials(t, MarkUsed)
 	k := halves["local"]
 	if _, err := k.Consume(t.Context(), plan.DigestOf([]byte("content of 10-a.kubeconfig"))); err != nil {

@@ -91,7 +91,7 @@ func TestWhatIsTooLargeForOneRequestIsSentInSeveral(t *testing.T) {
 			t.Errorf("%s is %v", queries[i].Key, f.Kind)
 		}
 	}
-	if _, there := tell(t, dir)["etc/docker/certs.d/gone/ca.crt"]; there {
+	if _, there := readTree(t, dir)["etc/docker/certs.d/gone/ca.crt"]; there {
 		t.Error("the removal was not done")
 	}
 }
@@ -125,8 +125,8 @@ func TestTheLargestRequestsOfAClientFitTheirFrames(t *testing.T) {
 	}
 }
 
-// scripted answers a request with each of these in turn, and then hangs up.
-func scripted(t *testing.T, answers ...[]byte) *Client {
+// answering answers a request with each of these in turn, and then hangs up.
+func answering(t *testing.T, answers ...[]byte) *Client {
 	t.Helper()
 	ln := listen(t, filepath.Join(t.TempDir(), "s"))
 	go func() {
@@ -144,7 +144,7 @@ func scripted(t *testing.T, answers ...[]byte) *Client {
 }
 
 func TestClientAsksForWhatIsMissing(t *testing.T) {
-	c := scripted(t, framed(`{"files":[{"uid":1},{"uid":2}],"sizes":[0,3]}`, "two"),
+	c := answering(t, framed(`{"files":[{"uid":1},{"uid":2}],"sizes":[0,3]}`, "two"),
 		framed(`{"files":[{"uid":3}],"sizes":[0]}`))
 	files, err := c.Observe(context.Background(), make([]plan.Query, 3))
 	if err != nil || len(files) != 3 || files[0].UID != 1 || string(files[1].Data) != "two" || files[2].UID != 3 {
@@ -163,7 +163,7 @@ func TestClientDoubtsStrangeAnswers(t *testing.T) {
 		"no answer, an end": nil,
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			files, err := scripted(t, answer).Observe(context.Background(), make([]plan.Query, 1))
+			files, err := answering(t, answer).Observe(context.Background(), make([]plan.Query, 1))
 			if kind(err) == "" {
 				t.Errorf("got %v, %v; want an error", files, err)
 			}
@@ -200,7 +200,7 @@ func TestAFieldThatIsAnotherOnTheOtherSideIsLeftAlone(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	if got := tell(t, dir)["etc/docker/certs.d/gone/ca.crt"]; got != "valid, gone" {
+	if got := readTree(t, dir)["etc/docker/certs.d/gone/ca.crt"]; got != "valid, gone" {
 		t.Errorf("the file holds %q", got)
 	}
 	if err := Dial(s.socket).For(specs()).Commit(ctx, removal); err != nil {

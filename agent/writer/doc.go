@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package writer is the privileged half: the only code of the agent that runs as root. It answers
+// Package writer is the process that changes files: the only code that writes them as root. It answers
 // five requests (what is on disk, carry out this commit, sweep what a killed commit left, hand out the
 // bootstrap credentials, take one of them out of use) for two kinds of caller: the unprivileged agent
 // over a unix socket (Serve and Client), and the same process in plain mode (Local).

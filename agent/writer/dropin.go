@@ -12,8 +12,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// opened are the directories that node-cert-agent-writer.service has writable as it is shipped.
-var opened = []string{
+// writableAsShipped are the directories that node-cert-agent-writer.service has writable as it is shipped.
+var writableAsShipped = []string{
 	"/etc/kubernetes", "/etc/docker/certs.d", "/etc/pki/ca-trust/source/anchors", "/usr/local/share/ca-certificates",
 	bootstrapDir,
 }
@@ -31,7 +31,8 @@ func Dropin(specs []plan.FileSpec, resolve func(file string) string) string {
 	}
 	slices.Sort(more)
 	more = slices.DeleteFunc(slices.Compact(more), func(dir string) bool {
-		return slices.ContainsFunc(opened, func(o string) bool { return dir == o || strings.HasPrefix(dir, o+"/") })
+		contains := func(shipped string) bool { return dir == shipped || strings.HasPrefix(dir, shipped+"/") }
+		return slices.ContainsFunc(writableAsShipped, contains)
 	})
 	var b strings.Builder
 	b.WriteString("# Made by \"node-cert-agent writer-dropin\" from the files of this host's configuration.\n[Service]\n")

@@ -13,8 +13,8 @@ import (
 
 const mebi = 1 << 20
 
-// announce is the head of a frame.
-func announce(text, content int) []byte {
+// frameHead is the head of a frame.
+func frameHead(text, content int) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{1}, uint32(text))
 	return binary.BigEndian.AppendUint32(b, uint32(content))
 }
@@ -35,7 +35,7 @@ func TestNoHostileFrameCostsMuchMemory(t *testing.T) {
 	fill := func(before, each, after string, size int) []byte {
 		n := max(0, size-len(before)-len(after)) / len(each)
 		text := before + strings.TrimSuffix(strings.Repeat(each, n), ",") + after
-		return append(announce(len(text), 0), text...)
+		return append(frameHead(len(text), 0), text...)
 	}
 	for sentence, make := range map[string]func(size int) []byte{
 		"empty queries":    func(n int) []byte { return fill(`{"observe":[`, `{},`, `]}`, n) },
@@ -58,7 +58,7 @@ func TestNoHostileFrameCostsMuchMemory(t *testing.T) {
 			for _, size := range []int{256 << 10, 15 * mebi} {
 				b := make(size)
 				before := allocated()
-				say(t, s.socket, b)
+				sendRaw(t, s.socket, b)
 				if used := allocated() - before; used > bound {
 					t.Errorf("a frame of %d bytes allocated %d KiB, more than %d KiB", size, used>>10, bound>>10)
 				}
@@ -73,7 +73,7 @@ func TestOneLargeFrameIsHeldAtATime(t *testing.T) {
 	const size = 8 * mebi
 	content := make([]byte, size)
 	text := `{"sweep":true}`
-	request := append(append(announce(len(text), size), text...), content...)
+	request := append(append(frameHead(len(text), size), text...), content...)
 	var before, during runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -45,8 +45,8 @@ func (l *Local) Observe(ctx context.Context, queries []plan.Query) ([]plan.File,
 	return l.observe(ctx, queries, math.MaxInt)
 }
 
-// observe stops after the answer that brings the content to enough bytes or more.
-func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) ([]plan.File, error) {
+// observe stops after the answer that brings the content to stopAt bytes or more.
+func (l *Local) observe(ctx context.Context, queries []plan.Query, stopAt int) ([]plan.File, error) {
 	onDisk := make([]disk.Query, len(queries))
 	for i, q := range queries {
 		target, err := l.target(q.Key)
@@ -62,7 +62,7 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, enough int) (
 			f.Data = nil // nobody on the other side needs to see what was there before
 		}
 		files = append(files, f)
-		if size += overhead + len(f.Data); size >= enough {
+		if size += overhead + len(f.Data); size >= stopAt {
 			break
 		}
 		if err := ctx.Err(); err != nil {
@@ -80,7 +80,7 @@ func (l *Local) commit(ctx context.Context, c plan.Commit, r *records) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	j, err := l.job(c)
+	j, err := l.checkCommit(c)
 	if err != nil {
 		return err
 	}
@@ -88,21 +88,21 @@ func (l *Local) commit(ctx context.Context, c plan.Commit, r *records) error {
 		return err
 	}
 	if err := l.tree.Commit(j.changes, j.removals); err != nil {
-		r.say(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
+		r.print(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
 		return failure(err)
 	}
 	return nil
 }
 
-// job is a commit that was checked: what to do, and what there is to say of it, file by file.
-type job struct {
+// checkedCommit is what a commit does, and what is recorded of it, file by file.
+type checkedCommit struct {
 	changes  []disk.Change
 	removals []disk.Removal
 	effects  []effect
 	targets  []disk.Target // of the effects
 }
 
-func (l *Local) job(c plan.Commit) (j job, err error) {
+func (l *Local) checkCommit(c plan.Commit) (j checkedCommit, err error) {
 	taken := make(map[string]bool, len(c.Writes)+len(c.Removals))
 	add := func(e effect) (disk.Target, error) {
 		target, err := l.target(e.key)
@@ -116,20 +116,20 @@ func (l *Local) job(c plan.Commit) (j job, err error) {
 	for _, w := range c.Writes {
 		target, err := add(effect{key: w.Key, after: plan.DigestOf(w.Data), size: len(w.Data)})
 		if err != nil {
-			return job{}, err
+			return checkedCommit{}, err
 		}
 		if j.effects[len(j.effects)-1].certs, err = l.check(w); err != nil {
-			return job{}, err
+			return checkedCommit{}, err
 		}
 		j.changes = append(j.changes, disk.Change{Target: target, Data: w.Data})
 	}
 	for _, r := range c.Removals {
 		target, err := add(effect{key: r.Key, remove: true})
 		if err != nil {
-			return job{}, err
+			return checkedCommit{}, err
 		}
 		if spec := l.files[r.Field]; !spec.Many() {
-			return job{}, refuse("%s: has one file, which is replaced and never removed", r.Key)
+			return checkedCommit{}, refuse("%s: has one file, which is replaced and never removed", r.Key)
 		}
 		j.removals = append(j.removals, disk.Removal{Target: target, Digest: r.Digest})
 	}
@@ -157,7 +157,7 @@ func (l *Local) sweep(ctx context.Context, r *records) ([]string, error) {
 	}
 	removed, err := l.tree.Sweep(l.table)
 	for _, p := range removed {
-		r.say(fmt.Sprintf("<5>writer swept: path=%q", p))
+		r.print(fmt.Sprintf("<5>writer swept: path=%q", p))
 	}
 	if err != nil {
 		return removed, failure(err)
@@ -181,8 +181,8 @@ func (l *Local) target(k plan.Key) (disk.Target, error) {
 	return target, nil
 }
 
-// differs says which of these fields is defined otherwise here. Of one that is not here, target does.
-func (l *Local) differs(definitions map[plan.Field]plan.Digest) *Error {
+// checkDefinitions says which of these fields is defined otherwise here. Of one that is not here, target does.
+func (l *Local) checkDefinitions(definitions map[plan.Field]plan.Digest) *Error {
 	for id, d := range definitions {
 		if spec, ok := l.files[id]; ok && spec.Definition() != d {
 			return &Error{Kind: failed, Untouched: true,

@@ -70,8 +70,8 @@ func newLocal(t testing.TB) (*Local, string) {
 	return New(specs(), tree, valid), dir
 }
 
-// tell reads the host back.
-func tell(t testing.TB, dir string) map[string]string {
+// readTree reads the host back.
+func readTree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
@@ -156,7 +156,7 @@ func TestCommitRefusesWhatItMayNot(t *testing.T) {
 			if err := local.Commit(context.Background(), c.commit); kind(err) != c.kind {
 				t.Errorf("got %v, want an error that is %s", err, c.kind)
 			}
-			if got := tell(t, dir); !maps.Equal(got, host) {
+			if got := readTree(t, dir); !maps.Equal(got, host) {
 				t.Errorf("now there is %v", got)
 			}
 		})
@@ -178,7 +178,7 @@ func TestEndedContextBeginsNothing(t *testing.T) {
 		context.Canceled) {
 		t.Errorf("observe: %v", err)
 	}
-	if got := tell(t, dir); !maps.Equal(got, host) {
+	if got := readTree(t, dir); !maps.Equal(got, host) {
 		t.Errorf("now there is %v", got)
 	}
 }
@@ -199,7 +199,7 @@ func FuzzCommit(f *testing.F) {
 			c = plan.Commit{Removals: []plan.CommitRemoval{{Key: key(plan.Field(field), name), Digest: plan.DigestOf(data)}}}
 		}
 		_ = local.Commit(context.Background(), c)
-		confined(t, tell(t, dir))
+		confined(t, readTree(t, dir))
 	})
 }
 

@@ -25,8 +25,8 @@ func kubeconfigOf(ca string) string {
 		"\nusers: [{name: u, user: {token: " + hidden + "}}]\n"
 }
 
-// secretive serves a kubeconfig and a pull secret, over its socket.
-func secretive(t *testing.T, kubeconfig, pull string) (*Client, string) {
+// withSecrets serves a kubeconfig and a pull secret, over its socket.
+func withSecrets(t *testing.T, kubeconfig, pull string) (*Client, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"kubeconfig": kubeconfig, "pull.json": pull} {
@@ -49,8 +49,8 @@ func secretive(t *testing.T, kubeconfig, pull string) (*Client, string) {
 	return Dial(serve(t, local).socket), dir
 }
 
-func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
-	c, dir := secretive(t, kubeconfigOf("old"), "{}")
+func TestOfAKubeconfigOnlyTheCALeavesTheWriter(t *testing.T) {
+	c, dir := withSecrets(t, kubeconfigOf("old"), "{}")
 	ctx := context.Background()
 	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")},
 		{Key: key(plan.KubeletKubeconfigCAData, "")}})
@@ -81,7 +81,7 @@ func TestOfAKubeconfigOnlyTheCALeavesThePrivilegedHalf(t *testing.T) {
 }
 
 func TestABrokenKubeconfigIsToldWithoutItsContent(t *testing.T) {
-	c, dir := secretive(t, kubeconfigOf("old")+"\t*"+hidden+": [", "{}")
+	c, dir := withSecrets(t, kubeconfigOf("old")+"\t*"+hidden+": [", "{}")
 	ctx := context.Background()
 	got, err := c.Observe(ctx, []plan.Query{{Key: key(plan.KubeconfigCAData, "")}})
 	if err != nil || got[0].Kind != plan.Irregular || !strings.Contains(got[0].Reason, "not YAML") ||
@@ -99,7 +99,7 @@ func TestABrokenKubeconfigIsToldWithoutItsContent(t *testing.T) {
 }
 
 func TestAPullSecretThatIsThereIsTakenByItsDigestOnly(t *testing.T) {
-	c, _ := secretive(t, kubeconfigOf("old"), hidden)
+	c, _ := withSecrets(t, kubeconfigOf("old"), hidden)
 	got, err := c.Observe(context.Background(), []plan.Query{{Key: key(plan.InternalRegistryPullSecret, "")}})
 	if err != nil || got[0].Digest != plan.DigestOf([]byte(hidden)) || got[0].Data != nil {
 		t.Errorf("observed %+v, %v; want a digest and no bytes", got, err)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// enough content for one reply, in bytes.
-	enough = 1 << 20
+	// replyTarget is the content after which a reply ends, in bytes.
+	replyTarget = 1 << 20
 	// overhead of one answer beside its content, generously.
 	overhead = 1 << 10
 	// batch is how many keys a client sends in one request, so that their JSON stays within requests:
@@ -23,7 +23,7 @@ const (
 
 	// The compiler checks: a constant of this type cannot be negative.
 	_ = uint(maxText - batch*450 - maxReason)
-	_ = uint(maxReplyContent - enough - disk.MaxSize)
+	_ = uint(maxReplyContent - replyTarget - disk.MaxSize)
 	_ = uint(maxContent - disk.MaxSize)
 )
 
@@ -129,7 +129,7 @@ type reply struct {
 	// Sizes of the contents of Files, as in request.
 	Sizes []int `json:"sizes,omitempty"`
 
-	tooOften bool // nothing was done, because the allowance is used up
+	tooOften bool // nothing was done, because the limit is reached
 }
 
 func (r reply) detach() (reply, [][]byte) {

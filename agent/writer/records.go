@@ -18,9 +18,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
-// linePrints is how many fingerprints stand in one line. A file with more of them has several lines,
+// fingerprintsPerLine is how many fingerprints stand in one line. A file with more of them has several lines,
 // because journald cuts a line at 48 KiB (LineMax= in journald.conf(5)).
-const linePrints = 128
+const fingerprintsPerLine = 128
 
 // records says what is done for a peer, on the log of the process that does it: whoever asked cannot
 // change or leave out these lines. In plain mode it is nil and says nothing; there the agent's own
@@ -30,9 +30,9 @@ type records struct {
 	peer frame.Peer
 }
 
-// say writes lines that belong together, at once. That the log does not take them is no reason not
-// to do what they say: stale trust kills a node, a missing line does not.
-func (r *records) say(lines ...string) {
+// print writes lines that belong together, at once. If the log does not take them, what they record is done
+// nevertheless: stale trust kills a node, a missing line does not.
+func (r *records) print(lines ...string) {
 	if r == nil || len(lines) == 0 {
 		return
 	}
@@ -68,8 +68,8 @@ func (e effect) lines() (all []string) {
 		e.path,
 		orNone(e.before.Digest.String()), orNone(e.after.String()))
 	for {
-		a := added[:min(len(added), linePrints)]
-		r := removed[:min(len(removed), linePrints-len(a))]
+		a := added[:min(len(added), fingerprintsPerLine)]
+		r := removed[:min(len(removed), fingerprintsPerLine-len(a))]
 		added, removed = added[len(a):], removed[len(r):]
 		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start, orNone(strings.Join(a, ",")),
 			orNone(strings.Join(r, ","))))
@@ -119,7 +119,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 		onDisk[i].Target = t
 	}
 	lines := make([]string, 0, len(effects))
-	growth := map[string]need{}
+	growth := map[string]growth{}
 	i := 0
 	for f := range l.tree.Observe(onDisk) {
 		e := effects[i]
@@ -139,7 +139,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 			return err
 		}
 	}
-	r.say(lines...)
+	r.print(lines...)
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-func prints(bundle []byte) (out []string) {
+func fingerprints(bundle []byte) (out []string) {
 	for _, c := range pki.Read(bundle).Certs {
 		out = append(out, c.Fingerprint.String())
 	}
@@ -38,12 +38,12 @@ func recorded(t *testing.T, files map[string][]byte) (*Client, *serving, string)
 			t.Fatal(err)
 		}
 	}
-	local = New(append(specs()[:1], specs()[3:]...), local.tree, judge)
+	local = New(append(specs()[:1], specs()[3:]...), local.tree, validateEntry)
 	s := serve(t, local)
 	return Dial(s.socket), s, dir
 }
 
-func judge(r plan.FileSpec, data []byte) ([]pki.Cert, error) {
+func validateEntry(r plan.FileSpec, data []byte) ([]pki.Cert, error) {
 	e, err := r.Entry("", data, time.Time{})
 	return e.Certs, err
 }
@@ -62,14 +62,14 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 	want := fmt.Sprintf("<5>writer writes: field=%q entry=\"\" path=\"/etc/kubernetes/ca.crt\" before=%s after=%s "+
 		"added=%s "+
 		"removed=none",
-		"kubeAPIServerServingCAData", plan.DigestOf(old), plan.DigestOf(kept), prints(now)[0]) + peer +
+		"kubeAPIServerServingCAData", plan.DigestOf(old), plan.DigestOf(kept), fingerprints(now)[0]) + peer +
 		fmt.Sprintf("<5>writer writes: field=%q entry=\"new:5000\" path=\"/etc/docker/certs.d/new:5000/ca.crt\" before=none "+
 			"after=%s added=%s removed=none",
-			"imageRegistryBundleData", plan.DigestOf(fresh), prints(fresh)[0]) + peer +
+			"imageRegistryBundleData", plan.DigestOf(fresh), fingerprints(fresh)[0]) + peer +
 		fmt.Sprintf("<5>writer removes: field=%q entry=\"gone\" path=\"/etc/docker/certs.d/gone/ca.crt\" before=%s "+
 			"after=none "+
 			"added=none removed=%s",
-			"imageRegistryBundleData", plan.DigestOf(gone), prints(gone)[0]) + peer
+			"imageRegistryBundleData", plan.DigestOf(gone), fingerprints(gone)[0]) + peer
 	if s.log.String() != want {
 		t.Errorf("recorded\n%swant\n%s", s.log, want)
 	}
@@ -77,7 +77,7 @@ func TestEveryFileOfACommitIsRecordedWithWhatComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if last := strings.TrimPrefix(s.log.String(), want); !strings.Contains(last,
-		" added=none removed="+strings.Join(prints(old), ",")+peer[:5]) {
+		" added=none removed="+strings.Join(fingerprints(old), ",")+peer[:5]) {
 		t.Errorf("then recorded %q, want two removed", last)
 	}
 }
@@ -108,7 +108,7 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 	if err := c.Commit(context.Background(), commit); kind(err) != failed || !strings.Contains(err.Error(), "record") {
 		t.Errorf("answered %v", err)
 	}
-	if got := tell(t, dir); got["etc/kubernetes/ca.crt"] != large || got["etc/docker/certs.d/new/ca.crt"] != "" {
+	if got := readTree(t, dir); got["etc/kubernetes/ca.crt"] != large || got["etc/docker/certs.d/new/ca.crt"] != "" {
 		t.Error("a file was changed")
 	}
 	if strings.Contains(s.log.String(), "writer writes") {
@@ -150,7 +150,7 @@ func TestRecordsOfManyCertificatesAreComplete(t *testing.T) {
 			found[fp[1]]++
 		}
 	}
-	for _, fp := range append(prints(old), prints(now)...) {
+	for _, fp := range append(fingerprints(old), fingerprints(now)...) {
 		if found[fp] != 1 && !t.Failed() {
 			t.Errorf("%s is recorded %d times", fp, found[fp])
 		}
@@ -168,7 +168,7 @@ func TestOnlyTheDigestsOfAPullSecretAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := plan.FileSpec{Field: plan.InternalRegistryPullSecret, Path: "/pull.json", Mode: 0o600, UID: -1, GID: -1}
-	s := serve(t, New([]plan.FileSpec{spec}, tree, judge))
+	s := serve(t, New([]plan.FileSpec{spec}, tree, validateEntry))
 	now := `{"auths":{"new":{"auth":"bmV3OnNlY3JldA=="}}}` + "\n"
 	if err := Dial(s.socket).Commit(context.Background(), writes(spec.Field, "", now)); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestEachHandOutAndConsumptionOfACredentialIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, New(nil, tree, judge).WithConsume(Delete))
+	s := serve(t, New(nil, tree, validateEntry).WithConsume(Delete))
 	c := Dial(s.socket)
 	ctx := context.Background()
 	if _, err := c.Bootstrap(ctx); err != nil {
@@ -272,7 +272,7 @@ func TestALogThatIsGoneStopsNothing(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if got := tell(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
+	if got := readTree(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
 		t.Errorf("the file holds %q", got)
 	}
 }

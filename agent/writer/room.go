@@ -20,15 +20,15 @@ const (
 	_       = uint(burst - 3*(largest+largest/batch+1))
 )
 
-// need is what a commit adds to the files of one path.
-type need struct {
+// growth is what a commit adds to the files of one path.
+type growth struct {
 	spec    plan.FileSpec
 	entries int
 	size    int64
 }
 
 // with is n and one file more, of which before is there now.
-func (n need) with(spec plan.FileSpec, before plan.File, size int) need {
+func (n growth) with(spec plan.FileSpec, before plan.File, size int) growth {
 	n.spec = spec
 	if before.Kind == plan.Absent {
 		n.entries++
@@ -38,7 +38,7 @@ func (n need) with(spec plan.FileSpec, before plan.File, size int) need {
 }
 
 // fits refuses what is beyond the bounds. Who adds nothing is not asked to remove anything.
-func (n need) fits(tree *disk.Tree) error {
+func (n growth) fits(tree *disk.Tree) error {
 	if n.entries == 0 && n.size == 0 {
 		return nil
 	}

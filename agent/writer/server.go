@@ -41,10 +41,10 @@ func Serve(ctx context.Context, ln *net.UnixListener, load func() (*Local, error
 	if err != nil {
 		return fmt.Errorf("load files: %w", err)
 	}
-	log = frame.Patient("writer", log)
-	h := &server{load: load, log: log, local: local, allowance: frame.Allowance{Burst: burst, Every: every}}
+	log = frame.TimeoutLog("writer", log)
+	h := &server{load: load, log: log, local: local, limit: frame.RateLimit{Burst: burst, Every: every}}
 	s := &frame.Server{Name: "writer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
-		Rest: sync.OnceFunc(func() { h.tidy(ctx) })}
+		OnIdle: sync.OnceFunc(func() { h.sweep(ctx) })}
 	return s.Serve(ctx, ln)
 }
 
@@ -53,18 +53,18 @@ type server struct {
 	load func() (*Local, error)
 	log  io.Writer
 
-	allowance frame.Allowance // of lines
-	commits   sync.Mutex      // what was looked at stays so until it is written over
+	limit   frame.RateLimit // of lines
+	commits sync.Mutex      // what was looked at stays so until it is written over
 
 	mu        sync.Mutex
 	local     *Local // the last good one
-	complaint string // why it is not the present one
+	lastError string // why it is not the present one
 }
 
-// tidy sweeps once in the life of a process: the one before may have been killed in a commit, and the agent
+// sweep sweeps once in the life of a process: the one before may have been killed in a commit, and the agent
 // sweeps only when it starts itself. It is done when nothing is asked for, and what is, waits for no more of
 // it than a look into the directories of all fields.
-func (s *server) tidy(ctx context.Context) {
+func (s *server) sweep(ctx context.Context) {
 	self := frame.Peer{UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}
 	// What cannot be removed now is left to the agent's sweep, which hears why.
 	_, _ = s.current().sweep(ctx, &records{s.log, self})
@@ -73,7 +73,7 @@ func (s *server) tidy(ctx context.Context) {
 func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: refused, Text: reason}} }
 
 func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byte) (a frame.Reply) {
-	r := s.answer(ctx, &records{s.log, who}, text, content)
+	r := s.handle(ctx, &records{s.log, who}, text, content)
 	if e := r.Error; e != nil {
 		e.Text = e.Text[:min(len(e.Text), maxReason)]
 		switch {
@@ -87,7 +87,7 @@ func (s *server) Answer(ctx context.Context, who frame.Peer, text, content []byt
 	return a
 }
 
-func (s *server) answer(ctx context.Context, say *records, text, content []byte) (r reply) {
+func (s *server) handle(ctx context.Context, rec *records, text, content []byte) (r reply) {
 	var q request
 	err := frame.Decode(text, &q, requests)
 	if err == nil {
@@ -97,10 +97,10 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 		return reply{Error: &Error{Kind: refused, Text: "malformed request: " + err.Error()}}
 	}
 	local := s.current()
-	if e := local.differs(q.Files); e != nil {
+	if e := local.checkDefinitions(q.Files); e != nil {
 		return reply{Error: e}
 	}
-	if n := q.lines(); n > 0 && !s.allowance.Take(n) {
+	if n := q.lines(); n > 0 && !s.limit.Allow(n) {
 		return reply{tooOften: true, Error: &Error{Kind: failed,
 			Text: "more was changed lately than any host needs; this is for later", Untouched: true}}
 	}
@@ -108,17 +108,17 @@ func (s *server) answer(ctx context.Context, say *records, text, content []byte)
 	case q.parts() != 1:
 		err = refuse("a request asks for exactly one thing")
 	case q.Observe != nil:
-		r.Files, err = local.observe(ctx, q.Observe, enough)
+		r.Files, err = local.observe(ctx, q.Observe, replyTarget)
 	case q.Commit != nil:
 		s.commits.Lock()
-		err = local.commit(ctx, *q.Commit, say)
+		err = local.commit(ctx, *q.Commit, rec)
 		s.commits.Unlock()
 	case q.Sweep:
-		r.Removed, err = local.sweep(ctx, say)
+		r.Removed, err = local.sweep(ctx, rec)
 	case q.Bootstrap:
-		r.Credentials, err = local.bootstrap(ctx, say)
+		r.Credentials, err = local.bootstrap(ctx, rec)
 	default:
-		r.Done, err = local.consumed(ctx, q.Consume, say)
+		r.Done, err = local.consumed(ctx, q.Consume, rec)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Kind: failed, Text: err.Error()}
@@ -132,11 +132,11 @@ func (s *server) current() *Local {
 	defer s.mu.Unlock()
 	local, err := s.load()
 	if err == nil {
-		s.local, s.complaint = local, ""
+		s.local, s.lastError = local, ""
 		return local
 	}
-	if text := err.Error(); text != s.complaint {
-		s.complaint = text
+	if text := err.Error(); text != s.lastError {
+		s.lastError = text
 		fmt.Fprintf(s.log, "<4>writer keeps its last valid settings: reason=%q\n", text)
 	}
 	return s.local

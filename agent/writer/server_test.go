@@ -89,8 +89,8 @@ func always(local *Local) func() (*Local, error) {
 	return func() (*Local, error) { return local, nil }
 }
 
-// say sends bytes on a connection of their own and returns all that comes back.
-func say(t testing.TB, socket string, b []byte) []byte {
+// sendRaw sends bytes on a connection of their own and returns all that comes back.
+func sendRaw(t testing.TB, socket string, b []byte) []byte {
 	t.Helper()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket})
 	if err != nil {
@@ -154,7 +154,7 @@ func TestBothSidesAnswerAlike(t *testing.T) {
 			if err := w.Commit(ctx, commit); err != nil {
 				t.Error(err)
 			}
-			if got := tell(t, dir); !maps.Equal(got, want) {
+			if got := readTree(t, dir); !maps.Equal(got, want) {
 				t.Errorf("now there is %v, want %v", got, want)
 			}
 			if err := w.Commit(ctx, writes("none", "", "valid")); kind(err) != refused || !untouched(err) {
@@ -212,19 +212,19 @@ func TestServerRefusesRecordsAndLivesOn(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			before := strings.Count(s.log.String(), "<4>writer refused a request: uid="+fmt.Sprint(os.Geteuid())+" pid=")
-			answer := say(t, s.socket, b)
+			answer := sendRaw(t, s.socket, b)
 			if !bytes.Contains(answer, []byte(`"kind":"refused"`)) {
 				t.Errorf("answered %q, want a refusal", answer)
 			}
 			if after := strings.Count(s.log.String(), "<4>writer refused a request: uid="); after != before+1 {
 				t.Errorf("%d lines recorded, want one:\n%s", after-before, s.log)
 			}
-			if got := tell(t, dir); !maps.Equal(got, host) {
+			if got := readTree(t, dir); !maps.Equal(got, host) {
 				t.Errorf("now there is %v", got)
 			}
 		})
 	}
-	if answer := say(t, s.socket, framed(`{"observe":[`+query+`]}`)); !bytes.Contains(answer, []byte(`"regular"`)) {
+	if answer := sendRaw(t, s.socket, framed(`{"observe":[`+query+`]}`)); !bytes.Contains(answer, []byte(`"regular"`)) {
 		t.Errorf("after all that a good request is answered %q", answer)
 	}
 }
@@ -237,7 +237,7 @@ func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
 		asked = append(asked, uid)
 		return len(asked) > 1
 	})
-	if answer := say(t, s.socket, framed(`{"sweep":true}`)); len(answer) != 0 {
+	if answer := sendRaw(t, s.socket, framed(`{"sweep":true}`)); len(answer) != 0 {
 		t.Errorf("answered %q", answer)
 	}
 	// The second peer is served, so that what was recorded of the first is there to be read.
@@ -255,7 +255,7 @@ func TestPeersOfAnotherUserAreNotHeard(t *testing.T) {
 		os.Getpid()); !strings.HasPrefix(s.log.String(), want) {
 		t.Errorf("recorded %q, want %q", s.log, want)
 	}
-	if got := tell(t, dir); !maps.Equal(got, host) {
+	if got := readTree(t, dir); !maps.Equal(got, host) {
 		t.Errorf("now there is %v", got)
 	}
 }
@@ -355,7 +355,7 @@ func TestRequestUnderWayIsFinished(t *testing.T) {
 	if err := <-s.done; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	if got := tell(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
+	if got := readTree(t, dir)["etc/kubernetes/ca.crt"]; got != "valid, new" {
 		t.Errorf("the file holds %q", got)
 	}
 }
@@ -372,8 +372,8 @@ func FuzzServer(f *testing.F) {
 	local, dir := newLocal(f)
 	s := serve(f, local)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		say(t, s.socket, b)
-		confined(t, tell(t, dir))
+		sendRaw(t, s.socket, b)
+		confined(t, readTree(t, dir))
 		select {
 		case err := <-s.done:
 			t.Fatalf("the server ended: %v", err)
@@ -406,7 +406,7 @@ func TestAWriterSweepsWhatTheOneBeforeItLeft(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if got := tell(t, dir); !maps.Equal(got, host) {
+	if got := readTree(t, dir); !maps.Equal(got, host) {
 		t.Errorf("now there is %v", got)
 	}
 	if want := fmt.Sprintf("<5>writer swept: path=\"/etc/kubernetes/.ca.crt123\" uid=%d pid=%d\n", os.Geteuid(),

@@ -76,22 +76,22 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 	if err != nil {
 		return err
 	}
-	d, err := o.input.read(s.Policy.Files, stdin)
+	want, err := o.input.read(s.Policy.Files, stdin)
 	if err != nil {
 		return err
 	}
-	d.Now = o.now
+	want.Now = o.now
 	if err := f.becomeServiceUser(); err != nil {
 		return err
 	}
-	w, err := wire(f, stderr)
+	d, err := newDeps(f, stderr)
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer d.close()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	p, err := w.preview(ctx, s, d)
+	p, err := d.preview(ctx, s, want)
 	if err != nil {
 		return err
 	}
@@ -101,27 +101,27 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 		return exit{code: exitPending}
 	case o.dryRun:
 		return nil
-	case len(d.Entries) == 0:
+	case len(want.Entries) == 0:
 		return errNothingToApply
 	}
 	a := &state.Applied{ID: newID(), Source: o.input.file, At: time.Now().UTC(), Now: o.now}
-	for _, e := range d.Entries {
+	for _, e := range want.Entries {
 		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
 	}
-	for id := range d.Listed {
+	for id := range want.Listed {
 		a.Lists = append(a.Lists, id)
 	}
 	slices.Sort(a.Lists)
-	st, err := w.carryOut(ctx, f, s, a)
+	st, err := d.carryOut(ctx, f, s, a)
 	if err != nil {
 		return err
 	}
-	return applied(stdout, st, d)
+	return printOutcome(stdout, st, want)
 }
 
 // preview is the plan for d over what this host remembers of the ControllerConfig.
-func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired) (plan.Plan, error) {
-	st, store, err := w.remembered()
+func (d *deps) preview(ctx context.Context, s config.Settings, want plan.Desired) (plan.Plan, error) {
+	st, store, err := d.loadState()
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -136,55 +136,57 @@ func (w *wiring) preview(ctx context.Context, s config.Settings, d plan.Desired)
 			base.Entries = append(base.Entries, e)
 		}
 	}
-	return files.Preview(ctx, w.half(s), d.Over(base, s.Policy.Policy), st.Memory, w.policy(s).Policy, thisMoment())
+	return files.Preview(ctx, d.privileged(s), want.Over(base, s.Policy.Policy), st.Memory, d.policy(s).Policy, moment())
 }
 
 // carryOut has the service do it if one runs, or does it here.
-func (w *wiring) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
-	own, release, err := w.lockState()
+func (d *deps) carryOut(ctx context.Context, f *flags, s config.Settings, a *state.Applied) (report.Status, error) {
+	dir, release, err := d.lockState()
 	if errors.Is(err, disk.ErrLocked) {
-		if err := state.Say(own, state.Word{Applied: a}); err != nil {
+		if err := state.SetOverrides(dir, state.Overrides{Applied: a}); err != nil {
 			return report.Status{}, err
 		}
-		return w.awaitService(ctx, a)
+		return d.awaitService(ctx, a)
 	}
 	if err != nil {
 		return report.Status{}, err
 	}
 	defer release()
-	word := state.Word{Applied: a}
-	if !w.plain {
+	overrides := state.Overrides{Applied: a}
+	if !d.plain {
 		// The service shall find it in force when it starts. A tree that becomes an image shall not.
-		if err := state.Say(own, word); err != nil {
+		if err := state.SetOverrides(dir, overrides); err != nil {
 			return report.Status{}, err
 		}
 	}
-	v := &service{flags: f, wiring: w, own: own, store: state.Open(own)}
-	return v.agent(s, idle{}, noWatcher{}, said(word)).Once(ctx)
+	v := &service{flags: f, deps: d, stateDir: dir, store: state.Open(dir)}
+	return v.agent(s, noSource{}, noWatcher{}, fixedOverrides(overrides)).Once(ctx)
 }
 
-// said is an operator who says this and nothing else.
-type said state.Word
+// fixedOverrides is an operator who says this and nothing else.
+type fixedOverrides state.Overrides
 
-// Word implements desired.Operator.
-func (s said) Word(state.Word) (state.Word, error) { return state.Word(s), nil }
+// Overrides implements desired.Operator.
+func (s fixedOverrides) Overrides(state.Overrides) (state.Overrides, error) {
+	return state.Overrides(s), nil
+}
 
-// idle is a source that has nothing to read.
-type idle struct{}
+// noSource is a source that has nothing to read.
+type noSource struct{}
 
 // Readings implements agent.Source.
-func (idle) Readings() <-chan desired.Reading { return nil }
+func (noSource) Readings() <-chan desired.Reading { return nil }
 
-// serviceTick is how often the status of the service is looked at: its file has no event that reaches
+// statusPollInterval is how often the status of the service is looked at: its file has no event that reaches
 // an unprivileged reader reliably.
-const serviceTick = 50 * time.Millisecond
+const statusPollInterval = 50 * time.Millisecond
 
 // awaitService waits until the service has taken up what was applied.
-func (w *wiring) awaitService(ctx context.Context, a *state.Applied) (report.Status, error) {
-	tick := time.NewTicker(serviceTick)
+func (d *deps) awaitService(ctx context.Context, a *state.Applied) (report.Status, error) {
+	tick := time.NewTicker(statusPollInterval)
 	defer tick.Stop()
 	for {
-		if st, err := currentStatus(w.tree); err == nil && st.HasApplied(a.ID) && (!a.Now || !st.Acting()) {
+		if st, err := currentStatus(d.tree); err == nil && st.HasApplied(a.ID) && (!a.Now || !st.Acting()) {
 			return st, nil
 		}
 		select {
@@ -196,8 +198,8 @@ func (w *wiring) awaitService(ctx context.Context, a *state.Applied) (report.Sta
 	}
 }
 
-// applied says what came of it.
-func applied(w io.Writer, st report.Status, d plan.Desired) error {
+// printOutcome says what came of it.
+func printOutcome(w io.Writer, st report.Status, d plan.Desired) error {
 	for _, u := range st.Units {
 		if !u.State.Settled() {
 			fmt.Fprintln(w, strings.TrimSuffix(fmt.Sprintf("unit    %s %s: %s", u.Verb, u.Name, join(u.State, u.Reason)), ": "))
@@ -216,11 +218,11 @@ func applied(w io.Writer, st report.Status, d plan.Desired) error {
 // confirm has the service that runs do at once what is asked for anyway: an operator says that what goes
 // is meant to go. It holds until something else is asked for.
 func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stderr io.Writer) error {
-	own, err := f.ownState()
+	dir, err := f.ownState()
 	if err != nil {
 		return err
 	}
-	release, err := own.Lock()
+	release, err := dir.Lock()
 	if err == nil {
 		release()
 		return errNoService
@@ -228,34 +230,34 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	if !errors.Is(err, disk.ErrLocked) {
 		return err
 	}
-	w, err := wire(f, stderr)
+	d, err := newDeps(f, stderr)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	word, err := state.ReadWord(own, state.Word{})
+	defer d.close()
+	overrides, err := state.ReadOverrides(dir, state.Overrides{})
 	if err != nil {
 		return err
 	}
-	st, err := currentStatus(w.tree)
+	st, err := currentStatus(d.tree)
 	if err != nil {
 		return err
 	}
 	a := state.Applied{Source: "the ControllerConfig, at once"}
-	if before := word.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
+	if before := overrides.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
 		a = *before
 	}
 	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true
-	if err := state.Say(own, state.Word{Applied: &a}); err != nil {
+	if err := state.SetOverrides(dir, state.Overrides{Applied: &a}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if st, err = w.awaitService(ctx, &a); err != nil {
+	if st, err = d.awaitService(ctx, &a); err != nil {
 		return err
 	}
 	printHeld(stdout, st.Held)
-	return applied(stdout, st, plan.Desired{})
+	return printOutcome(stdout, st, plan.Desired{})
 }
 
 func printHeld(w io.Writer, held []report.Held) {
@@ -266,11 +268,11 @@ func printHeld(w io.Writer, held []report.Held) {
 
 // revert takes back what was applied. A service that runs notices.
 func (f *flags) revert(stdout io.Writer) error {
-	own, err := f.ownState()
+	dir, err := f.ownState()
 	if err != nil {
 		return err
 	}
-	done, err := state.Revert(own)
+	done, err := state.Revert(dir)
 	if err == nil && !done {
 		fmt.Fprintln(stdout, "nothing was applied")
 	} else if err == nil {

@@ -33,19 +33,19 @@ while the service is stopped: both would write to its state directory.`,
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
-			w, err := wire(f, c.ErrOrStderr())
+			d, err := newDeps(f, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			defer w.close()
-			own, release, err := w.lockState()
+			defer d.close()
+			dir, release, err := d.lockState()
 			if err != nil {
 				return err
 			}
 			defer release()
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			return getIdentity(ctx, identity.New(w.identity(s, own)), c.OutOrStdout())
+			return getIdentity(ctx, identity.New(d.identity(s, dir)), c.OutOrStdout())
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")

@@ -133,7 +133,7 @@ func joining(t *testing.T) (*tree, *issuer) {
 // upTo runs a command and interrupts it as soon as it has printed the words.
 func (r *tree) upTo(words string, args ...string) outcome {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), testTimeout)
 	defer cancel()
 	stdout, stderr := &listener{words: words, heard: cancel}, &console{}
 	return outcome{run(ctx, append(args, "--root", r.root), stdout, stderr), stdout.String(), stderr.String()}

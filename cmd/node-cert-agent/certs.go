@@ -18,9 +18,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
-// soon is how long before its end a certificate is worth a word, if that is at most a quarter of its
+// expiryWarning is how long before its end a certificate is worth a word, if that is at most a quarter of its
 // life: the agent's own lives for days.
-const soon = 30 * 24 * time.Hour
+const expiryWarning = 30 * 24 * time.Hour
 
 // certificate is one line of the table.
 type certificate struct {
@@ -101,7 +101,7 @@ func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	content := pki.Read(data)
 	for _, c := range content.Certs {
 		line := certificate{Field: field, File: file, Subject: printable.Text(c.Subject), Fingerprint: c.Fingerprint.String(),
-			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: remarks(c, now)}
+			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: warnings(c, now)}
 		if !content.Whole && field != "identity" {
 			line.Warnings = append(line.Warnings, "in a file that would be refused")
 		}
@@ -110,11 +110,11 @@ func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	return out
 }
 
-func remarks(c pki.Cert, now time.Time) (out []string) {
+func warnings(c pki.Cert, now time.Time) (out []string) {
 	switch left := c.NotAfter.Sub(now); {
 	case left <= 0:
 		out = append(out, "expired")
-	case left < min(soon, c.NotAfter.Sub(c.NotBefore)/4):
+	case left < min(expiryWarning, c.NotAfter.Sub(c.NotBefore)/4):
 		out = append(out, "expires soon")
 	}
 	if now.Before(c.NotBefore) {

@@ -37,7 +37,7 @@ the configuration is invalid.`,
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			facts, err := collect.Facts(ctx, f.collecting(s, string(kubeconfig), c.ErrOrStderr()))
+			facts, err := collect.Facts(ctx, f.collectOptions(s, string(kubeconfig), c.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -78,8 +78,8 @@ func printFindings(w io.Writer, output format, findings []check.Finding) (err er
 	return err
 }
 
-// collecting says how the facts about this host are come by.
-func (f *flags) collecting(s config.Settings, kubeconfig string, stderr io.Writer) collect.Options {
+// collectOptions says how the facts about this host are come by.
+func (f *flags) collectOptions(s config.Settings, kubeconfig string, stderr io.Writer) collect.Options {
 	return collect.Options{Config: f.configOptions(), Settings: s, Foreign: kubeconfig != "", User: serviceUser,
 		Own: []string{runtimeDir, bootstrapDir}, Built: buildTime(), Become: f.becomeServiceUser,
 		Dial: func() (collect.Access, error) { return f.access(s, kubeconfig, stderr) }}
@@ -87,11 +87,11 @@ func (f *flags) collecting(s config.Settings, kubeconfig string, stderr io.Write
 
 // access is whom this process may ask, as whoever it is now.
 func (f *flags) access(s config.Settings, kubeconfig string, stderr io.Writer) (collect.Access, error) {
-	w, err := wire(f, stderr)
+	d, err := newDeps(f, stderr)
 	if err != nil {
 		return collect.Access{}, err
 	}
-	return collect.Access{Writer: w.half(s), Systemd: w.systemd, Close: w.close,
-		Status:   func() (report.Status, error) { return currentStatus(w.tree) },
-		Identity: func(node string) (*apiserver.Conn, error) { return w.speaker(kubeconfig, node) }}, nil
+	return collect.Access{Writer: d.privileged(s), Systemd: d.systemd, Close: d.close,
+		Status:   func() (report.Status, error) { return currentStatus(d.tree) },
+		Identity: func(node string) (*apiserver.Conn, error) { return d.apiConn(kubeconfig, node) }}, nil
 }

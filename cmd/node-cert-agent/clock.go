@@ -10,16 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 )
 
-// systemClock is time as this host has it. It implements agent.Clock.
-type systemClock struct{}
+// systemClock is time as this host has it. It implements clock.Host.
+type systemClock struct{ clock.System }
 
-func (systemClock) Now() time.Time                         { return time.Now() }
-func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
-func (systemClock) Uptime() time.Duration                  { return uptime() }
-func (systemClock) Boot() string                           { return bootID() }
+func (systemClock) Uptime() time.Duration { return uptime() }
+func (systemClock) Boot() string          { return bootID() }
 
 // uptime is CLOCK_BOOTTIME of clock_gettime(2).
 func uptime() time.Duration {
@@ -30,8 +29,8 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// thisMoment is what a preview has to know of the time.
-func thisMoment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
+// moment is what a preview has to know of the time.
+func moment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
 
 // bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
 // still tells its runs apart.

@@ -59,25 +59,25 @@ if changes are pending, and with 4 if there is no identity.`,
 
 // diff prints the plan. given speaks to the API server; if it is nil, the service's own identity does.
 func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Conn, stdout, stderr io.Writer) error {
-	w, err := wire(f, stderr)
+	d, err := newDeps(f, stderr)
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer d.close()
 	if given == nil {
-		if given, err = w.stored(w.node(s)); err != nil {
+		if given, err = d.storedIdentity(d.node(s)); err != nil {
 			return exit{exitNoID, err}
 		}
 	}
-	desired, err := source.New(s, w.log).Once(ctx, given)
+	desired, err := source.New(s, d.log).Once(ctx, given)
 	if err != nil {
 		return err
 	}
-	st, _, err := w.remembered()
+	st, _, err := d.loadState()
 	if err != nil {
 		return err
 	}
-	p, err := files.Preview(ctx, w.half(s), desired, st.Memory, w.policy(s).Policy, thisMoment())
+	p, err := files.Preview(ctx, d.privileged(s), desired, st.Memory, d.policy(s).Policy, moment())
 	if err != nil {
 		return err
 	}

@@ -22,16 +22,16 @@ type fileWatcher interface {
 }
 
 // watch announces changes in directories.
-func (w *wiring) watch(directories ...string) fileWatcher {
-	d, err := watch.NewFileWatcher(watchDebounce)
+func (d *deps) watch(directories ...string) fileWatcher {
+	fw, err := watch.NewFileWatcher(watchDebounce)
 	if err != nil {
-		w.log.Warn("changes of files will only be noticed by the resync", zap.Error(err))
+		d.log.Warn("changes of files will only be noticed by the resync", zap.Error(err))
 		return noWatcher{}
 	}
-	if err := d.Set(directories); err != nil {
-		w.log.Warn("watching for changes", zap.Error(err))
+	if err := fw.Set(directories); err != nil {
+		d.log.Warn("watching for changes", zap.Error(err))
 	}
-	return d
+	return fw
 }
 
 // noWatcher takes the place of inotify where that fails: it announces nothing, and the resync has to do.

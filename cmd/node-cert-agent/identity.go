@@ -21,30 +21,30 @@ import (
 )
 
 // identity is how this host's identity is got and kept.
-func (w *wiring) identity(s config.Settings, own *disk.Directory) identity.Options {
+func (d *deps) identity(s config.Settings, dir *disk.Directory) identity.Options {
 	i := s.Identity
-	return identity.Options{Node: w.node(s), Lifetime: i.Lifetime, Dir: own, Bootstrap: credentials{w.half(s)},
-		Pins: s.Pins, FollowHint: s.FollowHint, Credential: systemdCredential(), Trail: w.trail,
+	return identity.Options{Node: d.node(s), Lifetime: i.Lifetime, Dir: dir, Bootstrap: credentials{d.privileged(s)},
+		Pins: s.Pins, FollowHint: s.FollowHint, Credential: systemdCredential(), Trail: d.trail,
 		Times: identity.Times{PollInterval: i.PollInterval, IdlePollInterval: i.IdlePollInterval,
 			ApprovalPollMax: i.ApprovalPollMax, CheckInterval: i.CheckInterval,
 			SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
 }
 
 // credentials are the writer's bootstrap files, for which nobody waits for ever.
-type credentials struct{ half }
+type credentials struct{ privileged }
 
 // Bootstrap implements identity.Bootstrap.
 func (c credentials) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
-	return c.half.Bootstrap(ctx)
+	return c.privileged.Bootstrap(ctx)
 }
 
 // Consume implements identity.Bootstrap.
 func (c credentials) Consume(ctx context.Context, digest plan.Digest) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
 	defer cancel()
-	return c.half.Consume(ctx, digest)
+	return c.privileged.Consume(ctx, digest)
 }
 
 // systemdCredential is the credential bootstrap-kubeconfig of systemd.exec(5) LoadCredential=, if there is one.
@@ -65,13 +65,13 @@ func systemdCredential() secret.Bytes {
 	return secret.New(b)
 }
 
-// stored is the identity that the service of this node keeps, to look with and not to be changed. If there is
+// storedIdentity is the identity that the service of this node keeps, to look with and not to be changed. If there is
 // none, the error is source.ErrNoIdentity.
-func (w *wiring) stored(node string) (*apiserver.Conn, error) {
-	own, err := w.tree.Directory(stateDir)
+func (d *deps) storedIdentity(node string) (*apiserver.Conn, error) {
+	dir, err := d.tree.Directory(stateDir)
 	var id *apiserver.Conn
 	if err == nil {
-		id, err = identity.Load(own, node)
+		id, err = identity.Load(dir, node)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, source.ErrNoIdentity
@@ -79,10 +79,10 @@ func (w *wiring) stored(node string) (*apiserver.Conn, error) {
 	return id, err
 }
 
-// speaker is as whom the service speaks to the API server, without changing anything.
-func (w *wiring) speaker(kubeconfig, node string) (*apiserver.Conn, error) {
+// apiConn is as whom the service speaks to the API server, without changing anything.
+func (d *deps) apiConn(kubeconfig, node string) (*apiserver.Conn, error) {
 	if kubeconfig != "" {
 		return apiserver.FromKubeconfig(kubeconfig)
 	}
-	return w.stored(node)
+	return d.storedIdentity(node)
 }

@@ -237,7 +237,7 @@ func TestConfigurationMayChangeWhileTheAgentRuns(t *testing.T) {
 	}
 }
 
-func TestAnAllowlistWithoutSystemdIsNoTrouble(t *testing.T) {
+func TestAnAllowlistWithoutSystemdIsNoError(t *testing.T) {
 	r := newTree(t)
 	r.configure("files: {kubeAPIServerServingCAData: {onChange: [crio.service]}}\nunits: {crio.service: {verb: reload}}\n")
 	v := r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("a")})

@@ -34,14 +34,14 @@ what is pending. It outlives restarts and ends by itself, or with resume.`,
 			if lasts <= 0 || lasts > maxPause {
 				return usage(fmt.Errorf("want --for with a time up to %v, such as 2h", maxPause))
 			}
-			own, err := f.ownState()
+			dir, err := f.ownState()
 			if err != nil {
 				return err
 			}
 			now := time.Now()
 			p := &state.Pause{Reason: printable.Text(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
 				Boot: bootID(), Uptime: uptime()}
-			if err := state.Say(own, state.Word{Pause: p}); err != nil {
+			if err := state.SetOverrides(dir, state.Overrides{Pause: p}); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "paused until %s; 'node-cert-agent resume' ends it\n", p.Until.Format(time.RFC3339))
@@ -58,11 +58,11 @@ func resumeCommand(f *flags) *cobra.Command {
 		Short: "End a pause",
 		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			own, err := f.ownState()
+			dir, err := f.ownState()
 			if err != nil {
 				return err
 			}
-			done, err := state.Resume(own)
+			done, err := state.Resume(dir)
 			if err == nil && !done {
 				fmt.Fprintln(c.OutOrStdout(), "it was not paused")
 			} else if err == nil {

@@ -174,7 +174,7 @@ func TestDiffWaitsForNoPipe(t *testing.T) {
 			if o.code != exitNoID || !strings.Contains(o.stderr, "not a regular file") && len(args) > 1 {
 				t.Errorf("%v: %+v", args, o)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("%v waits", args)
 		}
 	}

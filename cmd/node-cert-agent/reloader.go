@@ -38,7 +38,7 @@ allows it. It has no network and writes no file. It ends when nobody has asked f
 			defer func() { _ = bus.Close() }()
 			allowlist := &configCache[[]unitplan.Unit]{options: f.configOptions(),
 				from: func(s config.Settings) []unitplan.Unit { return s.Policy.Units }}
-			return reloader.Serve(c.Context(), ln, bus, allowlist.load, servesOnly(uid), c.ErrOrStderr())
+			return reloader.Serve(c.Context(), ln, bus, allowlist.load, allowUser(uid), c.ErrOrStderr())
 		},
 	}
 }

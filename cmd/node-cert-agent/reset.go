@@ -19,16 +19,16 @@ ones with a bootstrap credential. What is set aside is removed once another iden
 files are not touched. It works only while the service is stopped.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			own, err := f.ownState()
+			dir, err := f.ownState()
 			if err != nil {
 				return err
 			}
-			release, err := own.Lock()
+			release, err := dir.Lock()
 			if err != nil {
 				return err
 			}
 			defer release()
-			aside, err := identity.Reset(own)
+			aside, err := identity.Reset(dir)
 			for _, name := range aside {
 				fmt.Fprintln(c.OutOrStdout(), "set aside as", stateDir+"/"+name)
 			}

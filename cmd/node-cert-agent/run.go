@@ -38,28 +38,28 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
-			return follow(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
+			return runService(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
 		},
 	}
 	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
-// follow is the service, from its start until ctx ends.
-func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
-	w, err := wire(f, stderr)
+// runService is the service, from its start until ctx ends.
+func runService(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
+	d, err := newDeps(f, stderr)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	own, release, err := w.lockState()
+	defer d.close()
+	dir, release, err := d.lockState()
 	if err != nil {
 		return err
 	}
 	defer release()
-	v := &service{flags: f, wiring: w, own: own, store: state.Open(own), kubeconfig: kubeconfig}
+	v := &service{flags: f, deps: d, stateDir: dir, store: state.Open(dir), kubeconfig: kubeconfig}
 	for ctx.Err() == nil {
-		if s, err = v.generation(ctx, s); err != nil {
+		if s, err = v.runAgent(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -69,18 +69,18 @@ func follow(ctx context.Context, f *flags, kubeconfig string, s config.Settings,
 // service runs agents one after the other, each with the configuration then in force.
 type service struct {
 	flags      *flags
-	wiring     *wiring
-	own        *disk.Directory
+	deps       *deps
+	stateDir   *disk.Directory
 	store      *state.Store
 	kubeconfig string
 }
 
-// generation runs one agent until ctx ends or the configuration changed to another valid one, which
+// runAgent runs one agent until ctx ends or the configuration changed to another valid one, which
 // it returns. Invalid configuration found on the way is reported, and the last valid settings stay.
-func (v *service) generation(ctx context.Context, s config.Settings) (config.Settings, error) {
+func (v *service) runAgent(ctx context.Context, s config.Settings) (config.Settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	defer following.Wait() // two at a time would both write to the state directory
+	var sources sync.WaitGroup
+	defer sources.Wait() // two at a time would both write to the state directory
 	defer cancel()
 	next := make(chan config.Settings, 1)
 	go func() {
@@ -89,15 +89,15 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 			cancel()
 		}
 	}()
-	w := v.wiring
-	watcher := w.watch()
+	d := v.deps
+	watcher := d.watch()
 	defer func() { _ = watcher.Close() }()
-	src := source.New(s, w.log)
-	a := v.agent(s, src, watcher, operator{v.own})
-	object := w.stateObject(a.Node)
-	following.Go(func() { v.follow(ctx, s, src, object) })
-	a.Prober = w.prober()
-	a.Trust, a.Report, a.Idle = src.Trust(), report.Fanout{Reporter: w.report, Object: object}, giveBack()
+	src := source.New(s, d.log)
+	a := v.agent(s, src, watcher, operator{v.stateDir})
+	object := d.stateObject(a.Node)
+	sources.Go(func() { v.runSource(ctx, s, src, object) })
+	a.Prober = d.prober()
+	a.Trust, a.Report, a.Idle = src.Trust(), report.Fanout{Reporter: d.report, Object: object}, freeMemoryWhenIdle()
 	if err := a.Run(ctx); err != nil {
 		return s, err
 	}
@@ -108,49 +108,51 @@ func (v *service) generation(ctx context.Context, s config.Settings) (config.Set
 	return s, nil
 }
 
-// follow runs the source as who was said on the command line, or as ourselves.
-func (v *service) follow(ctx context.Context, s config.Settings, src *source.Source, object *report.Object) {
+// runSource follows the ControllerConfig with the kubeconfig of the command line, or with our own identity.
+func (v *service) runSource(ctx context.Context, s config.Settings, src *source.Source, object *report.Object) {
 	if v.kubeconfig == "" {
-		src.FollowIdentity(ctx, v.wiring.identity(s, v.own), object.Run)
+		src.FollowIdentity(ctx, v.deps.identity(s, v.stateDir), object.Run)
 		return
 	}
-	changes := v.wiring.watch(filepath.Dir(v.kubeconfig))
+	changes := v.deps.watch(filepath.Dir(v.kubeconfig))
 	defer func() { _ = changes.Close() }()
 	src.FollowKubeconfig(ctx, v.kubeconfig, changes.Changed())
 }
 
 // agent is everything plugged in but what differs between the service and a command.
 func (v *service) agent(s config.Settings, src agent.Source, watcher fileWatcher, o desired.Operator) *agent.Agent {
-	w := v.wiring
-	return &agent.Agent{Source: src, FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: w.half(s),
-		Units: w.units(s), Store: v.store, Operator: o, Trail: w.trail, Report: w.report, Clock: systemClock{}, Log: w.log,
-		Policy: w.policy(s), Times: w.times(s), Node: w.node(s), Version: version, Built: buildTime(),
+	d := v.deps
+	return &agent.Agent{Source: src, FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: d.privileged(s),
+		Units: d.units(s), Store: v.store, Operator: o, Trail: d.trail, Report: d.report, Clock: systemClock{}, Log: d.log,
+		Policy: d.policy(s), Times: d.times(s), Node: d.node(s), Version: version, Built: buildTime(),
 		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: revalidate(s.Policy)}
 }
 
 // operator reads what commands leave in the state directory.
-type operator struct{ own *disk.Directory }
+type operator struct{ dir *disk.Directory }
 
-// Word implements desired.Operator.
-func (o operator) Word(last state.Word) (state.Word, error) { return state.ReadWord(o.own, last) }
+// Overrides implements desired.Operator.
+func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
+	return state.ReadOverrides(o.dir, last)
+}
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the
 // configuration may have changed between its reading and the watch.
 func (v *service) awaitConfig(ctx context.Context, s config.Settings) (config.Settings, bool) {
-	watcher := v.wiring.watch(v.flags.configOptions().Watch()...)
+	watcher := v.deps.watch(v.flags.configOptions().Watch()...)
 	defer func() { _ = watcher.Close() }()
 	last := ""
 	for {
 		changed, err := v.flags.load()
 		switch {
 		case err == nil && changed.Digest != s.Digest:
-			v.wiring.log.Info("the configuration changed")
+			v.deps.log.Info("the configuration changed")
 			return changed, true
 		case err == nil:
 			last = ""
 		case err.Error() != last:
 			last = err.Error()
-			v.wiring.trail.Record(audit.Record{Kind: audit.ConfigRejected,
+			v.deps.trail.Record(audit.Record{Kind: audit.ConfigRejected,
 				Message: "changed configuration is invalid; the last valid settings stay in force"}.
 				With(audit.Reason, last))
 		}

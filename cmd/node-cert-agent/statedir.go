@@ -19,50 +19,50 @@ var errNoState = errors.New("the agent has never run here: there is no " + state
 
 // directory opens the state directory. The directories that systemd makes for the service are made
 // here in plain mode.
-func (w *wiring) directory() (*disk.Directory, error) {
-	if w.plain {
-		for _, d := range []string{stateDir, runtimeDir} {
-			if err := os.MkdirAll(filepath.Join(w.options.Root, d), 0o700); err != nil {
+func (d *deps) directory() (*disk.Directory, error) {
+	if d.plain {
+		for _, name := range []string{stateDir, runtimeDir} {
+			if err := os.MkdirAll(filepath.Join(d.options.Root, name), 0o700); err != nil {
 				return nil, fmt.Errorf("making our own directories: %w", err)
 			}
 		}
 	}
-	own, err := w.tree.Directory(stateDir)
+	dir, err := d.tree.Directory(stateDir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	if err := own.Mkdir(state.OperatorDir); err != nil {
+	if err := dir.Mkdir(state.OperatorDir); err != nil {
 		return nil, fmt.Errorf("making our own directories: %w", err)
 	}
-	return own, nil
+	return dir, nil
 }
 
 // lockState opens the state directory, locks it, and removes what a killed process left in it: nobody else works
 // there. If somebody does, the error is disk.ErrLocked and the directory is open nevertheless.
-func (w *wiring) lockState() (own *disk.Directory, release func(), err error) {
-	if own, err = w.directory(); err != nil {
+func (d *deps) lockState() (dir *disk.Directory, release func(), err error) {
+	if dir, err = d.directory(); err != nil {
 		return nil, nil, err
 	}
-	if release, err = own.Lock(); err != nil {
-		return own, nil, err
+	if release, err = dir.Lock(); err != nil {
+		return dir, nil, err
 	}
-	if err := own.Sweep(".", "blobs", "pending"); err != nil {
-		w.log.Warn("sweeping the state directory", zap.Error(err))
+	if err := dir.Sweep(".", "blobs", "pending"); err != nil {
+		d.log.Warn("sweeping the state directory", zap.Error(err))
 	}
-	return own, release, nil
+	return dir, release, nil
 }
 
-// remembered is what an agent has remembered on this host, without touching it; nothing if there was
+// loadState reads what an agent has remembered on this host, without touching it; nothing if there was
 // none.
-func (w *wiring) remembered() (state.State, *state.Store, error) {
-	own, err := w.tree.Directory(stateDir)
+func (d *deps) loadState() (state.State, *state.Store, error) {
+	dir, err := d.tree.Directory(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return state.State{}, nil, nil
 	}
 	if err != nil {
 		return state.State{}, nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	store := state.Open(own)
+	store := state.Open(dir)
 	st, _, err := store.Peek()
 	return st, store, err
 }
@@ -76,12 +76,12 @@ func (f *flags) ownState() (*disk.Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := tree.Directory(stateDir)
+	dir, err := tree.Directory(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoState
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}
-	return own, nil
+	return dir, nil
 }

@@ -70,7 +70,7 @@ func currentStatus(tree *disk.Tree) (report.Status, error) {
 	return report.Parse(data)
 }
 
-// readStatus follows no links, since the directory belongs to the unprivileged half.
+// readStatus follows no links, since the directory belongs to the unprivileged process.
 func readStatus(tree *disk.Tree) ([]byte, error) {
 	dir, err := tree.Directory(runtimeDir)
 	var data []byte
@@ -117,16 +117,16 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 		line("Override", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
 	}
 	line("Agent", s.Version)
-	showFiles(t, s.Files)
+	printFiles(t, s.Files)
 	if len(s.Units) > 0 {
 		fmt.Fprintf(t, "\nUNIT\tVERB\tSTATE\tWHY\n")
 		for _, u := range s.Units {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", u.Name, u.Verb, u.State, u.Reason)
 		}
 	}
-	exceptions(t, "REFUSED", s.Refused)
-	exceptions(t, "RETAINED", s.Retained)
-	waits(t, s)
+	printExceptions(t, "REFUSED", s.Refused)
+	printExceptions(t, "RETAINED", s.Retained)
+	printWaiting(t, s)
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func trim(w io.Writer, table string) error {
 	return nil
 }
 
-// waits are the files and certificates with which there is nothing to do for now.
-func waits(t io.Writer, s report.Status) {
+// printWaiting are the files and certificates with which there is nothing to do for now.
+func printWaiting(t io.Writer, s report.Status) {
 	if len(s.Conflicts) > 0 {
 		fmt.Fprintf(t, "\nCONFLICT\tREPAIRED\n")
 		for _, c := range s.Conflicts {
@@ -160,8 +160,8 @@ func waits(t io.Writer, s report.Status) {
 	}
 }
 
-// showFiles lists the managed files, and below them who was asked whether they use them.
-func showFiles(w io.Writer, files []report.File) {
+// printFiles lists the managed files, and below them who was asked whether they use them.
+func printFiles(w io.Writer, files []report.File) {
 	if len(files) > 0 {
 		fmt.Fprintf(w, "\nFILE\tFIELD\tSTATE\tCERTIFICATES\tFIRST EXPIRY\tWARNINGS\n")
 	}
@@ -195,7 +195,7 @@ func stamp(t time.Time) string {
 	return t.Format(time.RFC3339)
 }
 
-func exceptions(w io.Writer, title string, list []plan.Refusal) {
+func printExceptions(w io.Writer, title string, list []plan.Refusal) {
 	if len(list) == 0 {
 		return
 	}

@@ -89,7 +89,7 @@ func TestAForgedStatusIsShownAndDoesNothing(t *testing.T) {
 	if s, err = report.Parse(data); err != nil {
 		t.Fatal(err)
 	}
-	err = applied(&said, s, plan.Desired{})
+	err = printOutcome(&said, s, plan.Desired{})
 	wantPlain(t, "apply", said.String()+err.Error())
 	said.Reset()
 	printHeld(&said, s.Held)

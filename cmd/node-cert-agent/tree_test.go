@@ -20,8 +20,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// patience bounds every wait. It is no measure of speed.
-const patience = 30 * time.Second
+// testTimeout bounds every wait. It is no measure of speed.
+const testTimeout = 30 * time.Second
 
 const (
 	kubeletCA = "/etc/kubernetes/kubelet-ca.crt"
@@ -69,7 +69,7 @@ type outcome struct {
 // command runs a command to its end.
 func command(t *testing.T, args ...string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, args, &stdout, &stderr)
@@ -109,7 +109,7 @@ func (r *tree) start() *running {
 			if code != 0 {
 				r.Errorf("run ended with %d", code)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			r.Error("run does not end")
 		}
 		r.wantNoSecret(a.log.String())
@@ -145,7 +145,7 @@ func (r *tree) await(what string, done func() bool) {
 	r.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for !done() {
 		select {
 		case <-tick.C:

@@ -54,7 +54,7 @@ func serviceUID() (uint32, error) {
 	return uint32(n), err
 }
 
-// servesOnly admits a peer of a socket if it is the service's user, or root.
-func servesOnly(uid uint32) func(peer uint32) bool {
+// allowUser admits a peer of a socket if it is the service's user, or root.
+func allowUser(uid uint32) func(peer uint32) bool {
 	return func(peer uint32) bool { return peer == 0 || peer == uid }
 }

@@ -15,8 +15,8 @@ import (
 func writerCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "writer",
-		Short: "Publish files for the agent (the privileged half, started by systemd)",
-		Long: `writer is the privileged half: it has no network and no bus, takes fields and bytes from the agent over a
+		Short: "Publish files for the agent (started by systemd)",
+		Long: `writer is the process that changes files: it has no network and no bus, takes fields and bytes from the agent over a
 local socket, and writes only the files that the root-owned configuration of this host names.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ local socket, and writes only the files that the root-owned configuration of thi
 				return err
 			}
 			defer func() { _ = ln.Close() }()
-			return writer.Serve(c.Context(), ln, local.load, servesOnly(uid), c.ErrOrStderr())
+			return writer.Serve(c.Context(), ln, local.load, allowUser(uid), c.ErrOrStderr())
 		},
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // acting judges an action that reaches systemd.
-func (m *model) acting(w *world, u *unit) {
+func (m *model) acting(w *env, u *unit) {
 	if why := m.paused(w); why != "" {
 		w.violate("paused", "an action of %s, and %s", u.name, why)
 	}
@@ -22,7 +22,7 @@ func (m *model) acting(w *world, u *unit) {
 		w.violate("start limit", "%s starts again after %v", u.name, w.clock.lived-u.started)
 	}
 	m.fit(w, u)
-	m.tired(w, u)
+	m.checkBackoff(w, u)
 	for p, failed := range w.disk.failed {
 		if _, asked := m.inForce(w)[p]; asked && failed && m.concerns(w, u.name, p) { // for any other nobody waits
 			w.violate("unsynced", "%s %s, and a power cut would undo what was done to %s", u.verb, u.name, p)
@@ -34,19 +34,19 @@ func (m *model) acting(w *world, u *unit) {
 }
 
 // needed tells whether a unit has anything new to load.
-func (m *model) needed(w *world, u *unit) bool {
+func (m *model) needed(w *env, u *unit) bool {
 	if u.loaded == nil || u.verb == unitplan.Restart && u.made != w.clock.boots {
 		return true
 	}
 	if m.inputs(w, u.name, u.loaded.files) != m.inputs(w, u.name, w.disk.files) {
 		return true
 	}
-	return len(w.policy.Makers(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
+	return len(w.policy.Prerequisites(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
 }
 
 // unclaimed tells whether a unit reads a file of a field with many that we wrote, and that a lost memory has us know
 // nothing of any more: whether it counts is a matter of whether it is asked for just now.
-func (m *model) unclaimed(w *world, u *unit) bool {
+func (m *model) unclaimed(w *env, u *unit) bool {
 	for p, f := range w.disk.files {
 		if f.ours && !w.single(p) && m.concerns(w, u.name, p) && !w.claimed(p) {
 			return true
@@ -57,7 +57,7 @@ func (m *model) unclaimed(w *world, u *unit) bool {
 
 // near tells whether the content of a unit's files changed so near to its start that nobody can tell what it
 // read.
-func (m *model) near(w *world, u *unit) bool {
+func (m *model) near(w *env, u *unit) bool {
 	for p, f := range w.disk.files {
 		if m.concerns(w, u.name, p) && f.lived > u.started-nearby {
 			return true
@@ -68,12 +68,12 @@ func (m *model) near(w *world, u *unit) bool {
 
 // remade tells whether what a unit loads of a oneshot was made of files that changed since the boot, or will be once
 // they are repaired: without memory nobody can tell whether that was before the unit loaded it.
-func (m *model) remade(w *world, u *unit) bool {
-	if len(w.policy.Makers(u.name)) > 0 && w.systemd.unmade() {
+func (m *model) remade(w *env, u *unit) bool {
+	if len(w.policy.Prerequisites(u.name)) > 0 && w.systemd.unmade() {
 		return true
 	}
 	for p, f := range w.disk.files {
-		for _, name := range w.policy.Makers(u.name) {
+		for _, name := range w.policy.Prerequisites(u.name) {
 			if m.concerns(w, name, p) && f.lived > w.clock.lived-w.clock.up {
 				return true
 			}
@@ -83,12 +83,12 @@ func (m *model) remade(w *world, u *unit) bool {
 }
 
 // fit looks whether a unit is made to load what the agent itself would refuse.
-func (m *model) fit(w *world, u *unit) {
+func (m *model) fit(w *env, u *unit) {
 	if m.others != m.begun {
 		return // somebody changed a file in this very turn
 	}
-	for p := range m.object.asked.files {
-		if !m.concerns(w, u.name, p) || m.heard.Applied != nil {
+	for p := range m.withoutOverride.asked.files {
+		if !m.concerns(w, u.name, p) || m.overrides.Applied != nil {
 			continue
 		}
 		if f := w.disk.files[p]; w.disk.odd[p] != "" || f != nil && !f.whole {
@@ -104,8 +104,8 @@ func orOdd(kind plan.FileKind, f *file) string {
 	return f.String()
 }
 
-// tired looks whether an action is repeated that failed again and again.
-func (m *model) tired(w *world, u *unit) {
+// checkBackoff looks whether an action is repeated that failed again and again.
+func (m *model) checkBackoff(w *env, u *unit) {
 	n, inputs := 0, m.visible(w, u.name)
 	for _, t := range slices.Backward(u.tries) {
 		if !t.failed || t.inputs != inputs {
@@ -121,13 +121,13 @@ func (m *model) tired(w *world, u *unit) {
 		return // when that was it only knows by the clock
 	}
 	if w.clock.lived-last.at < 20*time.Minute {
-		w.violate("tired", "%s failed %d times with the same files, and is tried again after %v", u.name, n,
+		w.violate("backoff", "%s failed %d times with the same files, and is tried again after %v", u.name, n,
 			w.clock.lived-last.at)
 	}
 }
 
 // overdue looks for holds that last longer than the agent says. Its clock says until when by the minute.
-func (m *model) overdue(w *world) {
+func (m *model) overdue(w *env) {
 	s := w.agent.status
 	if w.setting.Clocks || w.clock.slept || s.Error != "" || s.Paused != "" {
 		return
@@ -140,7 +140,7 @@ func (m *model) overdue(w *world) {
 }
 
 // atRest judges what the agent says of the units, after each turn.
-func (w *world) atRest() {
+func (w *env) atRest() {
 	m := &w.model
 	if m.seen != m.others || m.changes != w.disk.changes || w.violation != nil || len(w.agent.status.Files) == 0 {
 		return // it has not seen yet how things are, or nothing is asked for and nobody looks
@@ -165,18 +165,18 @@ func (w *world) atRest() {
 
 // settle ends the excuse of a unit that is as it shall be. As long as the ControllerConfig was not read, what is called
 // loaded may be less than what is asked for; and as long as a oneshot has not made what the unit loads, too.
-func (m *model) settle(w *world, u *unit) {
-	if len(w.policy.Makers(u.name)) > 0 && m.unsettled(w, maker) {
+func (m *model) settle(w *env, u *unit) {
+	if len(w.policy.Prerequisites(u.name)) > 0 && m.unsettled(w, maker) {
 		return
 	}
 	if m.read && u.excuse != "" && w.agent.status.Error == "" {
-		w.say("  %s is as it shall be", u.name)
+		w.logf("  %s is as it shall be", u.name)
 		u.excuse = ""
 	}
 }
 
 // hasLoaded judges a unit that is called loaded (I2).
-func (m *model) hasLoaded(w *world, u *unit, reason string) {
+func (m *model) hasLoaded(w *env, u *unit, reason string) {
 	wanted := m.inForce(w)
 	for _, p := range m.known(w) {
 		if !m.concerns(w, u.name, p) || w.disk.odd[p] != "" {
@@ -206,12 +206,12 @@ func (m *model) hasLoaded(w *world, u *unit, reason string) {
 	}
 }
 
-// inForce is what is asked for by the word that is in force.
-func (m *model) inForce(w *world) map[string]want {
+// inForce is what is asked for by the override that is in force.
+func (m *model) inForce(w *env) map[string]want {
 	if o := w.agent.status.Override; o != nil && o.State == "in force" {
-		return m.word.asked.files
+		return m.withOverride.asked.files
 	}
-	return m.object.asked.files
+	return m.withoutOverride.asked.files
 }
 
 func idOf(f *file) string {
@@ -222,8 +222,8 @@ func idOf(f *file) string {
 }
 
 // known are the paths that are asked for or have a file.
-func (m *model) known(w *world) (all []string) {
-	for p := range m.object.asked.files {
+func (m *model) known(w *env) (all []string) {
+	for p := range m.withoutOverride.asked.files {
 		all = append(all, p)
 	}
 	for p := range w.disk.files {
@@ -234,13 +234,13 @@ func (m *model) known(w *world) (all []string) {
 }
 
 // prompt judges what the agent did with what it was just given: trust grows at once.
-func (m *model) prompt(w *world, before asked) {
+func (m *model) prompt(w *env, before asked) {
 	if !w.agent.running || w.violation != nil || len(w.faults.rate) > 0 || w.agent.status.Error != "" ||
-		m.heard.Applied != nil || m.wordTrouble || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
+		m.overrides.Applied != nil || m.overridesFailed || w.setting.Beside || len(w.agent.status.Conflicts) > 0 {
 		return
 	}
 	for _, p := range m.known(w) {
-		x, asked := m.object.asked.files[p]
+		x, asked := m.withoutOverride.asked.files[p]
 		f := w.disk.files[p]
 		if !asked || x.digest == before.files[p].digest || w.disk.odd[p] != "" || f == nil && p == kubeconfig {
 			continue

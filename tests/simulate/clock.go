@@ -27,8 +27,8 @@ func (c *clock) now() time.Time { return stamp(c.wall(), c.mono) }
 
 func (c *clock) boot() string { return fmt.Sprint("boot ", c.boots) }
 
-// pass lets time go by while the host is up and awake.
-func (c *clock) pass(d time.Duration) {
+// advance lets time go by while the host is up and awake.
+func (c *clock) advance(d time.Duration) {
 	c.truth, c.mono, c.up, c.lived = c.truth+d, c.mono+d, c.up+d, c.lived+d
 }
 
@@ -53,7 +53,7 @@ func stamp(wall time.Time, mono time.Duration) time.Time {
 }
 
 // systemClock is the clock as the agent has it.
-type systemClock struct{ w *world }
+type systemClock struct{ w *env }
 
 // Now implements clock.Clock.
 func (c systemClock) Now() time.Time { return c.w.clock.now() }
@@ -65,5 +65,5 @@ func (c systemClock) Uptime() time.Duration { return c.w.clock.up }
 func (c systemClock) Boot() string { return c.w.clock.boot() }
 
 // After implements clock.Clock. The loop calls it when it has nothing more to do, so it is here that the
-// agent's turn ends: the world goes on, and what it does next is ready when the loop looks.
+// agent's turn ends: the host and the cluster go on, and what they do next is ready when the loop looks.
 func (c systemClock) After(d time.Duration) <-chan time.Time { return c.w.agent.rest(d) }

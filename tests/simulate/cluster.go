@@ -205,7 +205,7 @@ func changeList(r *rand.Rand, l []entry) []entry {
 }
 
 // publish makes the next version of the ControllerConfig.
-func (w *world) publish(r *rand.Rand) {
+func (w *env) publish(r *rand.Rand) {
 	c := &w.cluster
 	c.published++
 	n := draft(c.object, c.published)
@@ -234,21 +234,21 @@ func (w *world) publish(r *rand.Rand) {
 		n.paused = !n.paused
 	}
 	c.object = n
-	w.say("the ControllerConfig is now %s", n)
+	w.logf("the ControllerConfig is now %s", n)
 }
 
 // publishConfigMap makes the next version of the second source.
-func (w *world) publishConfigMap(r *rand.Rand) {
+func (w *env) publishConfigMap(r *rand.Rand) {
 	c := &w.cluster
 	c.published++
 	n := draft(c.configMap, c.published)
 	n.fields[plan.KubeconfigCAData] = changeField(r, n.fields[plan.KubeconfigCAData])
 	c.configMap = n
-	w.say("the ConfigMap is now %s", n)
+	w.logf("the ConfigMap is now %s", n)
 }
 
 // read has the agent read one source, if there is anything new in it.
-func (w *world) read(which int) {
+func (w *env) read(which int) {
 	c := &w.cluster
 	v := []*version{c.object, c.configMap}[which]
 	p := &c.parts[which]
@@ -259,15 +259,15 @@ func (w *world) read(which int) {
 	d.Verified = true
 	p.desired, p.of = &d, v
 	all := c.desired()
-	w.say("the agent reads the %s", []string{"object", "ConfigMap"}[which])
+	w.logf("the agent reads the %s", []string{"object", "ConfigMap"}[which])
 	w.model.delivers(w, &all)
 	w.give(desired.Reading{State: "following", Desired: &all})
 }
 
 // give hands a reading over.
-func (w *world) give(r desired.Reading) {
+func (w *env) give(r desired.Reading) {
 	if w.cluster.parts[0].desired != nil {
-		r.Time = desired.Evidence{Date: epoch.Add(w.clock.truth).Truncate(time.Second), Seen: w.clock.now()}
+		r.Time = desired.ServerTime{Date: epoch.Add(w.clock.truth).Truncate(time.Second), Seen: w.clock.now()}
 	}
 	w.agent.readings <- r
 	w.turn()
@@ -286,7 +286,7 @@ func (c *cluster) desired() plan.Desired {
 }
 
 // prove answers whether the API server is verified with some certificates.
-func (w *world) prove(c *call) {
+func (w *env) prove(c *call) {
 	var with []int
 	for _, x := range c.certs {
 		with = append(with, indexOf(x.Fingerprint))
@@ -297,7 +297,7 @@ func (w *world) prove(c *call) {
 	case !slices.Contains(with, w.cluster.serves):
 		c.why = "unknown authority"
 	}
-	w.say("  the agent verifies the API server with %s: %q, %v", letters(with), c.why, c.err)
+	w.logf("  the agent verifies the API server with %s: %q, %v", letters(with), c.why, c.err)
 	w.model.proved(with, c)
 	w.agent.answer(c)
 }

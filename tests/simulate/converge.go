@@ -13,19 +13,19 @@ import (
 )
 
 // converge ends all that goes wrong, and looks whether everything comes right, and then stays so (liveness).
-func (w *world) converge() {
+func (w *env) converge() {
 	r := w.draw("end", 0)
-	w.say("---- nothing goes wrong any more")
+	w.logf("---- nothing goes wrong any more")
 	w.repair()
 	w.start()
 	if r.IntN(4) == 0 {
-		w.say("the API server is away for 80 minutes")
-		w.pass(80 * time.Minute)
+		w.logf("the API server is away for 80 minutes")
+		w.advance(80 * time.Minute)
 		w.settled("while the API server is away")
 	}
 	w.calm(r.IntN(2) == 0)
 	if w.setting.Spread == 0 && !w.systemd.failing() && len(w.agent.status.Held) == 0 && r.IntN(2) == 0 {
-		w.pass(3 * time.Minute)
+		w.advance(3 * time.Minute)
 		if !w.systemd.failing() && len(w.agent.status.Conflicts) == 0 {
 			w.settled("after three minutes")
 		}
@@ -33,21 +33,21 @@ func (w *world) converge() {
 	if r.IntN(3) == 0 {
 		holds := len(w.agent.status.Held) > 0 // one that ends right now leaves something to do
 		for range 150 {
-			w.pass(5 * time.Second)
+			w.advance(5 * time.Second)
 			w.tick(r)
 		}
 		if w.setting.Spread == 0 && !w.systemd.failing() && !holds {
 			w.settled("among events that mean nothing")
 		}
 	}
-	w.pass(2*time.Hour + 10*time.Minute)
+	w.advance(2*time.Hour + 10*time.Minute)
 	w.settled("in the end")
 	w.holdsWhatIsAsked()
 	w.idle()
 }
 
 // repair ends what the steps began.
-func (w *world) repair() {
+func (w *env) repair() {
 	w.faults.rate, w.faults.killIn, w.faults.killDone, w.faults.scribbleIn = nil, 0, false, 0
 	w.disk.even()
 	w.systemd.fails, w.systemd.pace = 0, quick
@@ -70,14 +70,14 @@ func (w *world) repair() {
 }
 
 // calm has everything read that is published, without a pause.
-func (w *world) calm(renew bool) {
+func (w *env) calm(renew bool) {
 	c := &w.cluster
 	if c.object != nil && (c.object.paused || renew) {
 		c.published++
 		n := draft(c.object, c.published)
 		n.paused = false
 		c.object = n
-		w.say("the ControllerConfig is now %s", n)
+		w.logf("the ControllerConfig is now %s", n)
 	}
 	w.notice()
 	w.read(0)
@@ -86,10 +86,10 @@ func (w *world) calm(renew bool) {
 
 // settled looks whether every unit that runs has loaded what is on disk, and is called so. What changed right before,
 // by the end of a hold, is given the time that it takes.
-func (w *world) settled(when string) {
+func (w *env) settled(when string) {
 	enough := w.setting.Spread + time.Minute
 	for n := 0; n < 5 && w.clock.lived-w.disk.changed < enough; n++ {
-		w.pass(enough)
+		w.advance(enough)
 	}
 	if w.violation != nil {
 		return
@@ -109,7 +109,7 @@ func (w *world) settled(when string) {
 			w.model.hasLoaded(w, u, s.Reason+", "+when)
 		}
 		made := w.systemd.units[maker].product
-		if w.policy.Makers(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
+		if w.policy.Prerequisites(u.name) != nil && u.loaded != nil && !u.behind && !u.byTime &&
 			w.looked(u.loaded.product) != w.looked(made) && s.State == "up to date" {
 			w.violate("made", "%s %s is called loaded (%s), and has not what %s made: %q, it made %q", when, u.name, s.Reason,
 				maker, u.loaded.product, made)
@@ -119,7 +119,7 @@ func (w *world) settled(when string) {
 
 // looked is the part of a product that the agent can know of: not what comes from a file that nobody asks for or
 // claims, unless the agent took that away.
-func (w *world) looked(product string) string {
+func (w *env) looked(product string) string {
 	asked := w.model.inForce(w)
 	return strings.Join(slices.DeleteFunc(strings.Fields(product), func(input string) bool {
 		p, _, _ := strings.Cut(input, "=")
@@ -129,13 +129,13 @@ func (w *world) looked(product string) string {
 }
 
 // holdsWhatIsAsked looks whether every file holds what is asked for, and nothing else without a reason.
-func (w *world) holdsWhatIsAsked() {
+func (w *env) holdsWhatIsAsked() {
 	m, s := &w.model, w.agent.status
 	for _, p := range m.known(w) {
 		if w.violation != nil {
 			return
 		}
-		x, asked := m.object.asked.files[p]
+		x, asked := m.withoutOverride.asked.files[p]
 		f := w.disk.files[p]
 		for _, i := range x.holds {
 			if !f.holdsIt(i) {
@@ -154,7 +154,7 @@ func (w *world) holdsWhatIsAsked() {
 		if asked && (len(extra) > 0 || !f.whole) {
 			w.violate("stays", "in the end %s shall hold %s, and is %s, and nothing says why", p, letters(x.holds), f)
 		}
-		if !asked && f.ours && m.object.asked.dropped(p) && !m.lost && !m.unsaved && !m.reconfigured {
+		if !asked && f.ours && m.withoutOverride.asked.dropped(p) && !m.lost && !m.unsaved && !m.reconfigured {
 			w.violate("stays", "in the end nobody asks for %s, and nothing says why it is there: kept %v, refused %v, held %v",
 				p, s.Retained, s.Refused, s.Held)
 		}
@@ -162,7 +162,7 @@ func (w *world) holdsWhatIsAsked() {
 }
 
 // explained tells whether the status names a file among what is held, kept or refused.
-func (w *world) explained(p string) bool {
+func (w *env) explained(p string) bool {
 	s := w.agent.status
 	is := func(k plan.Key) bool {
 		spec, q, err := w.path(k)
@@ -173,17 +173,17 @@ func (w *world) explained(p string) bool {
 }
 
 // idle looks whether nothing happens when there is nothing to do.
-func (w *world) idle() {
+func (w *env) idle() {
 	if w.violation != nil {
 		return
 	}
 	// What expires does so before: it takes a read to believe the clock.
 	if left := 3*time.Hour + 10*time.Minute - w.clock.truth; left > 0 {
-		w.pass(left)
+		w.advance(left)
 	}
-	w.pass(2 * time.Hour)
+	w.advance(2 * time.Hour)
 	writes, actions, turns := w.counts.Writes+w.counts.Removals, w.counts.Actions, w.counts.Turns
-	w.pass(5 * time.Hour)
+	w.advance(5 * time.Hour)
 	if n := w.counts.Writes + w.counts.Removals - writes; n > 0 {
 		w.violate("restless", "%d writes in five hours in which nothing happened", n)
 	}

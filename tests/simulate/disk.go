@@ -18,7 +18,7 @@ import (
 
 // disk is the managed part of the file system, behind the writer.
 type disk struct {
-	*world
+	*env
 	files map[string]*file
 	// odd are paths at which there is no file that can be read or written over.
 	odd map[string]plan.FileKind
@@ -54,8 +54,8 @@ func (f *file) String() string {
 	return f.content.String()
 }
 
-func newDisk(w *world) disk {
-	d := disk{world: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind),
+func newDisk(w *env) disk {
+	d := disk{env: w, files: make(map[string]*file), odd: make(map[string]plan.FileKind),
 		volatile: make(map[string]*file), seen: make(map[string]*file), taken: make(map[string]bool),
 		failed: make(map[string]bool)}
 	if w.setting.ConfigMap {
@@ -99,12 +99,12 @@ func (d *disk) even() {
 // turned is for a path that became odd or is not any more. Of one that nobody asks for the agent cannot tell that
 // from a change; nor of any, while a unit may be reading it, or before the agent has looked at a unit since that began.
 func (d *disk) turned(p string) {
-	_, asked := d.model.object.asked.files[p]
-	_, applied := d.model.word.asked.files[p]
+	_, asked := d.model.withoutOverride.asked.files[p]
+	_, applied := d.model.withOverride.asked.files[p]
 	for _, name := range unitNames {
 		u := d.systemd.units[name]
 		unseen := !d.agent.running || d.systemd.busy(name) != nil || u.started >= d.model.looked
-		if d.model.concerns(d.world, name, p) && (!asked || !applied || unseen) {
+		if d.model.concerns(d.env, name, p) && (!asked || !applied || unseen) {
 			d.model.excuse(u, "a file became odd, or is not any more, which may be a change")
 		}
 	}
@@ -119,13 +119,13 @@ func (d *disk) cutPower(lose func() bool) {
 			}
 			d.changes++
 			d.model.forgetGone(p)
-			d.say("  %s is as before: %s", p, before)
+			d.logf("  %s is as before: %s", p, before)
 		}
 	}
 	clear(d.volatile)
 }
 
-func (w *world) path(k plan.Key) (plan.FileSpec, string, error) {
+func (w *env) path(k plan.Key) (plan.FileSpec, string, error) {
 	spec, ok := w.policy.File(k.Field)
 	if !ok {
 		return spec, "", fmt.Errorf("no field %s", k.Field)
@@ -200,7 +200,7 @@ func (d *disk) Commit(_ context.Context, c plan.Commit) error {
 		err = after
 	}
 	if err != nil {
-		d.model.unfinished(c, d.world)
+		d.model.unfinished(c, d.env)
 	}
 	return d.killedWith(err)
 }
@@ -269,10 +269,10 @@ func (d *disk) carryOut(c plan.Commit) error {
 		case f.digest != r.Digest:
 			return fmt.Errorf("remove %s: its bytes are not those that were to go", p)
 		}
-		d.model.removing(d.world, p, f)
+		d.model.removing(d.env, p, f)
 		d.brings(p, nil)
 		d.counts.Removals++
-		d.say("  removes %s, which had %s", p, f)
+		d.logf("  removes %s, which had %s", p, f)
 		d.set(p, nil, false)
 		d.taken[p] = true
 		if after != nil {
@@ -292,11 +292,11 @@ func (d *disk) write(x plan.CommitWrite) {
 	}
 	f := d.version(bytes.Clone(x.Data), mode)
 	f.uid, f.gid, f.ours = uid, gid, true
-	d.model.writing(d.world, spec, p, old, f)
+	d.model.writing(d.env, spec, p, old, f)
 	d.seen[p] = f
 	d.brings(p, f)
 	d.counts.Writes++
-	d.say("  writes %s: %s (it had %s)", p, f, old)
+	d.logf("  writes %s: %s (it had %s)", p, f, old)
 	d.set(p, f, false)
 }
 
@@ -304,7 +304,7 @@ func (d *disk) write(x plan.CommitWrite) {
 // which systemd keeps no trace.
 func (d *disk) brings(p string, f *file) {
 	u := d.systemd.units[reader]
-	if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.world, reader, p) {
+	if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.env, reader, p) {
 		d.model.excuse(u, "it gets back what it has loaded")
 	}
 }

@@ -29,23 +29,23 @@ type contact string
 
 // The contacts. Each of them can fail, and each can be the last.
 const (
-	observing contact = "look at the files"
-	staging   contact = "stage a file"
-	renaming  contact = "rename a file"
-	removing  contact = "remove a file"
-	syncing   contact = "sync a directory"
-	saving    contact = "write to /var/lib"
-	asking    contact = "ask systemd"
-	acting    contact = "act on a unit"
-	hearing   contact = "read the local override"
+	observing        contact = "look at the files"
+	staging          contact = "stage a file"
+	renaming         contact = "rename a file"
+	removing         contact = "remove a file"
+	syncing          contact = "sync a directory"
+	saving           contact = "write to /var/lib"
+	asking           contact = "ask systemd"
+	acting           contact = "act on a unit"
+	readingOverrides contact = "read the local override"
 )
 
-var failing = []contact{observing, staging, renaming, removing, syncing, saving, asking, acting, hearing}
+var failing = []contact{observing, staging, renaming, removing, syncing, saving, asking, acting, readingOverrides}
 
 var errKilled = errors.New("killed")
 
 // meet is asked at each contact. before is set if it has no effect, and after if only its answer is lost.
-func (w *world) meet(c contact) (before, after error) {
+func (w *env) meet(c contact) (before, after error) {
 	f := &w.faults
 	if f.dead {
 		return errKilled, errKilled
@@ -54,7 +54,7 @@ func (w *world) meet(c contact) (before, after error) {
 		if f.killIn--; f.killIn == 0 {
 			f.dead = true
 			w.counts.Kills++
-			w.say("  killed when it was about to %s (effect: %v)", c, f.killLate)
+			w.logf("  killed when it was about to %s (effect: %v)", c, f.killLate)
 			if f.killLate {
 				return nil, errKilled
 			}
@@ -78,11 +78,11 @@ func (w *world) meet(c contact) (before, after error) {
 }
 
 // killedWith ends the agent with a commit that was carried out, if it shall end there.
-func (w *world) killedWith(err error) error {
+func (w *env) killedWith(err error) error {
 	if f := &w.faults; f.killDone && err == nil {
 		f.killDone, f.dead = false, true
 		w.counts.Kills++
-		w.say("  killed right after the commit")
+		w.logf("  killed right after the commit")
 		return errKilled
 	}
 	return err

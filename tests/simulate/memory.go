@@ -14,7 +14,7 @@ import (
 
 // memory is /var/lib: the agent's state directory.
 type memory struct {
-	w     *world
+	w     *env
 	files map[string][]byte
 	store *state.Store
 	// behind is set if the last change failed.
@@ -110,14 +110,14 @@ func (m byHand) Remove(name string) error {
 }
 
 // operator implements desired.Operator.
-type operator struct{ *world }
+type operator struct{ *env }
 
-// Word implements desired.Operator.
-func (o operator) Word(last state.Word) (state.Word, error) {
-	if before, _ := o.meet(hearing); before != nil {
+// Overrides implements desired.Operator.
+func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
+	if before, _ := o.meet(readingOverrides); before != nil {
 		return last, before
 	}
-	word, err := state.ReadWord(&o.memory, last)
-	o.model.hears(o.world, word, err)
-	return word, err
+	overrides, err := state.ReadOverrides(&o.memory, last)
+	o.model.readOverrides(o.env, overrides, err)
+	return overrides, err
 }

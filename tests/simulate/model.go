@@ -15,17 +15,17 @@ import (
 // model is what the walk knows of what it asked for, independently of the agent: it is against this that what
 // the agent does is judged.
 type model struct {
-	say func(format string, args ...any)
+	logf func(format string, args ...any)
 	// desired is what the agent of this life was given last, and read tells whether the ControllerConfig was in it.
 	desired *plan.Desired
 	read    bool
-	// object and word are how things stand without and with what the operator applied: whether that is in
+	// withoutOverride and withOverride are views without and with what the operator applied: whether that is in
 	// force only the agent knows, so that a removal has to be right by one of them.
-	object, word view
-	heard        state.Word
-	wordTrouble  bool
-	now          *nowWord            // nil if removals are not confirmed
-	nows         map[string]*nowWord // by the word's ID
+	withoutOverride, withOverride view
+	overrides                     state.Overrides
+	overridesFailed               bool
+	confirmation                  *confirmation            // nil if removals are not confirmed
+	confirmations                 map[string]*confirmation // by the override's ID
 	// returns are asked for again, as of the next status.
 	returns bool
 	ever    map[string]bool       // paths that were asked for once
@@ -47,8 +47,8 @@ type model struct {
 	commit              int // the last in which a mass removal was looked for
 	wrote               map[string]map[plan.Digest]bool
 	newest              map[string]plan.Digest       // what the agent wrote there last, for as long as it is asked for
-	repairs             map[repaired][]time.Duration // of files that somebody else changed, in the life quarrelling
-	quarrelling         int
+	repairs             map[repaired][]time.Duration // of files that somebody else changed, in the life repairsLife
+	repairsLife         int
 	reconfigured, lost  bool // the configuration changed once; /var/lib was lost once
 }
 
@@ -78,33 +78,33 @@ type want struct {
 	field  plan.Field
 }
 
-// nowWord is an operator's confirmation of removals: of what is missing when it is carried out. It is open until then,
-// and at is when it was heard, or that.
-type nowWord struct {
+// confirmation is an operator's confirmation of removals: of what is missing when it is carried out. It is open until
+// then, and at is when it was read, or that.
+type confirmation struct {
 	open bool
 	at   time.Duration
 }
 
-func newModel(w *world) model {
+func newModel(w *env) model {
 	empty := func() view {
 		return view{since: make(map[string]map[int]time.Duration), file: make(map[string]time.Duration),
 			asked: asked{dropped: func(string) bool { return false }}}
 	}
-	return model{say: w.say, nows: make(map[string]*nowWord), object: empty(), word: empty(), ever: make(map[string]bool),
-		owner: make(map[string]plan.Field), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
+	return model{logf: w.logf, confirmations: make(map[string]*confirmation), withoutOverride: empty(),
+		withOverride: empty(), ever: make(map[string]bool), owner: make(map[string]plan.Field), gone: make(map[string]map[int]string), proofs: make(map[string]bool),
 		asking: make(map[string]bool), right: make(map[string]verdict), wrote: make(map[string]map[plan.Digest]bool),
 		newest: make(map[string]plan.Digest)}
 }
 
 // begin is a new life of the agent.
-func (m *model) begin(w *world) {
+func (m *model) begin(w *env) {
 	m.desired, m.read, m.returns, m.seen = nil, false, false, -1
 	clear(m.right)
 	clear(m.proofs)
 	clear(m.asking)
 	m.left = ""
-	m.object.asked, m.word.asked = nothingAsked(), nothingAsked()
-	m.heard, m.now = state.Word{}, nil
+	m.withoutOverride.asked, m.withOverride.asked = nothingAsked(), nothingAsked()
+	m.overrides, m.confirmation = state.Overrides{}, nil
 	clear(w.disk.failed)
 	clear(w.disk.seen)
 	if w.faults.rate[saving] > 0 {
@@ -115,7 +115,7 @@ func (m *model) begin(w *world) {
 func nothingAsked() asked { return asked{dropped: func(string) bool { return false }} }
 
 // end is the end of a life: what was under way then may have to be done again.
-func (m *model) end(w *world) {
+func (m *model) end(w *env) {
 	if (w.faults.dead || w.agent.status.Error != "") && (w.setting.Hold == 0 || w.setting.Beside) {
 		clear(m.gone) // what goes without a hold is not forgotten before, for the sake of latency
 	}
@@ -125,14 +125,14 @@ func (m *model) end(w *world) {
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
 		j := w.systemd.busy(name)
-		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.now != nil {
+		if j != nil && j.call != nil || m.unsettled(w, u.name) || m.confirmation != nil {
 			m.excuse(u, "the agent ended while it had to do with the unit")
 		}
 	}
 }
 
 // unsettled tells whether the agent last called a unit anything but loaded.
-func (m *model) unsettled(w *world, name string) bool {
+func (m *model) unsettled(w *env, name string) bool {
 	for _, s := range w.agent.status.Units {
 		if s.Name == name {
 			return s.State != "up to date"
@@ -143,36 +143,36 @@ func (m *model) unsettled(w *world, name string) bool {
 
 func (m *model) excuse(u *unit, why string) {
 	if u.excuse == "" {
-		m.say("  one action of %s may be needless: %s", u.name, why)
+		m.logf("  one action of %s may be needless: %s", u.name, why)
 		u.excuse = why
 	}
 }
 
-func (m *model) excuseAll(w *world, why string) {
+func (m *model) excuseAll(w *env, why string) {
 	for _, name := range unitNames {
 		m.excuse(w.systemd.units[name], why)
 	}
 }
 
 // delivers notes what the agent is about to be given.
-func (m *model) delivers(w *world, d *plan.Desired) {
+func (m *model) delivers(w *env, d *plan.Desired) {
 	m.desired, m.read = d, m.read || !d.Partial
 	m.weigh(w)
 	m.returns = true
 }
 
-// hears notes what the local override is, when the agent reads it.
-func (m *model) hears(w *world, word state.Word, err error) {
-	before := m.heard.Applied
-	m.heard, m.wordTrouble = word, err != nil
-	if a := word.Applied; a == nil && before == nil || a != nil && before != nil && a.ID == before.ID {
+// readOverrides notes what the local override is, when the agent reads it.
+func (m *model) readOverrides(w *env, overrides state.Overrides, err error) {
+	before := m.overrides.Applied
+	m.overrides, m.overridesFailed = overrides, err != nil
+	if a := overrides.Applied; a == nil && before == nil || a != nil && before != nil && a.ID == before.ID {
 		return
 	}
 	clear(m.gone)
-	if m.now = nil; word.Applied != nil && word.Applied.Now {
-		if m.now = m.nows[word.Applied.ID]; m.now == nil {
-			m.now = &nowWord{open: true, at: w.clock.lived}
-			m.nows[word.Applied.ID] = m.now
+	if m.confirmation = nil; overrides.Applied != nil && overrides.Applied.Now {
+		if m.confirmation = m.confirmations[overrides.Applied.ID]; m.confirmation == nil {
+			m.confirmation = &confirmation{open: true, at: w.clock.lived}
+			m.confirmations[overrides.Applied.ID] = m.confirmation
 		}
 	}
 	m.weigh(w)
@@ -180,15 +180,18 @@ func (m *model) hears(w *world, word state.Word, err error) {
 }
 
 // weigh finds what is asked for now, and notes since when things are not.
-func (m *model) weigh(w *world) {
-	object, word := m.object.asked.files, m.word.asked.files
-	defer func() { m.meets(w, object, m.object.asked.files); m.meets(w, word, m.word.asked.files) }()
-	m.object.asked = w.askedBy(m.desired)
-	m.word.asked = w.over(m.object.asked, m.heard.Applied)
-	for _, a := range []asked{m.object.asked, m.word.asked} {
+func (m *model) weigh(w *env) {
+	without, with := m.withoutOverride.asked.files, m.withOverride.asked.files
+	defer func() {
+		m.meets(w, without, m.withoutOverride.asked.files)
+		m.meets(w, with, m.withOverride.asked.files)
+	}()
+	m.withoutOverride.asked = w.askedBy(m.desired)
+	m.withOverride.asked = w.over(m.withoutOverride.asked, m.overrides.Applied)
+	for _, a := range []asked{m.withoutOverride.asked, m.withOverride.asked} {
 		for p, x := range a.files {
 			m.ever[p] = true
-			if o, is := m.object.asked.files[p]; is {
+			if o, is := m.withoutOverride.asked.files[p]; is {
 				m.owner[p] = o.field
 			} else if m.owner[p] == "" { // what is applied may never be carried out
 				m.owner[p] = x.field
@@ -198,8 +201,8 @@ func (m *model) weigh(w *world) {
 			}
 		}
 	}
-	m.object.drop(w)
-	m.word.drop(w)
+	m.withoutOverride.drop(w)
+	m.withOverride.drop(w)
 	asked := m.inForce(w)
 	maps.DeleteFunc(m.newest, func(p string, _ plan.Digest) bool { _, is := asked[p]; return !is }) // next it is new
 }
@@ -208,7 +211,7 @@ func (m *model) weigh(w *world) {
 // begins to ask for it or ends: before, or from then on, the agent does not look at it, and nobody can tell whether a
 // unit has read it. Of one that is odd the agent waits for the end of that as long as it is asked for, and else it
 // takes it for a change.
-func (m *model) meets(w *world, before, now map[string]want) {
+func (m *model) meets(w *env, before, now map[string]want) {
 	for _, p := range slices.Sorted(maps.Keys(w.disk.files)) {
 		_, was := before[p]
 		if _, is := now[p]; was == is || w.followed(p) && w.disk.odd[p] == "" {
@@ -225,7 +228,7 @@ func (m *model) meets(w *world, before, now map[string]want) {
 
 // askedBy reads off what the projected object asks for. That the projection is right is for the tests of package
 // watch; a field that is silent, or an entry that is refused, asks for nothing and drops nothing.
-func (w *world) askedBy(d *plan.Desired) asked {
+func (w *env) askedBy(d *plan.Desired) asked {
 	if d == nil {
 		return nothingAsked()
 	}
@@ -258,7 +261,7 @@ func (w *world) askedBy(d *plan.Desired) asked {
 }
 
 // over lays what the operator applied over it.
-func (w *world) over(base asked, applied *state.Applied) asked {
+func (w *env) over(base asked, applied *state.Applied) asked {
 	if applied == nil {
 		return base
 	}
@@ -288,7 +291,7 @@ func (w *world) over(base asked, applied *state.Applied) asked {
 }
 
 // drop notes since when something is not asked for any more.
-func (v *view) drop(w *world) {
+func (v *view) drop(w *env) {
 	v.each(w, func(p string, x want, asked bool) {
 		if !asked {
 			if _, known := v.file[p]; !known {
@@ -310,7 +313,7 @@ func (v *view) drop(w *world) {
 }
 
 // come forgets since when things were missing that are asked for again.
-func (v *view) come(w *world) {
+func (v *view) come(w *env) {
 	v.each(w, func(p string, x want, asked bool) {
 		if !asked || w.disk.odd[p] != "" {
 			return
@@ -323,7 +326,7 @@ func (v *view) come(w *world) {
 }
 
 // each goes through the paths of which something is known: asked for, or dropped.
-func (v *view) each(w *world, do func(p string, x want, asked bool)) {
+func (v *view) each(w *env, do func(p string, x want, asked bool)) {
 	for p, x := range v.asked.files {
 		do(p, x, true)
 	}
@@ -339,7 +342,7 @@ func (v *view) each(w *world, do func(p string, x want, asked bool)) {
 }
 
 // published is called with each status.
-func (m *model) published(w *world) {
+func (m *model) published(w *env) {
 	if t := w.agent.status.Error; strings.Contains(t, "defect of this program") {
 		w.violate("defect", "the agent says: %s", t)
 	}
@@ -348,14 +351,14 @@ func (m *model) published(w *world) {
 		m.looked = w.clock.lived
 	}
 	if m.returns && w.faults.rate[saving] == 0 && w.agent.status.Error == "" {
-		m.object.come(w)
-		m.word.come(w)
+		m.withoutOverride.come(w)
+		m.withOverride.come(w)
 		m.returns = false
 	}
-	m.object.drop(w) // whose a file is may be another matter now
-	m.word.drop(w)
-	if m.now != nil && m.now.open && w.agent.status.Error == "" {
-		m.now.open, m.now.at = false, w.clock.lived // it was for all that was missing until then
+	m.withoutOverride.drop(w) // whose a file is may be another matter now
+	m.withOverride.drop(w)
+	if m.confirmation != nil && m.confirmation.open && w.agent.status.Error == "" {
+		m.confirmation.open, m.confirmation.at = false, w.clock.lived // it was for all that was missing until then
 	}
 }
 
@@ -380,7 +383,7 @@ func (m *model) proved(with []int, c *call) {
 }
 
 // concerns tells whether a unit reads a path.
-func (m *model) concerns(w *world, name, p string) bool {
+func (m *model) concerns(w *env, name, p string) bool {
 	return slices.ContainsFunc(w.policy.Files, func(r plan.FileSpec) bool {
 		return slices.Contains(r.OnChange, name) && matches(r, p)
 	})
@@ -388,7 +391,7 @@ func (m *model) concerns(w *world, name, p string) bool {
 
 // inputs is what a unit reads of some files, as one string. Of fields with many files, those that nobody ever
 // asked for and that are not ours do not count: nobody looks at them.
-func (m *model) inputs(w *world, name string, files map[string]*file) string {
+func (m *model) inputs(w *env, name string, files map[string]*file) string {
 	var b strings.Builder
 	for _, p := range slices.Sorted(maps.Keys(files)) {
 		if f := files[p]; (m.ever[p] || f.ours || w.single(p)) && m.concerns(w, name, p) {
@@ -399,7 +402,7 @@ func (m *model) inputs(w *world, name string, files map[string]*file) string {
 }
 
 // visible is what the agent can see of that now: of what is irregular nothing but that it is there.
-func (m *model) visible(w *world, name string) string {
+func (m *model) visible(w *env, name string) string {
 	files := maps.Clone(w.disk.files)
 	for p, kind := range w.disk.odd {
 		if delete(files, p); kind == plan.Irregular {
@@ -410,12 +413,12 @@ func (m *model) visible(w *world, name string) string {
 }
 
 // single tells whether a path is the one file of a field.
-func (w *world) single(p string) bool {
+func (w *env) single(p string) bool {
 	return slices.ContainsFunc(w.policy.Files, func(r plan.FileSpec) bool { return r.Path == p })
 }
 
 // specOf is a field that a path is of.
-func (w *world) specOf(p string) (spec plan.FileSpec) {
+func (w *env) specOf(p string) (spec plan.FileSpec) {
 	for _, r := range w.policy.Files {
 		if matches(r, p) {
 			return r

@@ -28,7 +28,7 @@ import (
 // next timer, which it does when it has nothing left to do. Then the walk makes exactly one event ready, and
 // lets it run again. So there is one order of things, which the seed decides.
 type process struct {
-	w       *world
+	w       *env
 	running bool
 	life    int
 
@@ -105,12 +105,12 @@ func (p *process) rest(d time.Duration) <-chan time.Time {
 }
 
 // start starts the agent with the settings in force.
-func (w *world) start() {
+func (w *env) start() {
 	p := &w.agent
 	if p.running || w.violation != nil {
 		return
 	}
-	w.say("the agent starts")
+	w.logf("the agent starts")
 	p.running, p.life, p.failed, p.status, p.inbox, p.calls, p.crowd = true, p.life+1, nil, report.Status{}, nil, nil, 0
 	p.readings, p.drift = make(chan desired.Reading, 1), make(chan struct{}, 1)
 	w.cluster.connect()
@@ -149,7 +149,7 @@ func (w *world) start() {
 }
 
 // turn lets the agent deal with what is ready, and with all that follows from it at once.
-func (w *world) turn() {
+func (w *env) turn() {
 	w.agent.turnOnce()
 	w.agent.deliver()
 }
@@ -174,8 +174,8 @@ func (p *process) turnOnce() {
 	_, alive := p.resume()
 	w.quiet()
 	if !alive {
-		w.say("the agent ended: %v", p.failed)
-		p.bury()
+		w.logf("the agent ended: %v", p.failed)
+		p.cleanUp()
 		return
 	}
 	p.admit()
@@ -239,7 +239,7 @@ func (p *process) end(how string) {
 	if !p.running {
 		return
 	}
-	w.say("%s", how)
+	w.logf("%s", how)
 	w.model.end(w)
 	p.cancel()
 	for range 3 {
@@ -247,11 +247,11 @@ func (p *process) end(how string) {
 			break
 		}
 	}
-	p.bury()
+	p.cleanUp()
 }
 
-// bury clears up after the process.
-func (p *process) bury() {
+// cleanUp clears up after the process.
+func (p *process) cleanUp() {
 	w := p.w
 	p.cancel()
 	p.running, w.faults.dead, w.faults.killIn, w.faults.killDone = false, false, 0, false
@@ -276,7 +276,7 @@ func (p *process) admitNobody() {
 }
 
 // kill ends the agent at rest, as by SIGKILL.
-func (w *world) kill() {
+func (w *env) kill() {
 	if !w.agent.running {
 		return
 	}
@@ -285,7 +285,7 @@ func (w *world) kill() {
 }
 
 // stop ends it in an orderly way.
-func (w *world) stop() {
+func (w *env) stop() {
 	if !w.agent.running {
 		return
 	}
@@ -294,7 +294,7 @@ func (w *world) stop() {
 }
 
 // notice tells the agent that a managed directory changed.
-func (w *world) notice() {
+func (w *env) notice() {
 	if w.agent.running && w.violation == nil {
 		w.agent.drift <- struct{}{}
 		w.turn()
@@ -314,7 +314,7 @@ func (d drift) Changed() <-chan struct{} { return d.process.drift }
 // Set implements agent.FileWatcher.
 func (d drift) Set([]string) error { return nil }
 
-type trail struct{ *world }
+type trail struct{ *env }
 
 // Record implements audit.Recorder.
 func (t trail) Record(r audit.Record) {
@@ -323,10 +323,10 @@ func (t trail) Record(r audit.Record) {
 		strings.HasPrefix(why, "started after") {
 		t.systemd.units[name].byTime = true
 	}
-	t.say("    record %s: %s", r.Kind.Name, r.Message)
+	t.logf("    record %s: %s", r.Kind.Name, r.Message)
 }
 
-type reporter struct{ *world }
+type reporter struct{ *env }
 
 // Ready implements agent.Reporter.
 func (reporter) Ready() error { return nil }
@@ -346,11 +346,11 @@ func (r reporter) Publish(s report.Status) error {
 	if r.systemd.gaveUp() {
 		r.systemd.foreign = true
 	}
-	r.model.published(r.world)
+	r.model.published(r.env)
 	return nil
 }
 
-type trust struct{ *world }
+type trust struct{ *env }
 
 // Use implements agent.Trust.
 func (trust) Use([]pki.Cert) {}

@@ -12,8 +12,8 @@ import (
 )
 
 // writing judges a new version of a file: what goes with it, and what comes.
-func (m *model) writing(w *world, spec plan.FileSpec, p string, old, f *file) {
-	m.quarrels(w, spec, p, old, f)
+func (m *model) writing(w *env, spec plan.FileSpec, p string, old, f *file) {
+	m.checkConflicts(w, spec, p, old, f)
 	if m.wrote[p] == nil {
 		m.wrote[p] = make(map[plan.Digest]bool)
 	}
@@ -35,7 +35,7 @@ func (m *model) writing(w *world, spec plan.FileSpec, p string, old, f *file) {
 }
 
 // loses judges what goes with a version that is written over.
-func (m *model) loses(w *world, spec plan.FileSpec, p string, old, f *file) {
+func (m *model) loses(w *env, spec plan.FileSpec, p string, old, f *file) {
 	for _, i := range old.holds {
 		if i < 0 || f.has(i) {
 			continue
@@ -48,7 +48,7 @@ func (m *model) loses(w *world, spec plan.FileSpec, p string, old, f *file) {
 		if m.gone[p] == nil {
 			m.gone[p] = make(map[int]string)
 		}
-		if m.gone[p][i] = why; why == "" || m.heard.Applied != nil {
+		if m.gone[p][i] = why; why == "" || m.overrides.Applied != nil {
 			delete(m.gone[p], i)
 		}
 	}
@@ -60,12 +60,12 @@ func (m *model) loses(w *world, spec plan.FileSpec, p string, old, f *file) {
 
 // unseen tells whether somebody put a file there in this very turn, after the agent had looked. What is written over
 // it nobody can know: see disk.Tree.Commit.
-func (m *model) unseen(w *world, p string, f *file) bool {
+func (m *model) unseen(w *env, p string, f *file) bool {
 	return m.others != m.begun && f.lived == w.clock.lived && w.disk.seen[p] != f
 }
 
 // unfinished is for a commit that failed: what it took away may have to be taken away again, or not.
-func (m *model) unfinished(c plan.Commit, w *world) {
+func (m *model) unfinished(c plan.Commit, w *env) {
 	for _, x := range c.Writes {
 		if _, p, err := w.path(x.Key); err == nil {
 			m.forgetGone(p)
@@ -80,11 +80,11 @@ const (
 	conflictPause  = time.Minute
 )
 
-// quarrels looks whether a file is repaired again and again that somebody else keeps changing. One that another field
-// asks for now is counted anew.
-func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
-	if w.agent.life != m.quarrelling || len(w.faults.rate) > 0 { // a repair that failed does not count
-		m.quarrelling, m.repairs = w.agent.life, make(map[repaired][]time.Duration)
+// checkConflicts looks whether a file is repaired again and again that somebody else keeps changing. One that another
+// field asks for now is counted anew.
+func (m *model) checkConflicts(w *env, spec plan.FileSpec, p string, old, f *file) {
+	if w.agent.life != m.repairsLife || len(w.faults.rate) > 0 { // a repair that failed does not count
+		m.repairsLife, m.repairs = w.agent.life, make(map[repaired][]time.Duration)
 		return
 	}
 	if old.mine() || m.newest[p] != f.digest { // what is new is no repair
@@ -95,7 +95,7 @@ func (m *model) quarrels(w *world, spec plan.FileSpec, p string, old, f *file) {
 		func(at time.Duration) bool { return w.clock.lived-at >= conflictMemory })
 	if n := len(recent); w.agent.status.Error == "" && n > conflictAfter &&
 		w.clock.lived-recent[n-1] < conflictPause-time.Second {
-		w.violate("quarrel", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
+		w.violate("conflict", "%s is repaired for the %d. time, %v after the last", p, n+1, w.clock.lived-recent[n-1])
 	}
 	m.repairs[r] = append(recent, w.clock.lived)
 }
@@ -109,7 +109,7 @@ type repaired struct {
 func (f *file) mine() bool { return f != nil && f.ours }
 
 // usable looks whether a file is left with nothing that can be used.
-func (m *model) usable(w *world, spec plan.FileSpec, p string, old, f *file) {
+func (m *model) usable(w *env, spec plan.FileSpec, p string, old, f *file) {
 	good := func(i int) bool { return i >= 0 && !w.isExpired(i) }
 	if w.clock.offset != 0 || w.setting.Clocks || w.clock.slept || !m.read || w.setting.Beside || spec.Many() &&
 		!spec.Field.List() || !slices.ContainsFunc(old.holds, good) || slices.ContainsFunc(f.holds, good) {
@@ -124,12 +124,13 @@ func (m *model) usable(w *world, spec plan.FileSpec, p string, old, f *file) {
 
 // wanted tells whether anybody asks for an authority in a file.
 func (m *model) wanted(p string, i int) bool {
-	return slices.Contains(m.object.asked.files[p].holds, i) || slices.Contains(m.word.asked.files[p].holds, i)
+	return slices.Contains(m.withoutOverride.asked.files[p].holds, i) ||
+		slices.Contains(m.withOverride.asked.files[p].holds, i)
 }
 
 // proven judges a version of the trust source that is smaller than the one before: the API server has to be
 // verified with it, or not to be verified with what was there before either.
-func (m *model) proven(w *world, p string, old, f *file) {
+func (m *model) proven(w *env, p string, old, f *file) {
 	shrinks := slices.ContainsFunc(old.holds, func(i int) bool { return i >= 0 && !f.has(i) })
 	set := func(f *file) string { return letters(slices.Sorted(slices.Values(f.holds))) }
 	if !shrinks || !old.whole || m.proofs[set(f)] {
@@ -142,37 +143,37 @@ func (m *model) proven(w *world, p string, old, f *file) {
 }
 
 // paused is why nothing may be taken away now, or nothing.
-func (m *model) paused(w *world) string {
+func (m *model) paused(w *env) string {
 	if m.desired != nil && m.desired.Paused != "" {
 		return "the ControllerConfig is paused"
 	}
-	if p := m.heard.Pause; p != nil && !p.Over(w.clock.now(), w.clock.boot(), w.clock.up) {
+	if p := m.overrides.Pause; p != nil && !p.Over(w.clock.now(), w.clock.boot(), w.clock.up) {
 		return "the operator paused the agent"
 	}
 	return ""
 }
 
 // mayGo tells whether trust may be taken out of a file that stays, and why or why not.
-func (m *model) mayGo(w *world, spec plan.FileSpec, p string, i int) (why string, ok bool) {
+func (m *model) mayGo(w *env, spec plan.FileSpec, p string, i int) (why string, ok bool) {
 	if spec.Many() && !spec.Field.List() {
 		return "one certificate a file", true // what stands there is not its own
 	}
 	if why := m.paused(w); why != "" {
 		return why, false
 	}
-	if !m.read && m.heard.Applied == nil && !spec.Field.FromConfigMap() {
+	if !m.read && m.overrides.Applied == nil && !spec.Field.FromConfigMap() {
 		return "the ControllerConfig was not read in this life", false
 	}
-	why, ok = m.object.mayGo(w, p, i, m)
+	why, ok = m.withoutOverride.mayGo(w, p, i, m)
 	if !ok {
-		if _, ok = m.word.mayGo(w, p, i, m); ok {
+		if _, ok = m.withOverride.mayGo(w, p, i, m); ok {
 			why = "" // it may come back when the local override is not in force any more
 		}
 	}
 	return why, ok
 }
 
-func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) {
+func (v *view) mayGo(w *env, p string, i int, m *model) (why string, ok bool) {
 	x, asked := v.asked.files[p]
 	switch {
 	case slices.Contains(x.holds, i):
@@ -183,7 +184,7 @@ func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) 
 		return "the ControllerConfig says nothing about the file", false
 	}
 	// Which of the two views was in force when it went missing only the agent knows.
-	for _, since := range []map[int]time.Duration{m.object.since[p], m.word.since[p]} {
+	for _, since := range []map[int]time.Duration{m.withoutOverride.since[p], m.withOverride.since[p]} {
 		if why, ok := v.over(w, i, m, since, i); ok {
 			return why, true
 		}
@@ -192,7 +193,7 @@ func (v *view) mayGo(w *world, p string, i int, m *model) (why string, ok bool) 
 }
 
 // over tells whether the time of something that is missing has come. An index of -1 is for the whole file.
-func (v *view) over(w *world, i int, m *model, since map[int]time.Duration, key int) (why string, ok bool) {
+func (v *view) over(w *env, i int, m *model, since map[int]time.Duration, key int) (why string, ok bool) {
 	at, missing := since[key]
 	switch {
 	case w.setting.Beside || w.setting.Hold == 0:
@@ -211,8 +212,8 @@ func (v *view) over(w *world, i int, m *model, since map[int]time.Duration, key 
 
 // confirmed tells whether an operator said that what is missing since then shall not wait.
 func (m *model) confirmed(at time.Duration) bool {
-	for _, n := range m.nows {
-		if at <= n.at || n.open && n == m.now {
+	for _, n := range m.confirmations {
+		if at <= n.at || n.open && n == m.confirmation {
 			return true
 		}
 	}
@@ -220,19 +221,19 @@ func (m *model) confirmed(at time.Duration) bool {
 }
 
 // isExpired allows for a clock that is believed although it is some minutes fast.
-func (w *world) isExpired(i int) bool {
+func (w *env) isExpired(i int) bool {
 	return epoch.Add(w.clock.truth + 6*time.Minute).After(authorities[i].cert.NotAfter)
 }
 
 // removing judges the removal of a whole file.
-func (m *model) removing(w *world, p string, f *file) {
+func (m *model) removing(w *env, p string, f *file) {
 	claims := w.claims()
 	switch {
 	case !f.ours && !claims[p].Pending: // while that is so nobody knows who wrote what is claimed: see docs/decisions
 		w.violate("I3", "%s goes, and its bytes are somebody else's", p)
 	case !slices.Contains(claims[p].Digests, f.digest):
 		w.violate("I3", "%s goes, and is not durably claimed", p)
-	case !m.read && m.heard.Applied == nil:
+	case !m.read && m.overrides.Applied == nil:
 		w.violate("I3", "%s goes before the ControllerConfig was read in this life", p)
 	case w.setting.Beside:
 		w.violate("I3", "%s goes beside other writers", p)
@@ -240,12 +241,12 @@ func (m *model) removing(w *world, p string, f *file) {
 	if why := m.paused(w); why != "" {
 		w.violate("trust lost", "%s goes, and %s", p, why)
 	}
-	why, ok := m.object.mayRemove(w, p, m)
+	why, ok := m.withoutOverride.mayRemove(w, p, m)
 	if !ok {
-		_, ok = m.word.mayRemove(w, p, m)
+		_, ok = m.withOverride.mayRemove(w, p, m)
 	}
 	unfit := m.allUnfit(w, f)
-	if !ok && !unfit || !m.object.asked.dropped(p) && !m.word.asked.dropped(p) {
+	if !ok && !unfit || !m.withoutOverride.asked.dropped(p) && !m.withOverride.asked.dropped(p) {
 		w.violate("trust lost", "%s goes: %s", p, why)
 	}
 	if !unfit {
@@ -259,7 +260,7 @@ func (m *model) removing(w *world, p string, f *file) {
 
 // cameAndWent excuses an action for a field that loses its only file before a unit has read that: nobody looked at the
 // field before there was one, so that the unit may have read anything there.
-func (m *model) cameAndWent(w *world, p string, claims map[string]claim) {
+func (m *model) cameAndWent(w *env, p string, claims map[string]claim) {
 	for q, c := range claims {
 		if q != p && c.Field == claims[p].Field && w.disk.files[q] != nil {
 			return
@@ -277,13 +278,13 @@ func (m *model) revoked(i int) bool {
 }
 
 // allUnfit tells whether everything in a file is expired or revoked.
-func (m *model) allUnfit(w *world, f *file) bool {
+func (m *model) allUnfit(w *env, f *file) bool {
 	return len(f.holds) > 0 && !slices.ContainsFunc(f.holds, func(i int) bool {
 		return i < 0 || !w.isExpired(i) && !m.revoked(i)
 	})
 }
 
-func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
+func (v *view) mayRemove(w *env, p string, m *model) (why string, ok bool) {
 	if _, asked := v.asked.files[p]; asked {
 		return "it is asked for", false
 	}
@@ -295,14 +296,14 @@ func (v *view) mayRemove(w *world, p string, m *model) (why string, ok bool) {
 }
 
 // mass looks, once a commit, whether more than half of what is claimed goes without a confirmation.
-func (m *model) mass(w *world, claims map[string]claim) {
-	if m.commit == w.counts.Commits || w.setting.Hold == 0 || len(m.nows) > 0 || m.reconfigured {
+func (m *model) mass(w *env, claims map[string]claim) {
+	if m.commit == w.counts.Commits || w.setting.Hold == 0 || len(m.confirmations) > 0 || m.reconfigured {
 		return
 	}
 	m.commit = w.counts.Commits
 	present, missing := 0, 0
 	for p := range claims {
-		if !m.object.asked.dropped(p) || !m.word.asked.dropped(p) || m.unsaved && m.silent(p) {
+		if !m.withoutOverride.asked.dropped(p) || !m.withOverride.asked.dropped(p) || m.unsaved && m.silent(p) {
 			present++
 		} else if f := w.disk.files[p]; f != nil && w.disk.odd[p] == "" && !m.unseen(w, p, f) {
 			missing++
@@ -324,7 +325,7 @@ func (m *model) silent(p string) bool {
 }
 
 // claims are those that are durable, by path.
-func (w *world) claims() map[string]claim {
+func (w *env) claims() map[string]claim {
 	const name = "state.json"
 	m := &w.memory
 	now := string(m.files[name])
@@ -347,13 +348,13 @@ func readClaims(dir state.Dir) map[string]claim {
 	return st.Owned
 }
 
-func (w *world) claimed(p string) bool {
+func (w *env) claimed(p string) bool {
 	_, ok := w.claims()[p]
 	return ok
 }
 
 // followed tells whether a file is claimed for a field that is still configured: nobody looks at those of others.
-func (w *world) followed(p string) bool {
+func (w *env) followed(p string) bool {
 	at, ok := w.policy.Path(w.claims()[p].Key)
 	return ok && at == p
 }

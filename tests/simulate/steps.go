@@ -20,40 +20,40 @@ type operation struct {
 	weight int
 	// on tells whether a setting has it; nil means always.
 	on func(Setting) bool
-	do func(*world, *rand.Rand)
+	do func(*env, *rand.Rand)
 }
 
 // operations are all that can happen. A walk names them, so that a name must not change its meaning while walks
 // are remembered that use it.
 var operations = []operation{
-	{"publish", 20, nil, (*world).publishAndRead},
-	{"configmap", 8, func(s Setting) bool { return s.ConfigMap }, func(w *world,
+	{"publish", 20, nil, (*env).publishAndRead},
+	{"configmap", 8, func(s Setting) bool { return s.ConfigMap }, func(w *env,
 		r *rand.Rand) {
 		w.publishConfigMap(r)
 		w.readBoth(r)
 	}},
-	{"read", 4, nil, func(w *world, r *rand.Rand) { w.readBoth(r) }},
-	{"wait", 26, nil, (*world).wait},
-	{"start", 6, nil, func(w *world, r *rand.Rand) { w.start(); w.mostly(r, w.readBoth) }},
-	{"noise", 2, nil, (*world).noise},
-	{"kill", 3, crashes, (*world).killNow},
-	{"kill-soon", 7, crashes, (*world).killSoon},
-	{"stop", 2, crashes, func(w *world, r *rand.Rand) { w.stop(); w.restart(r) }},
-	{"reboot", 5, func(s Setting) bool { return s.Reboots }, (*world).reboot},
-	{"suspend", 2, nil, (*world).suspend},
-	{"drift", 9, drifts, (*world).drift},
-	{"drift-soon", 3, drifts, (*world).driftSoon},
-	{"quarrel", 1, drifts, (*world).quarrel},
-	{"others", 7, func(s Setting) bool { return s.Others && s.Units }, (*world).othersAct},
-	{"jobs", 5, func(s Setting) bool { return s.Jobs && s.Units }, (*world).setJobs},
-	{"faults", 8, faulty, (*world).setFaults},
-	{"odd", 3, faulty, (*world).setOdd},
-	{"bus", 2, faulty, (*world).dropBus},
-	{"clock", 4, func(s Setting) bool { return s.Clocks }, (*world).setClock},
-	{"operator", 7, func(s Setting) bool { return s.Operator }, (*world).operate},
-	{"lose", 3, func(s Setting) bool { return s.Losses }, (*world).lose},
-	{"reconfigure", 4, func(s Setting) bool { return s.Reconfigure }, (*world).reconfigure},
-	{"server", 4, func(s Setting) bool { return s.Proof }, (*world).changeServer},
+	{"read", 4, nil, func(w *env, r *rand.Rand) { w.readBoth(r) }},
+	{"wait", 26, nil, (*env).wait},
+	{"start", 6, nil, func(w *env, r *rand.Rand) { w.start(); w.mostly(r, w.readBoth) }},
+	{"noise", 2, nil, (*env).noise},
+	{"kill", 3, crashes, (*env).killNow},
+	{"kill-soon", 7, crashes, (*env).killSoon},
+	{"stop", 2, crashes, func(w *env, r *rand.Rand) { w.stop(); w.restart(r) }},
+	{"reboot", 5, func(s Setting) bool { return s.Reboots }, (*env).reboot},
+	{"suspend", 2, nil, (*env).suspend},
+	{"drift", 9, drifts, (*env).drift},
+	{"drift-soon", 3, drifts, (*env).driftSoon},
+	{"quarrel", 1, drifts, (*env).conflict},
+	{"others", 7, func(s Setting) bool { return s.Others && s.Units }, (*env).othersAct},
+	{"jobs", 5, func(s Setting) bool { return s.Jobs && s.Units }, (*env).setJobs},
+	{"faults", 8, faulty, (*env).setFaults},
+	{"odd", 3, faulty, (*env).setOdd},
+	{"bus", 2, faulty, (*env).dropBus},
+	{"clock", 4, func(s Setting) bool { return s.Clocks }, (*env).setClock},
+	{"operator", 7, func(s Setting) bool { return s.Operator }, (*env).operate},
+	{"lose", 3, func(s Setting) bool { return s.Losses }, (*env).lose},
+	{"reconfigure", 4, func(s Setting) bool { return s.Reconfigure }, (*env).reconfigure},
+	{"server", 4, func(s Setting) bool { return s.Proof }, (*env).changeServer},
 }
 
 func crashes(s Setting) bool { return s.Crashes }
@@ -68,27 +68,27 @@ func operationNamed(name string) (operation, bool) {
 	return operations[i], true
 }
 
-func (w *world) mostly(r *rand.Rand, do func(*rand.Rand)) {
+func (w *env) mostly(r *rand.Rand, do func(*rand.Rand)) {
 	if r.IntN(4) > 0 {
 		do(r)
 	}
 }
 
-func (w *world) publishAndRead(r *rand.Rand) {
+func (w *env) publishAndRead(r *rand.Rand) {
 	w.publish(r)
 	w.mostly(r, w.readBoth)
 }
 
 // readBoth has the agent read what is new, in either order, or only one of the two.
-func (w *world) readBoth(r *rand.Rand) {
+func (w *env) readBoth(r *rand.Rand) {
 	first := r.IntN(2)
-	before := w.model.object.asked
+	before := w.model.withoutOverride.asked
 	w.read(first)
 	if first == 1 || r.IntN(4) > 0 {
 		w.read(1 - first)
 	}
 	if w.agent.running && w.violation == nil {
-		w.pass(w.setting.Rest + time.Millisecond)
+		w.advance(w.setting.Rest + time.Millisecond)
 	}
 	w.model.prompt(w, before)
 }
@@ -100,23 +100,23 @@ var spans = []time.Duration{5 * time.Millisecond, 200 * time.Millisecond, time.S
 
 func span(r *rand.Rand) time.Duration { return spans[min(r.IntN(len(spans)), r.IntN(len(spans)+3))] }
 
-func (w *world) wait(r *rand.Rand) {
+func (w *env) wait(r *rand.Rand) {
 	d := span(r)
-	w.say("%v pass", d)
-	w.pass(d)
+	w.logf("%v pass", d)
+	w.advance(d)
 }
 
 // noise is a time in which things reach the agent that mean nothing.
-func (w *world) noise(r *rand.Rand) {
+func (w *env) noise(r *rand.Rand) {
 	every := time.Duration(300+r.IntN(3000)) * time.Millisecond
-	w.say("noise: every %v something that means nothing", every)
+	w.logf("noise: every %v something that means nothing", every)
 	for range 40 {
-		w.pass(every)
+		w.advance(every)
 		w.tick(r)
 	}
 }
 
-func (w *world) tick(r *rand.Rand) {
+func (w *env) tick(r *rand.Rand) {
 	if !w.agent.running || w.violation != nil {
 		return
 	}
@@ -128,38 +128,38 @@ func (w *world) tick(r *rand.Rand) {
 }
 
 // restart is what systemd does with a service that ended: mostly it starts it again soon.
-func (w *world) restart(r *rand.Rand) {
-	w.pass(pick(r, 100*time.Millisecond, 2*time.Second, time.Minute))
+func (w *env) restart(r *rand.Rand) {
+	w.advance(pick(r, 100*time.Millisecond, 2*time.Second, time.Minute))
 	if w.memory.open(); r.IntN(5) > 0 {
 		w.start()
 		w.mostly(r, w.readBoth)
 	}
 }
 
-func (w *world) killNow(r *rand.Rand) {
+func (w *env) killNow(r *rand.Rand) {
 	w.counts.Kills++
 	w.kill()
 	w.restart(r)
 }
 
-func (w *world) killSoon(r *rand.Rand) {
+func (w *env) killSoon(r *rand.Rand) {
 	w.faults.killIn, w.faults.killLate = 1+r.IntN(14), r.IntN(2) == 0
 	if r.IntN(4) == 0 {
 		w.faults.killIn, w.faults.killDone = 0, true
-		w.say("the agent will die with its next commit")
+		w.logf("the agent will die with its next commit")
 	} else {
-		w.say("the agent will die at its contact number %d from here", w.faults.killIn)
+		w.logf("the agent will die at its contact number %d from here", w.faults.killIn)
 	}
 	w.memory.open()
 }
 
-func (w *world) suspend(r *rand.Rand) {
+func (w *env) suspend(r *rand.Rand) {
 	d := span(r)
-	w.say("the host sleeps for %v", d)
+	w.logf("the host sleeps for %v", d)
 	w.clock.sleep(d)
 }
 
-func (w *world) reboot(r *rand.Rand) {
+func (w *env) reboot(r *rand.Rand) {
 	w.counts.Boots++
 	if r.IntN(3) == 0 {
 		w.stop()
@@ -167,7 +167,7 @@ func (w *world) reboot(r *rand.Rand) {
 		w.kill()
 	}
 	power := r.IntN(2) == 0
-	w.say("the host reboots (power cut: %v)", power)
+	w.logf("the host reboots (power cut: %v)", power)
 	if power {
 		w.disk.cutPower(func() bool { return r.IntN(2) == 0 })
 	}
@@ -176,7 +176,7 @@ func (w *world) reboot(r *rand.Rand) {
 	w.clock.boots++
 	w.clock.mono, w.clock.up, w.clock.slept = 0, 0, false
 	w.clock.truth += time.Duration(20+r.IntN(100)) * time.Second
-	w.pass(time.Second)
+	w.advance(time.Second)
 	if w.setting.Clocks && r.IntN(2) == 0 {
 		w.setClock(r)
 	}
@@ -189,10 +189,10 @@ func (w *world) reboot(r *rand.Rand) {
 	if early {
 		w.systemd.boots()
 	}
-	w.pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+	w.advance(time.Duration(r.IntN(4000)) * time.Millisecond)
 	w.start()
 	if !early {
-		w.pass(time.Duration(r.IntN(4000)) * time.Millisecond)
+		w.advance(time.Duration(r.IntN(4000)) * time.Millisecond)
 		w.systemd.boots()
 		w.model.others++
 	}
@@ -200,7 +200,7 @@ func (w *world) reboot(r *rand.Rand) {
 }
 
 // place draws the path of a managed file, or of one that could be.
-func (w *world) place(r *rand.Rand) string {
+func (w *env) place(r *rand.Rand) string {
 	all := []string{kubeletCA, rootCA}
 	for _, spec := range w.policy.Files {
 		if spec.Field == plan.AdditionalTrustBundle && !spec.Many() {
@@ -216,7 +216,7 @@ func (w *world) place(r *rand.Rand) string {
 }
 
 // disturb changes a file as somebody else would.
-func (w *world) disturb(p string, r *rand.Rand) {
+func (w *env) disturb(p string, r *rand.Rand) {
 	w.excuseUnsettled(p)
 	f := w.disk.files[p]
 	put := func(data []byte) {
@@ -246,7 +246,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	case 4:
 		put(f.data)
 	case 5, 6:
-		if x, ok := w.model.object.asked.files[p]; ok {
+		if x, ok := w.model.withoutOverride.asked.files[p]; ok {
 			put(bundle(x.holds))
 			break
 		}
@@ -256,7 +256,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 	}
 	w.model.forgetGone(p)
 	w.model.others++
-	w.say("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
+	w.logf("somebody changes %s: %s (it had %s)", p, w.disk.files[p], f)
 	if u := w.systemd.units[reader]; w.model.concerns(w, reader, p) {
 		w.model.excuse(u, "somebody changed a file, and may have had it reloaded")
 		u.undone = u.before != nil && w.model.inputs(w, reader, u.before.files) == w.model.inputs(w, reader, w.disk.files)
@@ -265,7 +265,7 @@ func (w *world) disturb(p string, r *rand.Rand) {
 
 // excuseUnsettled is for a file that changes, if only for a moment: of a unit of which it is not known yet what it has
 // loaded in this run, it is not known afterwards either.
-func (w *world) excuseUnsettled(p string) {
+func (w *env) excuseUnsettled(p string) {
 	for _, name := range unitNames {
 		if w.model.concerns(w, name, p) && (!w.agent.running || w.model.unsettled(w, name) ||
 			w.model.seen != w.model.others) {
@@ -281,19 +281,19 @@ func usualMode(p string) fs.FileMode {
 	return 0o644
 }
 
-func (w *world) drift(r *rand.Rand) {
+func (w *env) drift(r *rand.Rand) {
 	w.disturb(w.place(r), r)
 	if r.IntN(4) > 0 {
 		w.notice()
 	} else {
-		w.say("  and nothing tells the agent")
+		w.logf("  and nothing tells the agent")
 	}
 }
 
 // driftSoon changes a file in the middle of a reconcile.
-func (w *world) driftSoon(r *rand.Rand) {
+func (w *env) driftSoon(r *rand.Rand) {
 	p, after := w.place(r), 1+r.IntN(10)
-	w.say("somebody will change %s at the agent's contact number %d from here", p, after)
+	w.logf("somebody will change %s at the agent's contact number %d from here", p, after)
 	w.faults.scribbleIn = after
 	w.faults.scribble = func() {
 		w.disturb(p, r)
@@ -306,12 +306,12 @@ func (w *world) driftSoon(r *rand.Rand) {
 	}
 }
 
-// quarrel has somebody change one file again and again.
-func (w *world) quarrel(r *rand.Rand) {
+// conflict has somebody change one file again and again.
+func (w *env) conflict(r *rand.Rand) {
 	p := w.place(r)
 	for range 4 + r.IntN(4) {
 		w.disturb(p, r)
 		w.notice()
-		w.pass(time.Duration(r.IntN(20000)) * time.Millisecond)
+		w.advance(time.Duration(r.IntN(20000)) * time.Millisecond)
 	}
 }

@@ -26,7 +26,7 @@ var unitNames = []string{maker, reader, restarter}
 
 // systemd is the service manager.
 type systemd struct {
-	*world
+	*env
 	units map[string]*unit
 	jobs  []*job
 	runs  int
@@ -103,8 +103,8 @@ type try struct {
 	failed bool
 }
 
-func newSystemd(w *world) systemd {
-	s := systemd{world: w, units: make(map[string]*unit), pace: quick}
+func newSystemd(w *env) systemd {
+	s := systemd{env: w, units: make(map[string]*unit), pace: quick}
 	for _, name := range unitNames {
 		verb := map[string]unitplan.Verb{reader: unitplan.Reload, restarter: unitplan.TryRestart,
 			maker: unitplan.Restart}[name]
@@ -181,11 +181,11 @@ func (s *systemd) Act(_ context.Context, u unitplan.Unit) (unitplan.State, error
 func (s *systemd) begin(c *call) {
 	before, after := s.meet(acting)
 	u := s.units[c.unit.Name]
-	if n := len(u.tries); n > 0 && u.tries[n-1].inputs != s.model.visible(s.world, u.name) {
+	if n := len(u.tries); n > 0 && u.tries[n-1].inputs != s.model.visible(s.env, u.name) {
 		u.tries = nil // whatever becomes of it: from now on failures are those of other files
 	}
 	if before != nil {
-		s.say("  %s %s does not reach systemd", c.unit.Verb, u.name)
+		s.logf("  %s %s does not reach systemd", c.unit.Verb, u.name)
 		c.err = lost{}
 		s.model.excuse(u, "the bus was lost")
 		s.agent.answer(c)
@@ -195,9 +195,9 @@ func (s *systemd) begin(c *call) {
 	if s.model.others != s.model.begun {
 		s.model.excuse(u, "somebody changed something at the moment of an action")
 	}
-	s.model.acting(s.world, u)
+	s.model.acting(s.env, u)
 	j := s.newJob(u, c.unit.Verb)
-	s.say("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono,
+	s.logf("  systemd begins to %s %s: it reads %v and ends %v from now", j.verb, u.name, j.read-s.clock.mono,
 		j.end-s.clock.mono)
 	if j.call = c; after != nil {
 		s.leave(j, "the bus was lost")
@@ -231,7 +231,7 @@ func (s *systemd) newJob(u *unit, verb unitplan.Verb) *job {
 	}
 	j.read = j.start + took()
 	j.end = j.read + took()
-	j.inputs = s.model.visible(s.world, u.name)
+	j.inputs = s.model.visible(s.env, u.name)
 	s.jobs = append(s.jobs, j)
 	return j
 }
@@ -279,7 +279,7 @@ func (s *systemd) stage(j *job) {
 	case !j.after:
 		if j.after = true; u.active {
 			j.got = s.look()
-			s.say("  %s reads its files", u.name)
+			s.logf("  %s reads its files", u.name)
 			if u.verb != unitplan.Restart {
 				s.reads(u, j.got)
 			}
@@ -309,7 +309,7 @@ func (s *systemd) finish(j *job) {
 		}
 		s.foreign = j.touched || j.call == nil
 		if s.reads(u, j.got); j.got != nil {
-			s.makes(u, s.model.inputs(s.world, maker, j.got.files))
+			s.makes(u, s.model.inputs(s.env, maker, j.got.files))
 		}
 	}
 	if err != nil {
@@ -318,7 +318,7 @@ func (s *systemd) finish(j *job) {
 	if j.call != nil { // else the agent does not know
 		u.tries = append(u.tries, try{s.clock.lived, s.agent.life, j.inputs, err != nil})
 	}
-	s.say("  the job of %s ends: %v", u.name, orDone(err))
+	s.logf("  the job of %s ends: %v", u.name, orDone(err))
 	if c := j.call; c != nil {
 		if c.err = err; err == nil {
 			c.after = s.state(u)
@@ -361,7 +361,7 @@ func (s *systemd) touched(p string) {
 	for _, name := range unitNames {
 		u := s.units[name]
 		switch {
-		case u == nil || !s.model.concerns(s.world, name, p):
+		case u == nil || !s.model.concerns(s.env, name, p):
 		case s.clock.lived-u.started < nearby:
 			s.model.excuse(u, "a file changed right after it began")
 		case u.started >= s.model.looked: // at the same moment it may have been after the look
@@ -369,7 +369,7 @@ func (s *systemd) touched(p string) {
 		}
 	}
 	for _, j := range s.jobs {
-		if s.model.concerns(s.world, j.unit.name, p) {
+		if s.model.concerns(s.env, j.unit.name, p) {
 			j.touched = true
 			s.model.excuse(j.unit, "a file changed while an action of it was under way")
 		}
@@ -394,7 +394,7 @@ func (s *systemd) boots() {
 		s.begins(u)
 		s.reads(u, s.look())
 		u.tries = nil // another run may fare better
-		if s.model.near(s.world, u) {
+		if s.model.near(s.env, u) {
 			s.model.excuse(u, "it was started near a change")
 		}
 		u.behind = s.unmade()
@@ -403,7 +403,7 @@ func (s *systemd) boots() {
 
 // unmade tells whether the maker has yet to run with what is on disk.
 func (s *systemd) unmade() bool {
-	return s.units[maker].product != s.model.inputs(s.world, maker, s.disk.files)
+	return s.units[maker].product != s.model.inputs(s.env, maker, s.disk.files)
 }
 
 // forgive forgets which actions failed.

@@ -87,9 +87,9 @@ type Outcome struct {
 // Run walks. quiet has to return when all goroutines that the walk began are blocked: synctest.Wait, in a
 // bubble. tell asks for the story. Violations that ignore accepts do not end the walk; it may be nil.
 func (w Walk) Run(quiet func(), tell bool, ignore func(Violation) bool) Outcome {
-	x := newWorld(w.Seed, w.Setting, quiet)
-	x.telling, x.ignore = tell, ignore
-	x.say("%s", w.Setting)
+	x := newEnv(w.Seed, w.Setting, quiet)
+	x.logging, x.ignore = tell, ignore
+	x.logf("%s", w.Setting)
 	x.start()
 	for _, s := range w.Steps {
 		if x.violation != nil {
@@ -102,14 +102,14 @@ func (w Walk) Run(quiet func(), tell bool, ignore func(Violation) bool) Outcome 
 	}
 	x.kill()
 	x.counts.Walks = 1
-	return Outcome{Counts: x.counts, Violation: x.violation, Told: x.told}
+	return Outcome{Counts: x.counts, Violation: x.violation, Told: x.log}
 }
 
-func (w *world) step(s Step) {
+func (w *env) step(s Step) {
 	o, _ := operationNamed(s.Name)
 	w.counts.Steps++
 	w.agent.hour = nil
-	w.say("-- %s:%x", s.Name, s.Seed)
+	w.logf("-- %s:%x", s.Name, s.Seed)
 	o.do(w, rand.New(rand.NewPCG(uint64(s.Seed), w.seed)))
 }
 

@@ -57,7 +57,7 @@ type Access struct {
 	Close func()
 }
 
-// Writer is the privileged half.
+// Writer is the process that changes files.
 type Writer interface {
 	Observe(context.Context, []plan.Query) ([]plan.File, error)
 }

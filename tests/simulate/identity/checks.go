@@ -25,8 +25,8 @@ const (
 	soonest = 90 * time.Minute
 )
 
-// pass lets time go by, and looks again and again. The lock is not held.
-func (w *world) pass(d time.Duration) {
+// advance lets time go by, and looks again and again. The lock is not held.
+func (w *env) advance(d time.Duration) {
 	for end := time.Now().Add(d); w.violation == nil; {
 		w.quiet()
 		w.check()
@@ -36,20 +36,20 @@ func (w *world) pass(d time.Duration) {
 		}
 		time.Sleep(min(left, max(d/20, restart), 10*time.Minute))
 		if w.dead() {
-			w.say("killed at %q", w.process.cause)
+			w.logf("killed at %q", w.process.cause)
 			w.start()
 		}
 	}
 }
 
-func (w *world) dead() bool {
+func (w *env) dead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.process.alive
 }
 
 // check judges what can be seen at any rest.
-func (w *world) check() {
+func (w *env) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.process
@@ -59,7 +59,7 @@ func (w *world) check() {
 	select {
 	case s := <-p.keeper.Readings():
 		if s.State != p.status.State {
-			w.say("%s: %s", s.State, s.Reason)
+			w.logf("%s: %s", s.State, s.Reason)
 		}
 		p.status = s
 	default:
@@ -84,11 +84,11 @@ func (w *world) check() {
 			w.violate("given up", "the identity on disk works, and another one is in use")
 		}
 	}
-	w.frugal()
+	w.checkRequestRate()
 }
 
-// frugal judges the number of calls when nothing has happened for a while.
-func (w *world) frugal() {
+// checkRequestRate judges the number of calls when nothing has happened for a while.
+func (w *env) checkRequestRate() {
 	old := func(t time.Time) bool { return time.Since(t) > settle }
 	w.calls, w.creates = slices.DeleteFunc(w.calls, old), slices.DeleteFunc(w.creates, old)
 	if time.Since(w.last) < 2*settle {
@@ -105,8 +105,8 @@ func (w *world) frugal() {
 
 // converge ends all faults, and has an identity come of it that stays. A token is only put where there is nothing
 // left that works.
-func (w *world) converge() {
-	w.say("-- all faults end")
+func (w *env) converge() {
+	w.logf("-- all faults end")
 	w.mu.Lock()
 	for _, c := range w.clusters {
 		clear(c.faults)
@@ -114,20 +114,20 @@ func (w *world) converge() {
 	}
 	w.stuck, w.closed, w.full, w.offset = false, false, false, 0
 	w.process.left = 0
-	w.hangUp()
+	w.dropConnections()
 	g := generationIn(w.dir[currentFile])
 	if home := w.present(); !w.works(g) || !strings.Contains(g.known, string(home.serving.PEM())) {
 		w.bootstrap("90-last", home, true)
-		w.say("a last file leads to %s", home.name)
+		w.logf("a last file leads to %s", home.name)
 	}
 	w.event()
 	w.mu.Unlock()
-	w.pass(soonest)
+	w.advance(soonest)
 	w.settled("soon after the last fault")
-	w.pass(3 * time.Hour)
+	w.advance(3 * time.Hour)
 	w.settled("three hours after the last fault")
 	for end := time.Now().Add(5 * w.setting.Life / 2); time.Now().Before(end) && w.violation == nil; {
-		w.pass(w.setting.Life / 20)
+		w.advance(w.setting.Life / 20)
 		w.settled("later")
 	}
 	if w.violation == nil && !w.setting.Keep && slices.ContainsFunc(w.files,
@@ -137,7 +137,7 @@ func (w *world) converge() {
 }
 
 // settled judges that there is an identity and that it works.
-func (w *world) settled(when string) {
+func (w *env) settled(when string) {
 	why := w.watch()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,9 +37,9 @@ const (
 	unknownCA = "issues what no server knows"
 )
 
-// cluster is an API server with what stands behind it. Its fields are the world's to change, under its lock.
+// cluster is an API server with what stands behind it. Only env changes its fields, under its lock.
 type cluster struct {
-	w        *world
+	w        *env
 	name     string
 	listener *listener
 	server   *http.Server
@@ -99,7 +99,7 @@ type condition struct {
 
 const decade = 10 * 365 * 24 * time.Hour
 
-func newCluster(w *world, name string) *cluster {
+func newCluster(w *env, name string) *cluster {
 	c := &cluster{w: w, name: name, listener: newListener(name), revoked: map[string]bool{}, tokens: map[string]bool{},
 		requests: map[string]*request{}, approver: signs, info: true, faults: map[string]fault{}}
 	c.serve(w.authorityFrom(name+" serving", time.Now().Add(-10*time.Minute)))
@@ -143,7 +143,7 @@ func (c *cluster) knows(cert *x509.Certificate) bool {
 }
 
 // issuerOf is the authority that issued a certificate. What was found once is not computed again.
-func (w *world) issuerOf(cert *x509.Certificate) *testpki.Authority {
+func (w *env) issuerOf(cert *x509.Certificate) *testpki.Authority {
 	if a, known := w.issuers[string(cert.Raw)]; known {
 		return a
 	}
@@ -286,7 +286,7 @@ func (c *cluster) create(r *http.Request) (int, any) {
 		return http.StatusBadRequest, nil
 	}
 	c.w.asked(q)
-	c.w.patient(c, r)
+	c.w.checkTokenUse(c, r)
 	if c.requests[q.Metadata.Name] != nil {
 		return http.StatusConflict, nil
 	}

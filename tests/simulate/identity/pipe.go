@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// half is one direction of a connection. It holds whatever is written: with net.Pipe two TLS peers that write
+// pipeHalf is one direction of a connection. It holds whatever is written: with net.Pipe two TLS peers that write
 // at once would wait for each other.
-type half struct {
+type pipeHalf struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	data     []byte
@@ -22,13 +22,13 @@ type half struct {
 	timer    *time.Timer
 }
 
-func newHalf() *half {
-	h := &half{}
+func newPipeHalf() *pipeHalf {
+	h := &pipeHalf{}
 	h.changed = sync.NewCond(&h.mu)
 	return h
 }
 
-func (h *half) read(p []byte) (int, error) {
+func (h *pipeHalf) read(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for {
@@ -46,7 +46,7 @@ func (h *half) read(p []byte) (int, error) {
 	}
 }
 
-func (h *half) write(p []byte) (int, error) {
+func (h *pipeHalf) write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -57,7 +57,7 @@ func (h *half) write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (h *half) close() {
+func (h *pipeHalf) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
@@ -67,7 +67,7 @@ func (h *half) close() {
 	h.changed.Broadcast()
 }
 
-func (h *half) setDeadline(t time.Time) {
+func (h *pipeHalf) setDeadline(t time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.timer != nil {
@@ -87,13 +87,13 @@ func (h *half) setDeadline(t time.Time) {
 
 // conn is one end of a connection.
 type conn struct {
-	in, out *half
+	in, out *pipeHalf
 	address address
 }
 
 // connect gives both ends of a new connection.
 func connect(to string) (client, server *conn) {
-	a, b := newHalf(), newHalf()
+	a, b := newPipeHalf(), newPipeHalf()
 	return &conn{a, b, address(to)}, &conn{b, a, address(to)}
 }
 

@@ -24,7 +24,7 @@ import (
 // process is one life of the agent, and all that it sees of the host. After its death nothing that it still
 // does has an effect.
 type process struct {
-	w      *world
+	w      *env
 	keeper *keep.Manager
 	alive  bool
 	left   int // contacts until it is killed; 0: it is not
@@ -45,7 +45,7 @@ type process struct {
 type killed struct{}
 
 // start begins another life. The lock is not held.
-func (w *world) start() {
+func (w *env) start() {
 	if w.process != nil && w.process.alive {
 		return
 	}
@@ -198,17 +198,17 @@ func (p *process) Record(r audit.Record) {
 	p.contact("record")
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	p.w.say("record %s", r.Kind.Name)
+	p.w.logf("record %s", r.Kind.Name)
 }
 
-// Now implements identity.Clock. It is asked on other goroutines, too, which must not panic.
+// Now implements clock.Clock. It is asked on other goroutines, too, which must not panic.
 func (p *process) Now() time.Time {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	return wallclock.Stamp(time.Now().Add(p.w.offset), time.Since(p.w.began))
 }
 
-// After implements identity.Clock.
+// After implements clock.Clock.
 func (p *process) After(d time.Duration) <-chan time.Time {
 	p.contact("rest")
 	return time.After(d)

@@ -21,7 +21,7 @@ const (
 )
 
 // busy counts a contact, and tells whether there were too many without any pause. The lock is held.
-func (w *world) busy() bool {
+func (w *env) busy() bool {
 	if now := time.Now(); !now.Equal(w.instant) {
 		w.instant, w.at = now, 0
 	}
@@ -33,7 +33,7 @@ func (w *world) busy() bool {
 }
 
 // answered notes how a server stands to the identity on disk. The lock is held.
-func (w *world) answered(what string, r *http.Request, status int) {
+func (w *env) answered(what string, r *http.Request, status int) {
 	g, certs := generationIn(w.dir[currentFile]), r.TLS.PeerCertificates
 	switch {
 	case g == nil || len(certs) == 0 || !certs[0].Equal(g.cert):
@@ -46,10 +46,10 @@ func (w *world) answered(what string, r *http.Request, status int) {
 	}
 }
 
-// patient judges that another identity is not asked for with a token where the one that there is was not refused
+// checkTokenUse judges that another identity is not asked for with a token where the one that there is was not refused
 // for a while. A file that states other CAs is one that leads elsewhere, and a certificate that is past its end by
 // the host's clock needs no second opinion. The lock is held.
-func (w *world) patient(c *cluster, r *http.Request) {
+func (w *env) checkTokenUse(c *cluster, r *http.Request) {
 	g := generationIn(w.dir[currentFile])
 	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if len(r.TLS.PeerCertificates) > 0 || !w.works(g) || c != w.of(g) || string(w.cas[token]) != g.stated ||
@@ -62,7 +62,7 @@ func (w *world) patient(c *cluster, r *http.Request) {
 }
 
 // succeeds judges that an identity stays on disk beside the next one. The lock is held.
-func (w *world) succeeds(before *generation) {
+func (w *env) succeeds(before *generation) {
 	w.refused = time.Time{}
 	if !w.works(before) {
 		return
@@ -72,7 +72,7 @@ func (w *world) succeeds(before *generation) {
 	}
 }
 
-func (w *world) other(c *cluster) *cluster {
+func (w *env) other(c *cluster) *cluster {
 	if c.name == "a" {
 		return w.clusters["b"]
 	}
@@ -90,7 +90,7 @@ func (c *cluster) impersonate(other *cluster) {
 
 // watch uses the identity, as the watch does, and judges that a server is believed that was believed in this life,
 // or that the identity on disk says how to verify. The lock is not held.
-func (w *world) watch() (why string) {
+func (w *env) watch() (why string) {
 	w.mu.Lock()
 	p := w.process
 	g := generationIn(w.dir[currentFile])
@@ -111,7 +111,7 @@ func (w *world) watch() (why string) {
 	if err == nil {
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
-		if w.say("watch %s: %d", c.name, res.StatusCode); res.StatusCode != http.StatusOK {
+		if w.logf("watch %s: %d", c.name, res.StatusCode); res.StatusCode != http.StatusOK {
 			return res.Status
 		}
 		if c.impostor == nil {
@@ -119,7 +119,7 @@ func (w *world) watch() (why string) {
 		}
 		return ""
 	}
-	w.say("watch %s: %v", c.name, err)
+	w.logf("watch %s: %v", c.name, err)
 	var unverified *tls.CertificateVerificationError
 	if errors.As(err, &unverified) && p.alive && c.impostor == nil && p.status.Serial == g.cert.SerialNumber.Text(16) &&
 		(c.serving == p.verified || strings.Contains(g.known, string(c.serving.PEM()))) {

@@ -123,10 +123,10 @@ type Outcome struct {
 // Run walks. quiet has to return when all goroutines that the walk began are blocked: synctest.Wait, in a
 // bubble. tell asks for the story.
 func (w Walk) Run(quiet func(), tell bool) Outcome {
-	x := newWorld(w.Seed, w.Setting, quiet)
+	x := newEnv(w.Seed, w.Setting, quiet)
 	defer x.end()
 	x.telling = tell
-	x.say("%s", w.Setting)
+	x.logf("%s", w.Setting)
 	x.start()
 	for _, s := range w.Steps {
 		if x.violation != nil {
@@ -141,10 +141,10 @@ func (w Walk) Run(quiet func(), tell bool) Outcome {
 	return Outcome{Counts: x.counts, Violation: x.violation, Told: x.told}
 }
 
-func (w *world) step(s Step) {
+func (w *env) step(s Step) {
 	o, r := operationNamed(s.Name), rand.New(rand.NewPCG(uint64(s.Seed), w.seed))
 	w.counts.Steps++
-	w.say("-- %s:%x", s.Name, s.Seed)
+	w.logf("-- %s:%x", s.Name, s.Seed)
 	w.event()
 	if o.takes != nil {
 		o.takes(w, r)
@@ -154,7 +154,7 @@ func (w *world) step(s Step) {
 		w.mu.Unlock()
 	}
 	w.event()
-	w.pass(time.Duration(1+r.IntN(3000)) * time.Millisecond)
+	w.advance(time.Duration(1+r.IntN(3000)) * time.Millisecond)
 }
 
 // Shrink leaves out of a walk that goes wrong whatever it goes wrong without, in the same way.

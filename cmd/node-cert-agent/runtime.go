@@ -24,18 +24,18 @@ func tuneRuntime() {
 // often for one; an object of megabytes costs three less at its peak.
 const memoryLimit = 12 << 20
 
-// quiet is how long nothing may have happened before memory is given back.
-const quiet = time.Second
+// idleBeforeGC is how long nothing may have happened before memory is given back.
+const idleBeforeGC = time.Second
 
-// giveBack returns what to call after each reconcile: once reconciles have ceased, memory goes back to the
+// freeMemoryWhenIdle returns what to call after each reconcile: once reconciles have ceased, memory goes back to the
 // system. Changes are rare, and this is the cheap lever on resident memory where a tight GOMEMLIMIT is
 // a trap (docs/performance.md). It costs more than a reconcile, and reconciles come in twos and threes.
-func giveBack() func() {
-	t := time.AfterFunc(quiet, func() {
+func freeMemoryWhenIdle() func() {
+	t := time.AfterFunc(idleBeforeGC, func() {
 		runtime.GC() // a sync.Pool lets go of what it holds at the second collection only
 		debug.FreeOSMemory()
 	})
-	return func() { t.Reset(quiet) }
+	return func() { t.Reset(idleBeforeGC) }
 }
 
 // disableCoreDumps closes the memory of this process, in which there are tokens and keys, to core dumps and to

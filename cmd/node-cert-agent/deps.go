@@ -43,11 +43,11 @@ const (
 const (
 	retryMin = time.Second
 	retryMax = time.Minute
-	// breakerRest is how long a unit whose action failed again and again is left alone.
-	breakerRest = 30 * time.Minute
-	// consumersFirst is for how long a change that was published has the machine to its readers. A kubelet
-	// needs some milliseconds; units wait a hundred times longer for company anyway.
-	consumersFirst = 20 * time.Millisecond
+	// breakerPause is how long a unit whose action failed again and again is left alone.
+	breakerPause = 30 * time.Minute
+	// settleDelay is how long the agent does nothing else after it published a change, so that consumers read it
+	// soon. A kubelet needs some milliseconds; units wait a hundred times longer for further changes anyway.
+	settleDelay = 20 * time.Millisecond
 	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
 	credentialsTimeout = 30 * time.Second
 	// A node reports what changed at most this often, and otherwise this seldom: the approver takes a node
@@ -78,8 +78,8 @@ func (f *flags) load() (config.Settings, error) {
 	return s, nil
 }
 
-// wiring is what lives longer than one configuration.
-type wiring struct {
+// deps are what the commands work with. They outlive one configuration.
+type deps struct {
 	plain   bool
 	options config.Options
 	tree    *disk.Tree
@@ -90,77 +90,77 @@ type wiring struct {
 	systemd *reloader.Client
 }
 
-func wire(f *flags, stderr io.Writer) (*wiring, error) {
+func newDeps(f *flags, stderr io.Writer) (*deps, error) {
 	tree, err := disk.Open(f.root)
 	if err != nil {
 		return nil, err
 	}
-	w := &wiring{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(f, stderr),
+	d := &deps{plain: f.plain(), options: f.configOptions(), tree: tree, log: newLog(f, stderr),
 		trail: audit.Journal(stderr)}
-	w.report = report.New(func(name string, data []byte) error {
+	d.report = report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
-	}, !w.plain)
-	if w.plain {
-		w.trail = audit.Text(stderr)
+	}, !d.plain)
+	if d.plain {
+		d.trail = audit.Text(stderr)
 	} else {
-		w.client = writer.Dial(writerSocket)
-		w.systemd = reloader.Dial(reloaderSocket, bootID())
+		d.client = writer.Dial(writerSocket)
+		d.systemd = reloader.Dial(reloaderSocket, bootID())
 	}
-	return w, nil
+	return d, nil
 }
 
-func (w *wiring) close() {
-	if w.systemd != nil {
-		_ = w.systemd.Close()
-		_ = w.client.Close()
+func (d *deps) close() {
+	if d.systemd != nil {
+		_ = d.systemd.Close()
+		_ = d.client.Close()
 	}
 }
 
-// half is the privileged one, as both loops of the agent see it.
-type half interface {
+// privileged is the writer, as both loops of the agent see it.
+type privileged interface {
 	files.Writer
 	Bootstrap(context.Context) ([]bootstrap.Credential, error)
 	Consume(context.Context, plan.Digest) (string, error)
 }
 
-// half is the privileged half, or in plain mode the same code in this process.
-func (w *wiring) half(s config.Settings) half {
-	if w.plain {
-		return newWriter(s, w.tree)
+// privileged is the writer's process, or in plain mode the same code in this process.
+func (d *deps) privileged(s config.Settings) privileged {
+	if d.plain {
+		return newWriter(s, d.tree)
 	}
-	return w.client.For(s.Policy.Files)
+	return d.client.For(s.Policy.Files)
 }
 
 // policy is what is configured; in plain mode there is no systemd, and so no allowlist.
-func (w *wiring) policy(s config.Settings) unitplan.Policy {
+func (d *deps) policy(s config.Settings) unitplan.Policy {
 	p := s.Policy
-	if w.plain {
+	if d.plain {
 		p.Units = nil
 	}
 	return p
 }
 
 // units is nil where there is nothing to ask systemd for.
-func (w *wiring) units(s config.Settings) unitactions.Systemd {
-	if len(w.policy(s).Units) == 0 {
+func (d *deps) units(s config.Settings) unitactions.Systemd {
+	if len(d.policy(s).Units) == 0 {
 		return nil
 	}
-	return w.systemd
+	return d.systemd
 }
 
 // prober is nil in plain mode: the servers of this machine do not read that tree.
-func (w *wiring) prober() consumers.Prober {
-	if w.plain {
+func (d *deps) prober() consumers.Prober {
+	if d.plain {
 		return nil
 	}
 	return probe.Prober{Clock: systemClock{}}
 }
 
-func (w *wiring) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Resync, Rest: consumersFirst,
+func (d *deps) times(s config.Settings) agent.Times {
+	t := agent.Times{Resync: s.Resync, SettleDelay: settleDelay,
 		BatchWindow: s.Actions.BatchWindow, RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout,
-		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerRest, Probe: s.ProbeTimeout}
-	if !w.plain {
+		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerPause, Probe: s.ProbeTimeout}
+	if !d.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}
 	return t
@@ -168,19 +168,19 @@ func (w *wiring) times(s config.Settings) agent.Times {
 
 // node is the name of this node in the cluster, or empty as long as it cannot be known. It seeds what
 // must differ between the hosts of a fleet.
-func (w *wiring) node(s config.Settings) string {
-	name, err := config.NodeName(w.options, s)
+func (d *deps) node(s config.Settings) string {
+	name, err := config.NodeName(d.options, s)
 	if err != nil {
-		w.log.Warn("the node's name may be another one", zap.String("name", name), zap.Error(err))
+		d.log.Warn("the node's name may be another one", zap.String("name", name), zap.Error(err))
 	}
 	return name
 }
 
 // stateObject is this node's.
-func (w *wiring) stateObject(node string) *report.Object {
+func (d *deps) stateObject(node string) *report.Object {
 	return report.NewObject(report.ObjectOptions{Node: node, Least: reportLeast, Heartbeat: reportHeartbeat,
 		After: time.After, Now: time.Now,
-		Trouble: func(err error) { w.log.Warn("writing the node's state object", zap.Error(err)) }})
+		Trouble: func(err error) { d.log.Warn("writing the node's state object", zap.Error(err)) }})
 }
 
 // newWriter is the writer's code. It judges bytes by the fields, whatever the agent says of them.

@@ -34,9 +34,9 @@ const (
 	pendingFile  = "pending/key.pem"
 )
 
-// world is everything around the keeper. What happens in it is the walker's doing; its lock is for the servers
+// env is everything around the keeper. What happens in it is the walker's doing; its lock is for the servers
 // and the process, which have goroutines of their own.
-type world struct {
+type env struct {
 	mu       sync.Mutex
 	setting  Setting
 	seed     uint64
@@ -99,8 +99,8 @@ func (c *Counts) Add(o Counts) {
 		c.Identities+o.Identities
 }
 
-func newWorld(seed uint64, s Setting, quiet func()) *world {
-	w := &world{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet,
+func newEnv(seed uint64, s Setting, quiet func()) *env {
+	w := &env{setting: s, seed: seed, entropy: rand.Reader, began: time.Now(), quiet: quiet,
 		cas: map[string][]byte{}, home: map[*testpki.Authority]*cluster{},
 		dir: map[string][]byte{}, clusters: map[string]*cluster{}, issuers: map[string]*testpki.Authority{}}
 	for _, name := range []string{"a", "b"} {
@@ -115,11 +115,11 @@ func newWorld(seed uint64, s Setting, quiet func()) *world {
 }
 
 // authority is a CA that outlives the walk.
-func (w *world) authority(name string) *testpki.Authority {
+func (w *env) authority(name string) *testpki.Authority {
 	return w.authorityFrom(name, time.Now().Add(-decade))
 }
 
-func (w *world) authorityFrom(name string, begin time.Time) *testpki.Authority {
+func (w *env) authorityFrom(name string, begin time.Time) *testpki.Authority {
 	a := testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: begin,
 		NotAfter: time.Now().Add(decade)}, testpki.ECDSA)
 	w.authorities = append(w.authorities, a)
@@ -132,7 +132,7 @@ func pinOf(c *x509.Certificate) string {
 }
 
 // end stops everything.
-func (w *world) end() {
+func (w *env) end() {
 	w.process.reap()
 	for _, c := range w.clusters {
 		_ = c.server.Close()
@@ -143,8 +143,8 @@ func (w *world) end() {
 // requestName is drawn from the key, which is another in each telling.
 var requestName = regexp.MustCompile(`node-cert-agent-[0-9a-z]{32}`)
 
-// say adds a line to the story. The lock may be held.
-func (w *world) say(format string, args ...any) {
+// logf adds a line to the story. The lock may be held.
+func (w *env) logf(format string, args ...any) {
 	if w.telling {
 		at := time.Since(w.began).Round(time.Millisecond)
 		w.told = append(w.told, fmt.Sprintf("%14v  ", at)+requestName.ReplaceAllString(fmt.Sprintf(format, args...),
@@ -153,25 +153,25 @@ func (w *world) say(format string, args ...any) {
 }
 
 // violate notes the first promise that was broken.
-func (w *world) violate(kind, format string, args ...any) {
+func (w *env) violate(kind, format string, args ...any) {
 	if w.violation == nil {
 		w.violation = &Violation{kind, fmt.Sprintf(format, args...)}
-		w.say("VIOLATION %s", w.violation)
+		w.logf("VIOLATION %s", w.violation)
 	}
 }
 
 // event is something that makes the agent ask more often for a while.
-func (w *world) event() { w.last = time.Now() }
+func (w *env) event() { w.last = time.Now() }
 
 // called counts a call of the agent.
-func (w *world) called(what string) {
+func (w *env) called(what string) {
 	w.calls = append(w.calls, time.Now())
 	w.counts.Calls++
-	w.say("call %s", what)
+	w.logf("call %s", what)
 }
 
 // asked holds that a key is durable before a request for it exists.
-func (w *world) asked(q *request) {
+func (w *env) asked(q *request) {
 	for rest := w.dir[pendingFile]; len(rest) > 0; {
 		block, more := pem.Decode(rest)
 		if block == nil {
@@ -224,7 +224,7 @@ func generationIn(data []byte) *generation {
 }
 
 // of is the cluster that the identity is for.
-func (w *world) of(g *generation) *cluster {
+func (w *env) of(g *generation) *cluster {
 	if g == nil {
 		return nil
 	}
@@ -237,13 +237,13 @@ func (w *world) of(g *generation) *cluster {
 }
 
 // works reports whether the cluster of the identity takes its certificate.
-func (w *world) works(g *generation) bool {
+func (w *env) works(g *generation) bool {
 	c := w.of(g)
 	return c != nil && c.knows(g.cert) && g.cert.Subject.CommonName == us
 }
 
 // write is a write of the process.
-func (w *world) write(name string, data []byte) error {
+func (w *env) write(name string, data []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.full {
@@ -257,7 +257,7 @@ func (w *world) write(name string, data []byte) error {
 		if before == nil || after != nil && !before.cert.Equal(after.cert) {
 			w.succeeds(before)
 			w.counts.Identities++
-			w.say("another identity, at %s", after.server)
+			w.logf("another identity, at %s", after.server)
 		}
 	}
 	w.dir[name] = slices.Clone(data)
@@ -268,14 +268,14 @@ func (w *world) write(name string, data []byte) error {
 }
 
 // gone judges that a file is renamed or removed by the process.
-func (w *world) gone(name string) {
+func (w *env) gone(name string) {
 	if name == currentFile && w.works(generationIn(w.dir[name])) {
 		w.violate("removed", "an identity that works was taken away")
 	}
 }
 
 // consume is what the writer does.
-func (w *world) consume(digest plan.Digest) (string, error) {
+func (w *env) consume(digest plan.Digest) (string, error) {
 	if w.stuck || w.closed {
 		return "", errFull
 	}
@@ -286,13 +286,13 @@ func (w *world) consume(digest plan.Digest) (string, error) {
 	if g := generationIn(w.dir[currentFile]); g == nil || !w.process.proven[g.cert.SerialNumber.Text(16)] {
 		w.violate("consumed", "%s was consumed, and no identity that was got with it is kept and proven", w.files[i].Name)
 	}
-	w.say("consumed %s", w.files[i].Name)
+	w.logf("consumed %s", w.files[i].Name)
 	w.files = slices.Delete(w.files, i, i+1)
 	return "deleted", nil
 }
 
 // bootstrap puts a file with a token for a cluster, as an administrator would; the name decides the order.
-func (w *world) bootstrap(name string, c *cluster, works bool) {
+func (w *env) bootstrap(name string, c *cluster, works bool) {
 	w.put++
 	token := fmt.Sprintf("%s-%d", c.name, w.put)
 	c.tokens[token] = works
@@ -307,7 +307,7 @@ func (w *world) bootstrap(name string, c *cluster, works bool) {
 }
 
 // place puts a file among the others, by name.
-func (w *world) place(f file) {
+func (w *env) place(f file) {
 	w.files = slices.DeleteFunc(w.files, func(o file) bool { return o.Name == f.Name })
 	w.files = append(w.files, f)
 	slices.SortFunc(w.files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })

@@ -11,8 +11,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// world is one host with its agent, the cluster it follows and the people who work on it.
-type world struct {
+// env is one host with its agent, the cluster it follows and the people who work on it.
+type env struct {
 	setting Setting
 	seed    uint64
 	policy  unitplan.Policy
@@ -32,8 +32,8 @@ type world struct {
 	steps  int
 	counts Counts
 
-	told      []string // nil unless the walk is to be told
-	telling   bool
+	log       []string // nil unless the walk is to be told
+	logging   bool
 	violation *Violation
 	ignore    func(Violation) bool
 }
@@ -60,43 +60,43 @@ func (c *Counts) Add(o Counts) {
 		c.Actions+o.Actions, c.Kills+o.Kills, c.Boots+o.Boots
 }
 
-func newWorld(seed uint64, s Setting, quiet func()) *world {
-	w := &world{seed: seed, setting: s, quiet: quiet}
-	w.times = agent.Times{Resync: 30 * time.Minute, Rest: s.Rest, BatchWindow: 2 * time.Second, RandomizedDelay: s.Spread,
-		RetryMin: time.Second, RetryMax: time.Minute,
+func newEnv(seed uint64, s Setting, quiet func()) *env {
+	w := &env{seed: seed, setting: s, quiet: quiet}
+	w.times = agent.Times{Resync: 30 * time.Minute, SettleDelay: s.Rest, BatchWindow: 2 * time.Second,
+		RandomizedDelay: s.Spread, RetryMin: time.Second, RetryMax: time.Minute,
 		Job: time.Minute, Breaker: 30 * time.Minute}
 	w.policy = s.policy()
 	w.model = newModel(w)
 	w.disk = newDisk(w)
 	w.memory = memory{w: w, files: make(map[string][]byte)}
-	w.clock.pass(10 * time.Second)
+	w.clock.advance(10 * time.Second)
 	w.systemd = newSystemd(w)
-	w.clock.pass(20 * time.Second)
+	w.clock.advance(20 * time.Second)
 	w.cluster = newCluster()
 	w.agent.w = w
 	w.memory.open()
 	return w
 }
 
-// say tells what happens, if anybody listens.
-func (w *world) say(format string, args ...any) {
-	if w.telling {
-		w.told = append(w.told, fmt.Sprintf("%12s  ", w.clock.truth.Round(time.Millisecond))+fmt.Sprintf(format, args...))
+// logf tells what happens, if anybody listens.
+func (w *env) logf(format string, args ...any) {
+	if w.logging {
+		w.log = append(w.log, fmt.Sprintf("%12s  ", w.clock.truth.Round(time.Millisecond))+fmt.Sprintf(format, args...))
 	}
 }
 
 // violate ends the walk. The first violation counts: what follows may be its consequence.
-func (w *world) violate(kind, format string, args ...any) {
+func (w *env) violate(kind, format string, args ...any) {
 	v := Violation{Kind: kind, Text: fmt.Sprintf(format, args...)}
 	if w.violation == nil && (w.ignore == nil || !w.ignore(v)) {
 		w.violation = &v
-		w.say("VIOLATION %s", v)
+		w.logf("VIOLATION %s", v)
 	}
 }
 
 // draw gives random numbers that depend on the walk's seed and on what they are for, and on nothing that
 // happened before.
-func (w *world) draw(what string, n int) *rand.Rand {
+func (w *env) draw(what string, n int) *rand.Rand {
 	h := w.seed
 	for _, b := range []byte(what) {
 		h = (h ^ uint64(b)) * 1099511628211
@@ -104,8 +104,8 @@ func (w *world) draw(what string, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(h, uint64(n)))
 }
 
-// pass lets time go by: whatever comes due on the way happens.
-func (w *world) pass(d time.Duration) {
+// advance lets time go by: whatever comes due on the way happens.
+func (w *env) advance(d time.Duration) {
 	for end := w.clock.mono + d; w.violation == nil; {
 		next := end
 		if w.agent.running {
@@ -114,7 +114,7 @@ func (w *world) pass(d time.Duration) {
 		if at, ok := w.systemd.next(); ok {
 			next = min(next, max(at, w.clock.mono))
 		}
-		w.clock.pass(next - w.clock.mono)
+		w.clock.advance(next - w.clock.mono)
 		if w.systemd.work() {
 			w.agent.deliver()
 			continue

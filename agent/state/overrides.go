@@ -22,8 +22,8 @@ const (
 	pauseFile   = OperatorDir + "/pause.json"
 )
 
-// Word is what the operator of this host said by hand; both parts may be absent.
-type Word struct {
+// Overrides are what the operator of this host set by hand; both parts may be absent.
+type Overrides struct {
 	Applied *Applied
 	Pause   *Pause
 }
@@ -63,9 +63,9 @@ func (p Pause) Over(now time.Time, boot string, uptime time.Duration) bool {
 	return !now.Before(p.Until) || boot == p.Boot && uptime-p.Uptime >= p.Until.Sub(p.At)
 }
 
-// ReadWord reads what the operator said. A part that cannot be read is an error and as in last; the other
+// ReadOverrides reads what the operator set. A part that cannot be read is an error and as in last; the other
 // counts.
-func ReadWord(dir Dir, last Word) (w Word, err error) {
+func ReadOverrides(dir Dir, last Overrides) (w Overrides, err error) {
 	var broken error
 	w.Applied, err = read(dir, appliedFile, last.Applied)
 	w.Pause, broken = read(dir, pauseFile, last.Pause)
@@ -88,8 +88,8 @@ func read[T any](dir Dir, name string, last *T) (*T, error) {
 	return part, nil
 }
 
-// Say makes one part of the local override durable. What is nil in w stays as it was.
-func Say(dir Dir, w Word) error {
+// SetOverrides makes parts of the local override durable. A part that is nil in w stays as it was.
+func SetOverrides(dir Dir, w Overrides) error {
 	for name, part := range map[string]any{appliedFile: w.Applied, pauseFile: w.Pause} {
 		if part == (*Applied)(nil) || part == (*Pause)(nil) {
 			continue

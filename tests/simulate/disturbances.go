@@ -15,7 +15,7 @@ import (
 )
 
 // othersAct has somebody act on a unit.
-func (w *world) othersAct(r *rand.Rand) {
+func (w *env) othersAct(r *rand.Rand) {
 	u := w.systemd.units[pick(r, unitNames...)]
 	n := r.IntN(6)
 	if w.systemd.busy(u.name) != nil {
@@ -24,7 +24,7 @@ func (w *world) othersAct(r *rand.Rand) {
 	w.model.others++
 	switch {
 	case n < 3:
-		w.say("somebody restarts %s", u.name)
+		w.logf("somebody restarts %s", u.name)
 		w.systemd.begins(u)
 		w.systemd.reads(u, w.systemd.look())
 		u.behind = w.model.lost && w.systemd.unmade() // without memory, what an earlier boot wrote is taken for made
@@ -37,10 +37,10 @@ func (w *world) othersAct(r *rand.Rand) {
 			w.model.excuse(u, "somebody restarted it near a change")
 		}
 	case n == 3:
-		w.say("somebody stops %s", u.name)
+		w.logf("somebody stops %s", u.name)
 		u.active = false
 	case n == 4 && u.verb == unitplan.Reload && u.active:
-		w.say("somebody reloads %s", u.name)
+		w.logf("somebody reloads %s", u.name)
 		if w.model.needed(w, u) {
 			w.model.excuse(u, "somebody reloaded it, which nobody can see")
 		}
@@ -48,7 +48,7 @@ func (w *world) othersAct(r *rand.Rand) {
 		w.systemd.reads(u, w.systemd.look())
 		u.before = before
 	case n == 5 && u.verb == unitplan.Restart:
-		w.say("systemd forgets %s", u.name)
+		w.logf("systemd forgets %s", u.name)
 		u.invocation, u.since, u.mono, u.started = "", time.Time{}, 0, -time.Hour
 		w.model.excuse(u, "systemd forgot it")
 	}
@@ -58,24 +58,24 @@ func (w *world) othersAct(r *rand.Rand) {
 }
 
 // setJobs decides how jobs go from now on.
-func (w *world) setJobs(r *rand.Rand) {
+func (w *env) setJobs(r *rand.Rand) {
 	s := &w.systemd
 	s.fails, s.pace = pick(r, 0, 0, 0.5, 1), pick(r, quick, quick, slow, slow, stuck)
-	w.say("jobs are %s from now on, and %v of them fail", s.pace, s.fails)
+	w.logf("jobs are %s from now on, and %v of them fail", s.pace, s.fails)
 }
 
 // setFaults decides what fails from now on.
-func (w *world) setFaults(r *rand.Rand) {
+func (w *env) setFaults(r *rand.Rand) {
 	f := &w.faults
 	f.rate = nil
 	if r.IntN(4) == 0 {
-		w.say("nothing fails any more")
+		w.logf("nothing fails any more")
 		return
 	}
 	f.rng, f.late = rand.New(rand.NewPCG(r.Uint64(), 1)), r.IntN(2) == 0
 	f.rate = map[contact]float64{pick(r, failing...): pick(r, 0.1, 0.5, 1)}
 	for c, rate := range f.rate {
-		w.say("from now on %v of the tries to %s fail (after the effect as often as before: %v)", rate, c, f.late)
+		w.logf("from now on %v of the tries to %s fail (after the effect as often as before: %v)", rate, c, f.late)
 		if c == saving || c == acting || c == asking {
 			w.model.excuseAll(w, "the agent cannot "+string(c))
 		}
@@ -83,14 +83,14 @@ func (w *world) setFaults(r *rand.Rand) {
 }
 
 // setOdd puts something where a file should be that can neither be read nor written over, or takes it away.
-func (w *world) setOdd(r *rand.Rand) {
+func (w *env) setOdd(r *rand.Rand) {
 	w.model.others++
 	if len(w.disk.odd) > 0 && r.IntN(2) == 0 {
-		w.say("every file can be read again")
+		w.logf("every file can be read again")
 		w.disk.even()
 	} else {
 		p, kind := w.place(r), pick(r, plan.Irregular, plan.Unreadable)
-		w.say("%s is %s from now on", p, kind)
+		w.logf("%s is %s from now on", p, kind)
 		w.disk.odd[p] = kind
 		w.disk.turned(p)
 	}
@@ -100,37 +100,37 @@ func (w *world) setOdd(r *rand.Rand) {
 }
 
 // dropBus has the agent lose sight of all its jobs. They go on.
-func (w *world) dropBus(*rand.Rand) {
+func (w *env) dropBus(*rand.Rand) {
 	for _, j := range w.systemd.jobs {
 		if j.call != nil {
-			w.say("the bus is lost while %s has a job", j.unit.name)
+			w.logf("the bus is lost while %s has a job", j.unit.name)
 			w.systemd.leave(j, "the bus was lost")
 		}
 	}
 	w.agent.deliver()
 }
 
-func (w *world) setClock(r *rand.Rand) {
+func (w *env) setClock(r *rand.Rand) {
 	w.clock.offset += pick(r, time.Hour, -time.Hour, 3*time.Second, -3*time.Second, 1000*time.Hour, -1000*time.Hour)
 	w.clock.set = true
-	w.say("the wall clock is set: it is now wrong by %v", w.clock.offset)
+	w.logf("the wall clock is set: it is now wrong by %v", w.clock.offset)
 	w.model.excuseAll(w, "the clock was set")
 }
 
-func (w *world) changeServer(r *rand.Rand) {
+func (w *env) changeServer(r *rand.Rand) {
 	w.cluster.serves, w.cluster.away = r.IntN(lasting), r.IntN(4) == 0
-	w.say("the API server is now one of authority %s (nobody answers: %v)", authorities[w.cluster.serves].letter,
+	w.logf("the API server is now one of authority %s (nobody answers: %v)", authorities[w.cluster.serves].letter,
 		w.cluster.away)
 }
 
 // lose takes /var/lib away, or parts of it, while the agent is off.
-func (w *world) lose(r *rand.Rand) {
+func (w *env) lose(r *rand.Rand) {
 	w.stop()
 	m := &w.memory
 	n := r.IntN(4)
 	w.systemd.forgive()
 	w.model.lost = true
-	w.say("/var/lib is lost: %s", []string{"all of it", "the memory", "the kept bytes", "the memory is damaged"}[n])
+	w.logf("/var/lib is lost: %s", []string{"all of it", "the memory", "the kept bytes", "the memory is damaged"}[n])
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
 		switch {
 		case n == 0, n == 1 && name == "state.json", n == 2 && name != "state.json":
@@ -154,7 +154,7 @@ func (w *world) lose(r *rand.Rand) {
 }
 
 // readsUnclaimed tells whether the unit reads a file that nobody looks at once nobody asks for it.
-func (w *world) readsUnclaimed(unit string) bool {
+func (w *env) readsUnclaimed(unit string) bool {
 	for p := range w.disk.files {
 		if !w.followed(p) && w.model.concerns(w, unit, p) {
 			return true
@@ -163,28 +163,28 @@ func (w *world) readsUnclaimed(unit string) bool {
 	return false
 }
 
-// operate has the operator say something by hand.
-func (w *world) operate(r *rand.Rand) {
+// operate has the operator apply, revert, pause or resume something by hand.
+func (w *env) operate(r *rand.Rand) {
 	dir := byHand{&w.memory}
 	var err error
 	switch r.IntN(7) {
 	case 0, 1, 2:
-		a := w.drawWord(r)
-		w.say("the operator applies %s (now: %v)", describe(a), a.Now)
-		err = state.Say(dir, state.Word{Applied: a})
+		a := w.drawOverride(r)
+		w.logf("the operator applies %s (now: %v)", describe(a), a.Now)
+		err = state.SetOverrides(dir, state.Overrides{Applied: a})
 	case 3:
-		w.say("the operator releases what was applied")
+		w.logf("the operator takes back what was applied")
 		_, err = state.Revert(dir)
 	case 4:
 		d := span(r)
-		w.say("the operator pauses the agent for %v", d)
-		err = state.Say(dir, state.Word{Pause: &state.Pause{Reason: "work", At: w.clock.wall(), Until: w.clock.wall().Add(d),
-			Boot: w.clock.boot(), Uptime: w.clock.up}})
+		w.logf("the operator pauses the agent for %v", d)
+		err = state.SetOverrides(dir, state.Overrides{Pause: &state.Pause{Reason: "work", At: w.clock.wall(),
+			Until: w.clock.wall().Add(d), Boot: w.clock.boot(), Uptime: w.clock.up}})
 	case 5:
-		w.say("the operator resumes")
+		w.logf("the operator resumes")
 		_, err = state.Resume(dir)
 	case 6:
-		w.say("what the operator applied is damaged on disk")
+		w.logf("what the operator applied is damaged on disk")
 		dir.files["operator/applied.json"] = []byte("{")
 	}
 	if err != nil {
@@ -201,8 +201,8 @@ func describe(a *state.Applied) string {
 	return fmt.Sprintf("%s, lists %v", out, a.Lists)
 }
 
-// drawWord makes up content that an operator applies.
-func (w *world) drawWord(r *rand.Rand) *state.Applied {
+// drawOverride makes up content that an operator applies.
+func (w *env) drawOverride(r *rand.Rand) *state.Applied {
 	a := &state.Applied{ID: fmt.Sprint("word ", r.Uint32()), Source: "by hand", At: w.clock.wall(), Now: r.IntN(3) == 0}
 	if r.IntN(2) == 0 {
 		a.Files = append(a.Files, state.AppliedFile{Key: plan.Key{Field: plan.KubeAPIServerServingCAData},
@@ -219,7 +219,7 @@ func (w *world) drawWord(r *rand.Rand) *state.Applied {
 }
 
 // reconfigure ends the agent and starts one with other settings, as a changed configuration does.
-func (w *world) reconfigure(r *rand.Rand) {
+func (w *env) reconfigure(r *rand.Rand) {
 	w.stop()
 	s := &w.setting
 	switch r.IntN(8) {
@@ -239,7 +239,7 @@ func (w *world) reconfigure(r *rand.Rand) {
 		s.Hold = pick(r, time.Hour, 10*time.Minute, 0)
 	}
 	w.policy = s.policy()
-	w.say("the configuration is now: %s", s)
+	w.logf("the configuration is now: %s", s)
 	w.model.excuseAll(w, "the configuration changed")
 	clear(w.model.gone)
 	w.model.reconfigured = true
