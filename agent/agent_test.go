@@ -422,7 +422,11 @@ func TestWhatIsRememberedIsWhatItsDigestSays(t *testing.T) {
 	h.publish(kubelet(caA), registry("r", caA))
 	h.kill()
 	h.disk.Put(kubeletCA, caB+caA) // more than is remembered, as with something that is held
-	if s := h.start(); s.Files[0].State != "in place" {
+	s := h.start()
+	if !slices.Equal(s.Fields, []plan.Field{plan.KubeAPIServerServingCAData, plan.ImageRegistryBundleData}) {
+		t.Errorf("the host is said to take %v", s.Fields)
+	}
+	if s.Files[0].State != "in place" {
 		t.Errorf("a file that has all that is remembered is %s", s.Files[0].State)
 	}
 	h.wantFile(kubeletCA, caB+caA)

@@ -14,6 +14,9 @@ import (
 // Status fills in their part of what is shown. d is nil if nothing is desired yet.
 func (f *Files) Status(s *report.Status, d *plan.Desired) {
 	s.Synced, s.Refused, s.Retained, s.Writes = f.synced.UTC(), f.refused, f.retained, f.writes
+	for _, spec := range f.Policy.Files {
+		s.Fields = append(s.Fields, spec.Field)
+	}
 	if d != nil {
 		for _, e := range f.contents(*d) {
 			s.Files = append(s.Files, f.fileStatus(e))

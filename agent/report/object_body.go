@@ -41,6 +41,7 @@ type stateSpec struct {
 		Pending int `json:"pending"`
 	} `json:"counts"`
 	EarliestExpiry time.Time      `json:"earliestExpiry,omitzero"`
+	Fields         []plan.Field   `json:"fields,omitempty"`
 	Files          []stateFile    `json:"files,omitempty"`
 	Held           []stateHeld    `json:"held,omitempty"`
 	Pending        []statePending `json:"pending,omitempty"`
@@ -101,14 +102,16 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 	if s.Error != "" {
 		o.Spec.Reason = cut(s.Error)
 	}
-	o.Spec.Agent.Version = s.Version
+	o.Spec.Agent.Version, o.Spec.Fields = s.Version, s.Fields
 	if s.Error == "" {
 		o.Spec.Synced = stateSynced{UID: printable.Text(s.ControllerConfig.UID),
 			ResourceVersion: printable.Text(s.ControllerConfig.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
-		file := stateFile{Field: string(f.Field), Name: f.Name, SHA256: f.Digest, Certificates: f.Fingerprints,
-			EarliestExpiry: f.Expires}
+		file := stateFile{Field: string(f.Field), Name: f.Name, EarliestExpiry: f.Expires}
+		if f.State == InPlace { // others take from it what this node has on its disk
+			file.SHA256, file.Certificates = f.Digest, f.Fingerprints
+		}
 		if use := f.Use(); use != liveness.Waiting {
 			file.Use = use
 		}

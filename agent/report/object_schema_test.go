@@ -41,7 +41,8 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 
 	s := sample()
 	s.Reason, s.ControllerConfig.UID = "why", "uid"
-	s.Files[0].Name, s.Files[0].Fingerprints = "r", []string{"0a"}
+	s.Fields = []plan.Field{plan.RootCAData}
+	s.Files[0].Name, s.Files[0].Fingerprints, s.Files[0].State = "r", []string{"0a"}, InPlace
 	s.Files[0].Consumers = []Consumer{{State: liveness.Live}}
 	s.Held = []Held{{Key: plan.Key{Field: plan.RootCAData, Name: "r"}, Fingerprint: "0a", Until: time.Unix(3e9, 0),
 		Reason: "it waits"}}

@@ -54,8 +54,10 @@ type Status struct {
 	Synced time.Time `json:"synced,omitzero"`
 	// Error is why the last reconcile could not be finished.
 	Error string `json:"error,omitempty"`
-	Files []File `json:"files,omitempty"`
-	Units []Unit `json:"units,omitempty"`
+	// Fields are those of the ControllerConfig that this host takes, for the NodeCertificateState only.
+	Fields []plan.Field `json:"-"`
+	Files  []File       `json:"files,omitempty"`
+	Units  []Unit       `json:"units,omitempty"`
 	// Refused and Retained are asked for and not done, and no longer asked for and still there.
 	Refused  []plan.Refusal `json:"refused,omitempty"`
 	Retained []plan.Refusal `json:"retained,omitempty"`

@@ -173,6 +173,17 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 	}
 }
 
+// TestTheStateObjectHasOnlyWhatIsOnTheDisk: the cluster lets an old CA go because of what is in it.
+func TestTheStateObjectHasOnlyWhatIsOnTheDisk(t *testing.T) {
+	for state, want := range map[FileState]bool{InPlace: true, Pending: false} {
+		f := File{Key: plan.Key{Field: plan.RootCAData}, State: state, Digest: plan.Digest{1}, Fingerprints: []string{"0a"}}
+		b := string(body(Status{Files: []File{f}}, "n", time.Time{}))
+		if got := strings.Contains(b, `"certificates":["0a"]`) && strings.Contains(b, `"sha256":"01`); got != want {
+			t.Errorf("a file that is %s gives %s", state, b)
+		}
+	}
+}
+
 func TestTheSecondSourceIsShownAndAPullSecretNeverExpires(t *testing.T) {
 	r, files, notes := capture()
 	s := sample()
