@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
@@ -345,7 +345,7 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	if code := last.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the last replica ended with %d", code)
 	}
-	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-approver", "-o",
+	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-controller", "-o",
 		"jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the lease is held by %q", holder)
 	}

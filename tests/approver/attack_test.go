@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 // junk makes n requests with one credential, most for nodes that do not exist and some for one that does.
@@ -65,7 +65,7 @@ func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	c.junk(c.token("ffffff", csr.BootstrapGroup, ""), n)
 	t.Logf("%d requests of one token in %v", n, time.Since(begin).Round(time.Second))
 	begin = time.Now()
-	c.until("the approver has all of them", func() bool { return metric(t, address, "node_cert_approver_left") == n })
+	c.until("the approver has all of them", func() bool { return metric(t, address, "node_cert_controller_approver_left") == n })
 	t.Logf("the approver has all of them after %v", time.Since(begin).Round(time.Millisecond))
 	for range 3 {
 		begin = time.Now()
@@ -84,7 +84,7 @@ func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	})
 	t.Logf("the node of the crowd that joins is answered within %v", time.Since(begin).Round(time.Millisecond))
 	// The work, not the time: none of the junk was asked about, and few are told of.
-	if got := metric(t, address, "node_cert_approver_inquiries_total"); got > 10 {
+	if got := metric(t, address, "node_cert_controller_approver_inquiries_total"); got > 10 {
 		t.Errorf("the API server was asked about %d requests", got)
 	}
 	events := c.kubectl("get", "events", "-n", "default", "--field-selector=reason=NodeCertificatePending", "-o", "name")

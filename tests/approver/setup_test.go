@@ -49,8 +49,8 @@ func built(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "node-cert-approver")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/node-cert-approver")
+	binary = filepath.Join(dir, "node-cert-controller")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/node-cert-controller")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the approver: %v\n%s", err, out)

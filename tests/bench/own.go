@@ -81,7 +81,7 @@ func (b *bed) approve(ctx context.Context) error {
 	if err := b.Plane.InstallShipped(ctx); err != nil {
 		return err
 	}
-	binary := filepath.Join(b.dir, "node-cert-approver")
+	binary := filepath.Join(b.dir, "node-cert-controller")
 	if err := cluster.Build(ctx, binary); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
-	"github.com/node-cert-agent/node-cert-agent/approver"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
 )
 
 // odd is a label value with all that the format escapes, and what it does not.

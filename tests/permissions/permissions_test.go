@@ -23,7 +23,7 @@ import (
 const (
 	agent     = "node-cert-agent:nodes"
 	bootstrap = "system:bootstrappers:node-cert-agent"
-	approver  = "system:serviceaccount:node-cert-agent:node-cert-approver"
+	approver  = "system:serviceaccount:node-cert-agent:node-cert-controller"
 )
 
 // plane starts a control plane with everything that is shipped.
