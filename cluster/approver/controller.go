@@ -30,7 +30,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
-// A request that is left is judged again without an event, because nobody tells us that a right was granted or
+// A pending request is judged again without an event, because nobody tells us that a right was granted or
 // the list of nodes changed: first after a minute, and then later each time.
 const (
 	requeueAfter = time.Minute
@@ -67,15 +67,15 @@ type controller struct {
 
 	index   *pending.Index
 	queue   *pending.Queue
-	seen    sightings
+	seen    heartbeats
 	written written
-	// effort, words and crowds bound requests to the API server in vain, events, and events about that.
-	effort, words, crowds *pending.Budget
+	// These bound requests to the API server in vain, events, and events about requesters with too many of them.
+	reviewBudget, eventBudget, crowdedBudget *pending.Budget
 
-	// mu holds index and queue together, and guards said: the last event of each pending request, so that none
-	// is repeated.
-	mu   sync.Mutex
-	said map[string]string
+	// mu holds index and queue together, and guards lastEvent: that of each pending request, so that none is
+	// repeated.
+	mu        sync.Mutex
+	lastEvent map[string]string
 }
 
 // clients are the ways to the API server.
@@ -99,10 +99,10 @@ func newController(to clients, events record.EventRecorder, o Options) *controll
 		reports:  states.ForResource(stateKind).Informer(),
 		joined:   nodes.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Informer(),
 		index:    pending.NewIndex(), queue: pending.NewQueue(requeueAfter, requeueMax),
-		seen: sightings{of: map[string]sighting{}}, written: written{of: map[string]nodeStatus{}},
-		effort: pending.NewBudget(share, roundLength), words: pending.NewBudget(share, roundLength),
-		crowds: pending.NewBudget(1, crowdedEvery),
-		said:   map[string]string{},
+		seen: heartbeats{of: map[string]heartbeat{}}, written: written{of: map[string]nodeStatus{}},
+		reviewBudget: pending.NewBudget(share, roundLength), eventBudget: pending.NewBudget(share, roundLength),
+		crowdedBudget: pending.NewBudget(1, crowdedEvery),
+		lastEvent:     map[string]string{},
 	}
 	c.reported, c.nodes = c.reports.GetStore(), c.joined.GetStore()
 	if o.Machines {
@@ -206,14 +206,14 @@ func (c *controller) forget(name string, uid types.UID) {
 		return
 	}
 	c.queue.Drop(requestKey(name))
-	delete(c.said, name)
+	delete(c.lastEvent, name)
 	if heir != "" {
-		c.again(heir)
+		c.requeue(heir)
 	}
 }
 
-// again has a request judged now.
-func (c *controller) again(name string) {
+// requeue has a request judged now.
+func (c *controller) requeue(name string) {
 	if r, ok := c.index.Get(name); ok {
 		c.queue.Add(requestKey(name), r.Class(), r.Requester, time.Now())
 	}
@@ -241,7 +241,7 @@ func (c *controller) nodeChanged(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, request := range c.index.OfNode(name) {
-		c.again(request)
+		c.requeue(request)
 	}
 }
 
@@ -285,15 +285,15 @@ func (c *controller) handle(ctx context.Context, key string) {
 func (c *controller) judge(ctx context.Context, r pending.Request) error {
 	now := time.Now()
 	if r.Claim != nil {
-		if v := verdict.Judge(*r.Claim, c.cached(r, now), c.Policy, now); v.Word != verdict.Approve {
-			c.leave(r, v, now)
+		if v := verdict.Judge(*r.Claim, c.cached(r, now), c.Policy, now); v.Action != verdict.Approve {
+			c.leavePending(r, v, now)
 			return nil
 		}
-	} else if r.Verdict.Word == verdict.Leave {
-		c.leave(r, r.Verdict, now)
+	} else if r.Verdict.Action == verdict.Pending {
+		c.leavePending(r, r.Verdict, now)
 		return nil
 	}
-	if free := c.effort.Free(r.Requester, now); free.After(now) {
+	if free := c.reviewBudget.Free(r.Requester, now); free.After(now) {
 		c.crowded(r, now)
 		c.queue.Defer(requestKey(r.Name), free)
 		return nil
@@ -318,16 +318,16 @@ func (c *controller) ask(ctx context.Context, r pending.Request) error {
 			return fmt.Errorf("judging the request of %s: %v", claim.Node, err)
 		}
 	}
-	if v.Word != verdict.Approve || claim.Class == verdict.Agent {
-		c.effort.Take(r.Requester, time.Now())
+	if v.Action != verdict.Approve || claim.Class == verdict.Agent {
+		c.reviewBudget.Take(r.Requester, time.Now())
 	}
-	switch v.Word {
+	switch v.Action {
 	case verdict.Approve:
 		return c.approve(ctx, o, *claim, f, v)
 	case verdict.Deny:
 		return c.decide(ctx, o, certificates.CertificateDenied, v)
-	case verdict.Leave:
-		c.leave(r, v, time.Now())
+	case verdict.Pending:
+		c.leavePending(r, v, time.Now())
 	default:
 		c.forget(r.Name, r.UID)
 	}
@@ -339,11 +339,11 @@ func (c *controller) approve(
 	ctx context.Context, o *certificates.CertificateSigningRequest, claim verdict.Claim, f facts, v verdict.Verdict,
 ) error {
 	if claim.Class != verdict.Agent {
-		if err := c.note(ctx, claim, f); err != nil {
+		if err := c.recordApproval(ctx, claim, f); err != nil {
 			return err
 		}
 	} else if f.Known && !f.Admitted.IsZero() && f.KnownSince.IsZero() {
-		if err := c.noteKnown(ctx, f.state); err != nil {
+		if err := c.recordKnown(ctx, f.state); err != nil {
 			return err
 		}
 	}

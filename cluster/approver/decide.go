@@ -31,28 +31,28 @@ func (c *controller) decide(ctx context.Context, o *certificates.CertificateSign
 	}
 	c.Health.judged(v)
 	r := pending.Request{Name: o.Name, UID: o.UID, Requester: o.Spec.Username}
-	if v.Word == verdict.Approve {
-		c.tell(r, core.EventTypeNormal, reason, v.Message())
-	} else if now := time.Now(); !c.words.Free(r.Requester, now).After(now) {
-		c.words.Take(r.Requester, now)
-		c.tell(r, core.EventTypeWarning, reason, v.Message())
+	if v.Action == verdict.Approve {
+		c.recordEvent(r, core.EventTypeNormal, reason, v.Message())
+	} else if now := time.Now(); !c.eventBudget.Free(r.Requester, now).After(now) {
+		c.eventBudget.Take(r.Requester, now)
+		c.recordEvent(r, core.EventTypeWarning, reason, v.Message())
 	} // the condition says it as well
 	c.forget(o.Name, o.UID)
 	return nil
 }
 
-// leave says why a request waits, where that has changed, and has it judged again.
-func (c *controller) leave(r pending.Request, v verdict.Verdict, now time.Time) {
+// leavePending says why a request waits, where that has changed, and has it judged again.
+func (c *controller) leavePending(r pending.Request, v verdict.Verdict, now time.Time) {
 	c.mu.Lock()
-	told := c.said[r.Name] == v.Message()
+	told := c.lastEvent[r.Name] == v.Message()
 	c.mu.Unlock()
-	if free := c.words.Free(r.Requester, now); !told && !free.After(now) {
-		c.words.Take(r.Requester, now)
+	if free := c.eventBudget.Free(r.Requester, now); !told && !free.After(now) {
+		c.eventBudget.Take(r.Requester, now)
 		c.mu.Lock()
-		c.said[r.Name] = v.Message()
+		c.lastEvent[r.Name] = v.Message()
 		c.mu.Unlock()
 		c.Health.judged(v)
-		c.tell(r, core.EventTypeWarning, "NodeCertificatePending", v.Message())
+		c.recordEvent(r, core.EventTypeWarning, "NodeCertificatePending", v.Message())
 	} else if !told {
 		c.crowded(r, now)
 	}
@@ -63,17 +63,17 @@ func (c *controller) leave(r pending.Request, v verdict.Verdict, now time.Time) 
 
 // crowded says once in a while that a requester has more requests than are told of one by one.
 func (c *controller) crowded(r pending.Request, now time.Time) {
-	if c.crowds.Free(r.Requester, now).After(now) {
+	if c.crowdedBudget.Free(r.Requester, now).After(now) {
 		return
 	}
-	c.crowds.Take(r.Requester, now)
-	c.tell(r, core.EventTypeWarning, "NodeCertificatePending", fmt.Sprintf(
+	c.crowdedBudget.Take(r.Requester, now)
+	c.recordEvent(r, core.EventTypeWarning, "NodeCertificatePending", fmt.Sprintf(
 		"%.128q has more requests pending than %d in %v are told of; the others wait without an event",
 		r.Requester, share, roundLength))
 }
 
-// tell says in an event and in the log what became of a request.
-func (c *controller) tell(r pending.Request, severity, reason, message string) {
+// recordEvent says in an event and in the log what became of a request.
+func (c *controller) recordEvent(r pending.Request, severity, reason, message string) {
 	o := core.ObjectReference{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Name: r.Name,
 		UID: r.UID}
 	c.events.Event(&o, severity, reason, message)

@@ -58,7 +58,7 @@ func (c *controller) gather(
 		return f, v, err
 	}
 	f.Newer = c.index.Newer(r)
-	if v = verdict.Judge(claim, verdict.Cheap(f.Facts), c.Policy, time.Now()); v.Word != verdict.Approve {
+	if v = verdict.Judge(claim, verdict.Cheap(f.Facts), c.Policy, time.Now()); v.Action != verdict.Approve {
 		return f, v, nil
 	}
 	if claim.Class == verdict.Token {

@@ -23,19 +23,19 @@ const stuck = 5 * time.Minute
 type Health struct {
 	now func() time.Time
 
-	mu        sync.Mutex
-	elected   bool
-	leading   bool
-	begun     time.Time // of what is in hand
-	left      int
-	failures  int
-	inquiries int
-	verdicts  map[verdictLabels]int
+	mu              sync.Mutex
+	elected         bool
+	leading         bool
+	begun           time.Time // of what is in hand
+	pendingRequests int
+	failures        int
+	inquiries       int
+	verdicts        map[verdictLabels]int
 }
 
 type verdictLabels struct {
-	word  verdict.Word
-	check verdict.Check
+	action verdict.Action
+	check  verdict.Check
 }
 
 // NewHealth makes a Health of a replica that has not begun.
@@ -72,20 +72,21 @@ func (h *Health) metrics(w io.Writer) {
 	}
 	fmt.Fprintf(w, "# HELP node_cert_controller_approver_leading Whether this replica decides.\n"+
 		"# TYPE node_cert_controller_approver_leading gauge\nnode_cert_controller_approver_leading %d\n", leading)
-	fmt.Fprintf(w, "# HELP node_cert_controller_approver_left Requests that are left pending.\n"+
-		"# TYPE node_cert_controller_approver_left gauge\nnode_cert_controller_approver_left %d\n", h.left)
+	fmt.Fprintf(w, "# HELP node_cert_controller_approver_pending_requests Requests that wait for a decision.\n"+
+		"# TYPE node_cert_controller_approver_pending_requests gauge\n"+
+		"node_cert_controller_approver_pending_requests %d\n", h.pendingRequests)
 	fmt.Fprintf(w, "# HELP node_cert_controller_approver_inquiries_total Requests about which the API server was asked; "+
-		"others are left by what is watched.\n"+
+		"others stay pending by what is watched.\n"+
 		"# TYPE node_cert_controller_approver_inquiries_total counter\nnode_cert_controller_approver_inquiries_total %d\n", h.inquiries)
 	fmt.Fprintf(w, "# HELP node_cert_controller_approver_failures_total Tries that failed and are repeated.\n"+
 		"# TYPE node_cert_controller_approver_failures_total counter\nnode_cert_controller_approver_failures_total %d\n", h.failures)
-	fmt.Fprint(w, "# HELP node_cert_controller_approver_verdicts_total Verdicts by word and by the check that decided; a request "+
-		"that is left counts once for each reason.\n"+
+	fmt.Fprint(w, "# HELP node_cert_controller_approver_verdicts_total Verdicts by action and by the check that decided; a "+
+		"pending request counts once for each reason.\n"+
 		"# TYPE node_cert_controller_approver_verdicts_total counter\n")
 	for _, l := range slices.SortedFunc(maps.Keys(h.verdicts), func(a, b verdictLabels) int {
-		return strings.Compare(a.word.String()+string(a.check), b.word.String()+string(b.check))
+		return strings.Compare(a.action.String()+string(a.check), b.action.String()+string(b.check))
 	}) {
-		fmt.Fprintf(w, "node_cert_controller_approver_verdicts_total{verdict=%q,check=%q} %d\n", l.word, l.check, h.verdicts[l])
+		fmt.Fprintf(w, "node_cert_controller_approver_verdicts_total{verdict=%q,check=%q} %d\n", l.action, l.check, h.verdicts[l])
 	}
 }
 
@@ -102,11 +103,11 @@ func (h *Health) begin() {
 	h.begun = h.now()
 }
 
-// end notes that nothing is in hand, and how many requests are left.
-func (h *Health) end(left int, err error) {
+// end notes that nothing is in hand, and how many requests are pending.
+func (h *Health) end(pending int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begun, h.left = (time.Time{}), left
+	h.begun, h.pendingRequests = (time.Time{}), pending
 	if err != nil {
 		h.failures++
 	}
@@ -121,5 +122,5 @@ func (h *Health) asked() {
 func (h *Health) judged(v verdict.Verdict) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.verdicts[verdictLabels{v.Word, v.Check}]++
+	h.verdicts[verdictLabels{v.Action, v.Check}]++
 }

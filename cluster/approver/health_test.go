@@ -50,19 +50,19 @@ func TestProbesSayWhetherTheReplicaWorks(t *testing.T) {
 func TestMetricsCountVerdicts(t *testing.T) {
 	h := NewHealth()
 	h.leads(true)
-	h.judged(verdict.Verdict{Word: verdict.Approve})
-	h.judged(verdict.Verdict{Word: verdict.Approve})
-	h.judged(verdict.Verdict{Word: verdict.Leave, Check: verdict.Live, Fact: "of worker-1"})
+	h.judged(verdict.Verdict{Action: verdict.Approve})
+	h.judged(verdict.Verdict{Action: verdict.Approve})
+	h.judged(verdict.Verdict{Action: verdict.Pending, Check: verdict.Live, Fact: "of worker-1"})
 	h.asked()
 	h.begin()
 	h.end(1, errors.New("of worker-2"))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
-		"\nnode_cert_controller_approver_leading 1\n", "\nnode_cert_controller_approver_left 1\n",
+		"\nnode_cert_controller_approver_leading 1\n", "\nnode_cert_controller_approver_pending_requests 1\n",
 		"\nnode_cert_controller_approver_inquiries_total 1\n", "\nnode_cert_controller_approver_failures_total 1\n",
 		"node_cert_controller_approver_verdicts_total{verdict=\"approve\",check=\"\"} " +
-			"2\nnode_cert_controller_approver_verdicts_total{verdict=\"leave\",check=\"live identity\"} 1\n",
+			"2\nnode_cert_controller_approver_verdicts_total{verdict=\"pending\",check=\"live identity\"} 1\n",
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %q in\n%s", want, w.Body)

@@ -32,7 +32,7 @@ func keepRequest(p verdict.Policy) func(any) (any, error) {
 		}
 		k := &keptRequest{ObjectMeta: bare(r)}
 		claim, v := verdict.Read(r, p, time.Now())
-		if k.waits = claim != nil || v.Word != verdict.Ignore; k.waits {
+		if k.waits = claim != nil || v.Action != verdict.Ignore; k.waits {
 			k.request = pending.Request{Name: r.Name, UID: r.UID, Requester: r.Spec.Username, Made: r.CreationTimestamp.Time,
 				Claim: claim, Verdict: v}
 		}

@@ -121,7 +121,7 @@ func TestOfARequestItsClaimIsKeptAndNothingElse(t *testing.T) {
 	}
 	large := o.DeepCopy()
 	large.Spec.Request = make([]byte, 1<<20)
-	if k, text := kept(large); !k.waits || k.request.Verdict.Word != verdict.Deny {
+	if k, text := kept(large); !k.waits || k.request.Verdict.Action != verdict.Deny {
 		t.Errorf("kept is %s", text)
 	}
 	for sentence, change := range map[string]func(*certificates.CertificateSigningRequest){

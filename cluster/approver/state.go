@@ -96,10 +96,10 @@ func when(s string) time.Time {
 	return t
 }
 
-// note writes down which key is about to be approved for a node and what it costs, so that the token is
+// recordApproval writes down which key is about to be approved for a node and what it costs, so that the token is
 // found again after a restart of the approver. It comes before the approval; a note without one is
 // harmless, because no node will report that key. A token that the note before this names was used, and goes.
-func (c *controller) note(ctx context.Context, claim verdict.Claim, f facts) error {
+func (c *controller) recordApproval(ctx context.Context, claim verdict.Claim, f facts) error {
 	if f.state.UID == "" {
 		bare := &unstructured.Unstructured{}
 		bare.SetGroupVersionKind(stateKind.GroupVersion().WithKind("NodeCertificateState"))

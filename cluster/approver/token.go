@@ -32,7 +32,7 @@ func (c *controller) tend(ctx context.Context, node string) error {
 		}
 	}
 	if c.arrived(s) {
-		return c.noteKnown(ctx, s)
+		return c.recordKnown(ctx, s)
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (c *controller) arrived(s nodeState) bool {
 	return c.isNode(s.Name) || listed && err == nil
 }
 
-func (c *controller) noteKnown(ctx context.Context, s nodeState) error {
+func (c *controller) recordKnown(ctx context.Context, s nodeState) error {
 	s.Status.KnownSince = time.Now().UTC().Format(time.RFC3339)
 	return c.writeStatus(ctx, s.Name, s.Status)
 }

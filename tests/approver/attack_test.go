@@ -65,7 +65,7 @@ func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	c.junk(c.token("ffffff", csr.BootstrapGroup, ""), n)
 	t.Logf("%d requests of one token in %v", n, time.Since(begin).Round(time.Second))
 	begin = time.Now()
-	c.until("the approver has all of them", func() bool { return metric(t, address, "node_cert_controller_approver_left") == n })
+	c.until("the approver has all of them", func() bool { return metric(t, address, "node_cert_controller_approver_pending_requests") == n })
 	t.Logf("the approver has all of them after %v", time.Since(begin).Round(time.Millisecond))
 	for range 3 {
 		begin = time.Now()

@@ -132,7 +132,7 @@ func aged(made, now time.Time) (Verdict, bool) {
 	if now.Before(made.Add(maxAge)) {
 		return Verdict{}, false
 	}
-	return leave(Age, time.Time{}, "made at %s, more than %v ago", stamp(made), maxAge), true
+	return pending(Age, time.Time{}, "made at %s, more than %v ago", stamp(made), maxAge), true
 }
 
 // borrows is true if the request has a name like ours, or comes from one of our groups, whatever its subject.
@@ -223,7 +223,7 @@ func (c *Claim) classify(s certificates.CertificateSigningRequestSpec) (Verdict,
 			return other("the agent of", strings.TrimPrefix(c.User, csr.UserPrefix))
 		}
 		if !slices.Contains(s.Groups, csr.Group) {
-			return leave(Requester, time.Time{}, "%s is not in the group %s", quoted(c.User), csr.Group), true
+			return pending(Requester, time.Time{}, "%s is not in the group %s", quoted(c.User), csr.Group), true
 		}
 		c.Class, c.Bound = Agent, true
 	case strings.HasPrefix(c.User, tokenPrefix):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package verdict decides whether a CertificateSigningRequest for a node's identity is approved, denied
-// or left alone. It is pure: the object, what others say about it, and the time come in; a word and the
+// or left pending. It is pure: the object, what others say about it, and the time come in; an action and the
 // fact behind it come out.
 //
 // It owns the checks of the approver and their order. It promises that what it approves gives one node
@@ -22,19 +22,19 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 )
 
-// Word is what is to be done with a request.
-type Word int
+// Action is what is to be done with a request.
+type Action int
 
-// The words. Ignore is for what is not ours, or is decided: not even an event is due.
+// The actions. Ignore is for what is not ours, or is decided: not even an event is due.
 const (
-	Ignore Word = iota
-	Leave
+	Ignore Action = iota
+	Pending
 	Deny
 	Approve
 )
 
-// String is the word in lower case.
-func (w Word) String() string { return [...]string{"ignore", "leave", "deny", "approve"}[w] }
+// String is the action in lower case.
+func (a Action) String() string { return [...]string{"ignore", "pending", "deny", "approve"}[a] }
 
 // Check names the check that decided, for events and conditions.
 type Check string
@@ -70,12 +70,12 @@ const (
 
 // Verdict is the outcome for one request.
 type Verdict struct {
-	Word
+	Action
 	// Check is the one that decided; for an approval it is empty.
 	Check Check
 	// Fact is one line for people, without control characters.
 	Fact string
-	// Again is when a request that is left may fare better without anybody doing anything, or zero.
+	// Again is when a pending request may fare better without anybody doing anything, or zero.
 	Again time.Time
 }
 
@@ -139,30 +139,30 @@ func Judge(c Claim, f Facts, p Policy, now time.Time) Verdict {
 	if c.Class != Agent {
 		// An agent that lost its key asks with another; to approve both would give one to nobody knows whom.
 		if f.Newer != "" {
-			return leave(Newest, time.Time{}, "%s has asked again for %s, by %s", quoted(c.User), c.Node, f.Newer)
+			return pending(Newest, time.Time{}, "%s has asked again for %s, by %s", quoted(c.User), c.Node, f.Newer)
 		}
-		if v, taken := live(c, f, p, now); taken {
+		if v, taken := replacesLiveIdentity(c, f, p, now); taken {
 			return v
 		}
 	}
 	if c.Class == Token && f.Token.Withdrawn != "" {
-		return leave(Credential, time.Time{}, "the bootstrap token %.16q %s", c.TokenID(), f.Token.Withdrawn)
+		return pending(Credential, time.Time{}, "the bootstrap token %.16q %s", c.TokenID(), f.Token.Withdrawn)
 	}
 	if c.Class == Token && f.Token.SpentOn != "" {
-		return leave(Credential, time.Time{}, "the bootstrap token %.16q is for single use and was spent on %s",
+		return pending(Credential, time.Time{}, "the bootstrap token %.16q is for single use and was spent on %s",
 			c.TokenID(), f.Token.SpentOn)
 	}
 	if !f.Access {
-		return leave(Access, time.Time{}, "%s may not create %s.%s", quoted(c.User), c.Right(), certificates.GroupName)
+		return pending(Access, time.Time{}, "%s may not create %s.%s", quoted(c.User), c.Right(), certificates.GroupName)
 	}
 	if c.Class == Agent {
-		return Verdict{Word: Approve, Fact: fmt.Sprintf("the agent of %s renews its certificate", c.Node)}
+		return Verdict{Action: Approve, Fact: fmt.Sprintf("the agent of %s renews its certificate", c.Node)}
 	}
-	return Verdict{Word: Approve, Fact: fmt.Sprintf("%s asks for the first certificate of %s", quoted(c.User), c.Node)}
+	return Verdict{Action: Approve, Fact: fmt.Sprintf("%s asks for the first certificate of %s", quoted(c.User), c.Node)}
 }
 
-// Cheap fills in, at its best for the claim, what only a request to the API server tells. If Judge leaves a
-// claim even so, the request can be saved.
+// Cheap fills in, at its best for the claim, what only a request to the API server tells. If a claim stays
+// pending even so, the request can be saved.
 func Cheap(f Facts) Facts {
 	f.Access, f.Token = true, TokenFacts{Created: farOff}
 	return f
@@ -179,13 +179,13 @@ func absent(c Claim, f Facts) (Verdict, bool) {
 	case f.Known:
 		return Verdict{}, false
 	case left && (c.Class == Agent || c.Class == Kubelet):
-		return leave(Inventory, time.Time{},
+		return pending(Inventory, time.Time{},
 			"there is no node %s any more, neither in the cluster nor in the list, where it was at %s",
 			c.Node, stamp(f.KnownSince)), true
 	case c.Class == Agent && f.Admitted.IsZero():
-		return leave(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list", c.Node), true
+		return pending(Inventory, time.Time{}, "there is no node %s, neither in the cluster nor in the list", c.Node), true
 	case c.Class != Agent && !c.Bound:
-		return leave(Inventory, time.Time{},
+		return pending(Inventory, time.Time{},
 			"there is no node %s, neither in the cluster nor in the list, and the credential is not bound to it", c.Node), true
 	}
 	return Verdict{}, false
@@ -199,9 +199,9 @@ const backdate = 5 * time.Minute
 // both succeed.
 const grace = 10 * time.Minute
 
-// live tells whether the claim would replace an identity in use, and what would help then.
-func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
-	until, fact := used(f, p)
+// replacesLiveIdentity tells whether the claim would replace an identity in use, and what would help then.
+func replacesLiveIdentity(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
+	until, fact := inUseUntil(f, p)
 	if c.Class == Kubelet || !now.Before(until) || f.Allowed == c.Request {
 		return Verdict{}, false
 	}
@@ -227,14 +227,14 @@ func live(c Claim, f Facts, p Policy, now time.Time) (Verdict, bool) {
 	if c.Class == Token {
 		token += " (the approver reads that with the component single-use)"
 	}
-	return leave(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to "+
+	return pending(Live, until, "the identity of %s %s; what helps: %s, the annotation %s=%s on its state object, or to "+
 		"wait until %s",
 		c.Node, fact, token, AllowAnnotation, c.Request, stamp(until)), true
 }
 
-// used is until when the node's identity counts as in use, and why. A node that has spoken since it was
+// inUseUntil is until when the node's identity counts as in use, and why. A node that has spoken since it was
 // granted a certificate is judged by what it said.
-func used(f Facts, p Policy) (until time.Time, fact string) {
+func inUseUntil(f Facts, p Policy) (until time.Time, fact string) {
 	i := f.Identity
 	if i != nil {
 		until, fact = i.Heartbeat.Add(p.StaleAfter), "is in use, last seen "+stamp(i.Heartbeat)
@@ -253,12 +253,12 @@ const AllowAnnotation = "node-cert-agent.io/allow-rebootstrap"
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func leave(c Check, again time.Time, format string, args ...any) Verdict {
-	return Verdict{Word: Leave, Check: c, Fact: fmt.Sprintf(format, args...), Again: again}
+func pending(c Check, again time.Time, format string, args ...any) Verdict {
+	return Verdict{Action: Pending, Check: c, Fact: fmt.Sprintf(format, args...), Again: again}
 }
 
 func deny(c Check, format string, args ...any) Verdict {
-	return Verdict{Word: Deny, Check: c, Fact: fmt.Sprintf(format, args...)}
+	return Verdict{Action: Deny, Check: c, Fact: fmt.Sprintf(format, args...)}
 }
 
 func quoted(user string) string { return fmt.Sprintf("%.128q", user) }

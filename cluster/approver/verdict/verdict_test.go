@@ -125,15 +125,15 @@ func decide(o *certificates.CertificateSigningRequest, f Facts, p Policy, now ti
 }
 
 // check runs one case: what differs from a good request about a known node, and what comes of it.
-func check(t *testing.T, change func(*certificates.CertificateSigningRequest), f Facts, word Word, c Check) Verdict {
+func check(t *testing.T, change func(*certificates.CertificateSigningRequest), f Facts, want Action, c Check) Verdict {
 	t.Helper()
 	o := good(t)
 	if change != nil {
 		change(o)
 	}
 	v := decide(o, f, policy, now)
-	if v.Word != word || v.Check != c {
-		t.Errorf("got %v (%s), want %v by %q", v.Word, v.Message(), word, c)
+	if v.Action != want || v.Check != c {
+		t.Errorf("got %v (%s), want %v by %q", v.Action, v.Message(), want, c)
 	}
 	if strings.ContainsFunc(v.Message(), func(r rune) bool { return r < ' ' }) || len(v.Message()) > 1000 || v.Fact == "" {
 		t.Errorf("not one line: %q", v.Message())
@@ -315,7 +315,7 @@ func TestWhatMayChangeIsLeftPending(t *testing.T) {
 			Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Credential},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if v := check(t, c.change, c.facts, Leave, c.check); c.check == Access &&
+			if v := check(t, c.change, c.facts, Pending, c.check); c.check == Access &&
 				!strings.Contains(v.Fact, "certificatesigningrequests/nodecert") {
 				t.Errorf("does not name the right: %s", v.Fact)
 			}
@@ -331,7 +331,7 @@ func TestACredentialOfItsOwnStandsForTheInventory(t *testing.T) {
 		o.Spec.Extra = map[string]certificates.ExtraValue{"authentication.kubernetes.io/node-name": {"a"}}
 	}, Facts{Access: true}, Approve, "")
 	check(t, renewal, Facts{Access: true, Admitted: now.Add(-time.Hour)}, Approve, "")
-	check(t, nil, Facts{Access: true, Admitted: now.Add(-time.Hour)}, Leave, Inventory)
+	check(t, nil, Facts{Access: true, Admitted: now.Add(-time.Hour)}, Pending, Inventory)
 }
 
 func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
@@ -344,7 +344,7 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 		}
 		return f
 	}
-	v := check(t, nil, inUse(nil), Leave, Live)
+	v := check(t, nil, inUse(nil), Pending, Live)
 	if !v.Again.Equal(now.Add(time.Hour)) || !strings.Contains(v.Fact, AllowAnnotation) {
 		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
 	}
@@ -352,34 +352,34 @@ func TestALiveIdentityIsNotTakenOverAndThereIsAlwaysAWay(t *testing.T) {
 	if !strings.Contains(v.Fact, "the component single-use") {
 		t.Errorf("says %q", v.Fact)
 	}
-	if v := check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave,
+	if v := check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Pending,
 		Live); !strings.Contains(v.Fact, "a token for this node made after") {
 		t.Errorf("says %q", v.Fact)
 	}
-	check(t, by("jane"), inUse(nil), Leave, Live)
-	check(t, bound, inUse(nil), Leave, Live)
-	check(t, bound, inUse(func(f *Facts) { f.Token.Created = now.Add(-25 * time.Hour) }), Leave, Live)
-	check(t, nil, inUse(func(f *Facts) { f.Allowed = "another request" }), Leave, Live)
-	check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Leave, Live) // not bound
+	check(t, by("jane"), inUse(nil), Pending, Live)
+	check(t, bound, inUse(nil), Pending, Live)
+	check(t, bound, inUse(func(f *Facts) { f.Token.Created = now.Add(-25 * time.Hour) }), Pending, Live)
+	check(t, nil, inUse(func(f *Facts) { f.Allowed = "another request" }), Pending, Live)
+	check(t, nil, inUse(func(f *Facts) { f.Token.Created = now.Add(-time.Minute) }), Pending, Live) // not bound
 	// The very token of the first issue is older than the approval, whatever the node reports.
 	check(t, bound, inUse(func(f *Facts) {
 		f.Identity.Issued, f.Token.Created, f.Admitted = now.Add(-80*time.Minute), now.Add(-66*time.Minute),
 			now.Add(-65*time.Minute)
-	}), Leave, Live)
-	soon := check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now.Add(time.Minute) }), Leave, Live)
+	}), Pending, Live)
+	soon := check(t, nil, inUse(func(f *Facts) { f.Identity.Expires = now.Add(time.Minute) }), Pending, Live)
 	if !soon.Again.Equal(now.Add(time.Minute)) {
 		t.Errorf("comes back at %v, not when the certificate expires", soon.Again)
 	}
 
 	o := good(t)
-	if v := decide(o, inUse(func(f *Facts) { f.Allowed = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, inUse(func(f *Facts) { f.Allowed = o.Name }), policy, now); v.Action != Approve {
 		t.Errorf("with the annotation: %s", v.Message())
 	}
-	if v := decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, inUse(func(f *Facts) { f.Last = o.Name }), policy, now); v.Action != Approve {
 		t.Errorf("the same request again: %s", v.Message())
 	}
 	c, _ := Read(o, policy, now)
-	if v := Judge(*c, inUse(func(f *Facts) { f.Identity.PublicKey = c.PublicKey }), policy, now); v.Word != Approve {
+	if v := Judge(*c, inUse(func(f *Facts) { f.Identity.PublicKey = c.PublicKey }), policy, now); v.Action != Approve {
 		t.Errorf("the key in use: %s", v.Message())
 	}
 	check(t, nil, inUse(func(f *Facts) { f.Identity.Heartbeat = now.Add(-2 * time.Hour) }), Approve, "")
@@ -410,7 +410,7 @@ func TestOnlyTheNewestOfSeveralRequestsIsApproved(t *testing.T) {
 	f.Newer = "node-cert-agent-later"
 	for _, change := range []func(*certificates.CertificateSigningRequest){
 		nil, bound, by("jane"), by("system:node:a", "system:nodes")} {
-		if v := check(t, change, f, Leave, Newest); !strings.Contains(v.Fact, f.Newer) {
+		if v := check(t, change, f, Pending, Newest); !strings.Contains(v.Fact, f.Newer) {
 			t.Errorf("does not name the newer: %s", v.Fact)
 		}
 	}
@@ -426,14 +426,14 @@ func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
 		}
 		return f
 	}
-	v := check(t, nil, granted(time.Minute, nil), Leave, Live)
+	v := check(t, nil, granted(time.Minute, nil), Pending, Live)
 	if !v.Again.Equal(now.Add(9*time.Minute)) || !strings.Contains(v.Fact, "granted") {
 		t.Errorf("says %q and comes back at %v", v.Fact, v.Again)
 	}
-	check(t, bound, granted(time.Minute, func(f *Facts) { f.Token.Created = now.Add(-time.Hour) }), Leave, Live)
+	check(t, bound, granted(time.Minute, func(f *Facts) { f.Token.Created = now.Add(-time.Hour) }), Pending, Live)
 	// The old identity is stale, and the new one has not spoken.
 	stale := func(f *Facts) { f.Identity = &Identity{Heartbeat: now.Add(-3 * time.Hour)} }
-	check(t, nil, granted(time.Minute, stale), Leave, Live)
+	check(t, nil, granted(time.Minute, stale), Pending, Live)
 
 	check(t, nil, granted(10*time.Minute, nil), Approve, "")
 	check(t, nil, granted(10*time.Minute, stale), Approve, "")
@@ -444,7 +444,7 @@ func TestOfTwoTokensThatAskForANewNodeOneIsGranted(t *testing.T) {
 	check(t, nil, granted(time.Minute, func(f *Facts) { f.Identity = &Identity{Heartbeat: now, Expires: now} }), Approve,
 		"")
 	o := good(t)
-	if v := decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Word != Approve {
+	if v := decide(o, granted(time.Minute, func(f *Facts) { f.Last = o.Name }), policy, now); v.Action != Approve {
 		t.Errorf("the same request again: %s", v.Message())
 	}
 }
@@ -456,8 +456,8 @@ func TestADamagedRequestIsNeverApprovedAndNeverHarms(t *testing.T) {
 		for _, der := range [][]byte{block.Bytes[:i], slices.Concat(block.Bytes[:i], []byte{^b}, block.Bytes[i+1:])} {
 			damaged := o.DeepCopy()
 			damaged.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-			if v := decide(damaged, known, policy, now); v.Word != Deny {
-				t.Errorf("damaged at byte %d: %v (%s)", i, v.Word, v.Message())
+			if v := decide(damaged, known, policy, now); v.Action != Deny {
+				t.Errorf("damaged at byte %d: %v (%s)", i, v.Action, v.Message())
 			}
 		}
 	}
@@ -481,7 +481,7 @@ func TestWhatAnAttackerGets(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*certificates.CertificateSigningRequest)
 		facts  Facts
-		word   Word
+		action Action
 		check  Check
 	}{
 		// The agent of node b was taken over. It keeps its own identity, and gets no other.
@@ -490,24 +490,24 @@ func TestWhatAnAttackerGets(t *testing.T) {
 			asking(t, subject("system:kube-controller-manager"), p256)(o)
 			agentB(o)
 		}, known, Deny, Form},
-		"an agent in no group of ours":   {by(csr.User("a")), known, Leave, Requester},
-		"an agent whose right was taken": {renewal, Facts{Known: true}, Leave, Access},
+		"an agent in no group of ours":   {by(csr.User("a")), known, Pending, Requester},
+		"an agent whose right was taken": {renewal, Facts{Known: true}, Pending, Access},
 		"an agent renews":                {renewal, inUse, Approve, ""},
 		"an agent whose node was deleted": {renewal,
-			with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Leave, Inventory},
+			with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }), Pending, Inventory},
 		"an agent whose node is there again": {renewal, with(func(f *Facts) { f.KnownSince = now.Add(-day) }), Approve, ""},
 		"an agent whose node never joined":   {renewal, with(func(f *Facts) { f.Known = false }), Approve, ""},
 		// A stranger has a token for any node.
-		"a token for a node in use": {nil, inUse, Leave, Live},
+		"a token for a node in use": {nil, inUse, Pending, Live},
 		"a token for a node just admitted": {nil,
-			with(func(f *Facts) { f.Identity = nil; f.Admitted = now.Add(-time.Minute) }), Leave, Live},
-		"a token for a node that nobody knows": {nil, Facts{Access: true}, Leave, Inventory},
+			with(func(f *Facts) { f.Identity = nil; f.Admitted = now.Add(-time.Minute) }), Pending, Live},
+		"a token for a node that nobody knows": {nil, Facts{Access: true}, Pending, Inventory},
 		"a token for a node that left": {nil, with(func(f *Facts) { f.Known = false; f.KnownSince = now.Add(-day) }),
-			Leave, Inventory},
-		"a token without the right": {nil, Facts{Known: true}, Leave, Access},
+			Pending, Inventory},
+		"a token without the right": {nil, Facts{Known: true}, Pending, Access},
 		"a revoked token": {nil, Facts{Access: true, Known: true, Token: TokenFacts{Withdrawn: "is gone"}},
-			Leave, Credential},
-		"a single-use token that has served": {nil, Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Leave,
+			Pending, Credential},
+		"a single-use token that has served": {nil, Facts{Access: true, Known: true, Token: TokenFacts{SpentOn: "b"}}, Pending,
 			Credential},
 		"a token bound to another node": {by("system:bootstrap:abcdef", csr.BootstrapGroup, NodeGroup("b")),
 			known, Deny, Requester},
@@ -515,7 +515,7 @@ func TestWhatAnAttackerGets(t *testing.T) {
 			Approve, ""},
 		"a token for a node without identity": {nil, known, Approve, ""},
 		"a bound token older than the identity": {bound,
-			with(func(f *Facts) { f.Token.Created = now.Add(-3 * day) }), Leave, Live},
+			with(func(f *Facts) { f.Token.Created = now.Add(-3 * day) }), Pending, Live},
 		// What a node says of its own certificate, or a clock that is wrong, counts against itself at most.
 		"a node that says it lives for ever and is silent": {nil, with(func(f *Facts) {
 			f.Identity.Expires, f.Identity.Heartbeat = now.Add(3650*day), now.Add(-3*time.Hour)
@@ -526,7 +526,7 @@ func TestWhatAnAttackerGets(t *testing.T) {
 			f.Identity.Issued, f.Token.Created = now.Add(day), now.Add(-time.Minute)
 		}), Approve, ""},
 	} {
-		t.Run(sentence, func(t *testing.T) { check(t, c.change, c.facts, c.word, c.check) })
+		t.Run(sentence, func(t *testing.T) { check(t, c.change, c.facts, c.action, c.check) })
 	}
 }
 
@@ -633,10 +633,10 @@ func FuzzJudge(f *testing.F) {
 			facts.Identity = &Identity{Issued: at(admitted), Expires: at(expires), Heartbeat: at(heartbeat)}
 		}
 		v := Judge(c, facts, policy, now)
-		if cheap := Judge(c, Cheap(facts), policy, now); cheap.Word != Approve && v.Word == Approve {
+		if cheap := Judge(c, Cheap(facts), policy, now); cheap.Action != Approve && v.Action == Approve {
 			t.Errorf("left for %s without a look, and is approved with one", cheap.Message())
 		}
-		if v.Word != Approve {
+		if v.Action != Approve {
 			return
 		}
 		live := facts.Identity != nil && now.Before(facts.Identity.Heartbeat.Add(policy.StaleAfter)) &&
@@ -681,13 +681,13 @@ func FuzzDecide(f *testing.F) {
 		}
 		mine := csr.Named(name) || group == csr.Group || group == csr.BootstrapGroup ||
 			strings.HasPrefix(group, csr.BootstrapGroup+":")
-		if v.Word == Deny && !mine && !claimsUs(o.Spec.Request) {
+		if v.Action == Deny && !mine && !claimsUs(o.Spec.Request) {
 			t.Errorf("denied a stranger's: %s", v.Message())
 		}
-		if v.Word == Ignore && mine {
+		if v.Action == Ignore && mine {
 			t.Error("ignored what looks like ours")
 		}
-		if v.Word != Approve {
+		if v.Action != Approve {
 			return
 		}
 		r, err := x509.ParseCertificateRequest(der)

@@ -12,7 +12,7 @@ import (
 
 func TestANodeIsSeenWhenItsReportChangesByOurOwnClock(t *testing.T) {
 	begin := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	s := sightings{of: map[string]sighting{}}
+	s := heartbeats{of: map[string]heartbeat{}}
 	for _, step := range []struct {
 		sentence   string
 		uid        string
@@ -46,7 +46,7 @@ func TestWhatANodeForgesDoesNotMakeItLookAliveOrDead(t *testing.T) {
 			"managedFields":[{"manager":"node-cert-agent","operation":"Apply","time":"2031-01-01T00:00:00Z",
 			"fieldsV1":{"f:spec":{}}}]},
 			"spec":{"state":"synced","heartbeat":"`+forged+`","identity":{"expires":"`+forged+`"}}}`)
-		s := sightings{of: map[string]sighting{}}
+		s := heartbeats{of: map[string]heartbeat{}}
 		if i := state.identity(s.see(state, begin)); i == nil || !i.Heartbeat.Equal(begin) {
 			t.Errorf("%s: %+v", forged, i)
 		}

@@ -9,36 +9,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sightings are when this replica, in this term as the leader, saw that a node had written its state, or for
+// heartbeats are when this replica, in this term as the leader, saw that a node had written its state, or for
 // one that has not written since, when it began to look. What a node says of the time counts for nothing, and
 // neither does what managedFields say, which a node can write; metadata.generation is the API server's. So
 // time in which nobody looked, or could have written, makes no identity stale. It is safe for concurrent use.
-type sightings struct {
+type heartbeats struct {
 	mu sync.Mutex
-	of map[string]sighting
+	of map[string]heartbeat
 }
 
-type sighting struct {
+type heartbeat struct {
 	uid        types.UID
 	generation int64
 	at         time.Time
 }
 
 // see notes the state as it is now, and returns when the node last wrote it.
-func (s *sightings) see(state nodeState, now time.Time) time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last, ok := s.of[state.Name]
+func (h *heartbeats) see(state nodeState, now time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last, ok := h.of[state.Name]
 	if !ok || state.UID != last.uid || state.Generation > last.generation {
-		last = sighting{state.UID, state.Generation, now}
-		s.of[state.Name] = last
+		last = heartbeat{state.UID, state.Generation, now}
+		h.of[state.Name] = last
 	}
 	return last.at
 }
 
 // forget is for a state that is gone.
-func (s *sightings) forget(node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, node)
+func (h *heartbeats) forget(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.of, node)
 }
