@@ -89,7 +89,7 @@ var house = map[string][]string{
 var only = map[string][]string{
 	"k8s.io/": {"agent/apiserver", "cluster/approver", "cluster/approver/pending", "cluster/approver/verdict",
 		"cmd/node-cert-controller"},
-	"k8s.io/api/":                              {"cluster/approver", "cluster/approver/verdict"},
+	"k8s.io/api/":                              {"cluster/approver", "cluster/approver/verdict", "cmd/node-cert-controller"},
 	"k8s.io/client-go/kubernetes":              {"cluster/approver"},
 	"k8s.io/client-go/dynamic":                 {"cluster/approver"},
 	"k8s.io/client-go/metadata":                {"cluster/approver"},
@@ -98,7 +98,7 @@ var only = map[string][]string{
 	"github.com/godbus/":                       {"agent/units"},
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
-	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
+	"github.com/spf13/cobra":                   {"cmd/node-cert-agent", "cmd/node-cert-controller"},
 	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
 		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver", "cmd/node-cert-controller"},
 	"os/exec": {},
@@ -107,7 +107,8 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
-	"sigs.k8s.io/controller-runtime":             {},
+	"sigs.k8s.io/controller-runtime/":            {"cluster/approver", "cmd/node-cert-controller"},
+	"github.com/prometheus/":                     {"cluster/approver"},
 	"github.com/stretchr/":                       {},
 }
 

@@ -4,13 +4,15 @@
 // verdict: it approves, denies with a condition, or leaves pending with an event that names the check.
 //
 // It owns the effects on the cluster: conditions of CertificateSigningRequests of our own, the status of
-// NodeCertificateStates, events, one Lease, and the deletion of bootstrap tokens that are labelled for
-// single use. It promises that a token is deleted only after the node wrote under the identity which the
-// token got, so that a lost answer never costs the token; that an error of the API leaves a request
-// pending and is tried again; and that of several replicas one decides. Should two do so for a moment,
-// while the lease changes hands, they decide the same from the same facts.
+// NodeCertificateStates, events, and the deletion of bootstrap tokens that are labelled for single use. It
+// promises that a token is deleted only after the node wrote under the identity which the token got, so that a
+// lost answer never costs the token; that an error of the API leaves a request pending and is tried again; and
+// that of several replicas one decides, the leader of the manager. Should two do so for a moment, while the
+// lease changes hands, they decide the same from the same facts.
 //
-// It signs nothing and makes no requests. Without it, kubectl certificate approve does its work.
+// It has informers and a queue of its own in place of the manager's cache and work queue: see
+// docs/decisions/0035-controller-runtime.md. It signs nothing and makes no requests. Without it, kubectl
+// certificate approve does its work.
 //
 // Sources: the Kubernetes API, certificates.k8s.io/v1 and authorization.k8s.io/v1.
 package approver
@@ -18,30 +20,24 @@ package approver
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	core "k8s.io/api/core/v1"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 // Name is the approver's name as a field manager and a source of events.
 const Name = "node-cert-controller-approver"
-
-// lease is the name of the Lease, which all controllers of the binary share.
-const lease = "node-cert-controller"
 
 // Options are the choices of an administrator.
 type Options struct {
@@ -51,58 +47,45 @@ type Options struct {
 	Listed func(node string) (bool, error)
 	// Machines also admits nodes for which there is a Machine of OpenShift.
 	Machines bool
-	// Namespace holds the Lease, and Replica is how this process is called in it.
-	Namespace, Replica string
-	// Lease is how long a replica that fell silent still counts as the leader.
-	Lease time.Duration
-	Log   *zap.Logger
-	// Health is told what this replica does.
-	Health *Health
+	Log      *zap.Logger
 }
 
-// Run works until ctx ends. It fails only if it cannot begin: an API server that is away is waited for.
-func Run(ctx context.Context, config *rest.Config, o Options) error {
-	to, voice, err := connect(config)
+// approver is what the manager runs while this replica leads.
+type approver struct {
+	*controller
+	broadcaster record.EventBroadcaster
+	voice       kubernetes.Interface
+}
+
+// Add has the manager run the approver whenever this replica leads, and answer for it: its metrics are in the
+// registry of controller-runtime, and its check of health fails while one request is in hand for too long. An
+// API server that is away is no error.
+func Add(mgr manager.Manager, o Options) error {
+	to, voice, err := connect(mgr.GetConfig())
 	if err != nil {
 		return fmt.Errorf("making a client: %v", err)
 	}
-	client := to.typed
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typed.EventSinkImpl{Interface: voice.CoreV1().Events("")})
-	var working sync.Mutex
-	elector := leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  meta.ObjectMeta{Namespace: o.Namespace, Name: lease},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Replica},
-		},
-		LeaseDuration: o.Lease, RenewDeadline: o.Lease * 2 / 3, RetryPeriod: o.Lease * 2 / 15,
-		ReleaseOnCancel: true,
-		Name:            lease,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				working.Lock() // an earlier term may still be finishing a request
-				defer working.Unlock()
-				o.Log.Info("leading", zap.String("replica", o.Replica))
-				newController(to, broadcaster.NewRecorder(scheme.Scheme, core.EventSource{Component: Name}), o).run(ctx)
-			},
-			OnStoppedLeading: func() {
-				o.Health.leads(false)
-				o.Log.Info("not leading", zap.String("replica", o.Replica))
-			},
-			OnNewLeader: func(replica string) { o.Health.leads(replica == o.Replica) },
-		},
+	broadcaster := record.NewBroadcaster()
+	recorder := broadcaster.NewRecorder(scheme.Scheme, core.EventSource{Component: Name})
+	a := &approver{newController(to, recorder, o), broadcaster, voice}
+	if err := a.metrics.register(registry.Registry); err != nil {
+		return fmt.Errorf("registering metrics: %v", err)
 	}
-	defer working.Lock() // no request is cut off by the end of the process
-	for ctx.Err() == nil {
-		e, err := leaderelection.NewLeaderElector(elector)
-		if err != nil {
-			return fmt.Errorf("preparing the election of a leader: %v", err)
-		}
-		e.Run(ctx)
+	if err := mgr.AddHealthzCheck("approver", a.progress.check); err != nil {
+		return err
 	}
-	return nil
+	return mgr.Add(a)
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (*approver) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (a *approver) Start(ctx context.Context) error {
+	defer a.broadcaster.Shutdown()
+	a.broadcaster.StartRecordingToSink(&typed.EventSinkImpl{Interface: a.voice.CoreV1().Events("")})
+	a.Log.Info("leading")
+	return a.run(ctx)
 }
 
 // connect makes the clients, and one for events alone, so that many of them do not hold up the work.

@@ -48,6 +48,10 @@ const crowdedEvery = 10 * time.Minute
 // slow is more than the lists of a large cluster take.
 const slow = 30 * time.Second
 
+// finish is how long what is in hand may take once the process is to end: less than what the manager waits, and
+// than what the kubelet does.
+const finish = 20 * time.Second
+
 // controller is the work of one term as the leader. One goroutine judges and writes; those of the informers
 // keep index and queue.
 type controller struct {
@@ -57,6 +61,8 @@ type controller struct {
 	// machines is nil unless they count.
 	machines dynamic.ResourceInterface
 	events   record.EventRecorder
+	metrics  *metrics
+	progress progress
 
 	start    []func(stop <-chan struct{})
 	requests cache.SharedIndexInformer
@@ -103,7 +109,9 @@ func newController(to clients, events record.EventRecorder, o Options) *controll
 		reviewBudget: pending.NewBudget(share, roundLength), eventBudget: pending.NewBudget(share, roundLength),
 		crowdedBudget: pending.NewBudget(1, crowdedEvery),
 		lastEvent:     map[string]string{},
+		progress:      progress{now: time.Now},
 	}
+	c.metrics = newMetrics(c.index.Len)
 	c.reported, c.nodes = c.reports.GetStore(), c.joined.GetStore()
 	if o.Machines {
 		c.machines = to.dynamic.Resource(machineKind).Namespace(machineNamespace)
@@ -111,13 +119,11 @@ func newController(to clients, events record.EventRecorder, o Options) *controll
 	return c
 }
 
-// run works until ctx ends, which is when this replica no longer leads.
-func (c *controller) run(ctx context.Context) {
+// run works until ctx ends, which is when the process is to end. What is in hand then is finished.
+func (c *controller) run(ctx context.Context) error {
 	ready, err := c.watch()
-	if err != nil {
-		// Only an informer that has been stopped or started refuses, and these are new.
-		c.Log.Error("cannot watch", zap.Error(err))
-		return
+	if err != nil { // only an informer that has been stopped or started refuses, and these are new
+		return fmt.Errorf("watching requests, states and nodes: %v", err)
 	}
 	for _, start := range c.start {
 		start(ctx.Done())
@@ -129,15 +135,19 @@ func (c *controller) run(ctx context.Context) {
 	synced := cache.WaitForCacheSync(ctx.Done(), ready...)
 	late.Stop()
 	if !synced {
-		return
+		return nil
 	}
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finish, cancel) })()
 	for ctx.Err() == nil {
 		if key, ok := c.queue.Next(time.Now()); ok {
-			c.handle(ctx, key)
+			c.handle(work, key)
 		} else {
 			c.wait(ctx)
 		}
 	}
+	return nil
 }
 
 // watch connects the informers with index and queue.
@@ -267,14 +277,15 @@ func (c *controller) wait(ctx context.Context) {
 // handle does one thing. What fails is tried again, later each time but within a minute.
 func (c *controller) handle(ctx context.Context, key string) {
 	var err error
-	c.Health.begin()
+	c.progress.begin()
 	if node, ok := strings.CutPrefix(key, stateKey("")); ok {
 		err = c.tend(ctx, node)
 	} else if r, ok := c.index.Get(strings.TrimPrefix(key, requestKey(""))); ok {
 		err = c.judge(ctx, r)
 	}
-	c.Health.end(c.index.Len(), err)
-	if err != nil && ctx.Err() == nil {
+	c.progress.end()
+	if err != nil {
+		c.metrics.failures.Inc()
 		c.Log.Warn("trying again", zap.String("object", key), zap.Error(err))
 		c.queue.Failed(key, time.Now())
 	}
@@ -298,7 +309,7 @@ func (c *controller) judge(ctx context.Context, r pending.Request) error {
 		c.queue.Defer(requestKey(r.Name), free)
 		return nil
 	}
-	c.Health.asked()
+	c.metrics.inquiries.Inc()
 	return c.ask(ctx, r)
 }
 

@@ -29,7 +29,7 @@ func (c *controller) decide(ctx context.Context, o *certificates.CertificateSign
 	if err != nil {
 		return fmt.Errorf("setting the condition %s: %v", t, err)
 	}
-	c.Health.judged(v)
+	c.metrics.judged(v)
 	r := pending.Request{Name: o.Name, UID: o.UID, Requester: o.Spec.Username}
 	if v.Action == verdict.Approve {
 		c.recordEvent(r, core.EventTypeNormal, reason, v.Message())
@@ -51,7 +51,7 @@ func (c *controller) leavePending(r pending.Request, v verdict.Verdict, now time
 		c.mu.Lock()
 		c.lastEvent[r.Name] = v.Message()
 		c.mu.Unlock()
-		c.Health.judged(v)
+		c.metrics.judged(v)
 		c.recordEvent(r, core.EventTypeWarning, "NodeCertificatePending", v.Message())
 	} else if !told {
 		c.crowded(r, now)

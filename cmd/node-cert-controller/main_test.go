@@ -13,9 +13,10 @@ import (
 
 func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	for _, args := range [][]string{
-		{"-no-such-flag"}, {"argument"}, {"-max-lifetime", "9m"}, {"-max-lifetime", "2161h"}, {"-stale-after", "1s"},
-		{"-stale-after", "x"}, {"-lease", "0s"}, {"-lease", "1m", "-stale-after", "1m"},
-		{"-listen", "0.0.0.0:1"}, {"-listen", ":1"}, {"-listen", "127.0.0.1"}, {"-listen", "192.0.2.1:1"},
+		{"--no-such-flag"}, {"-lease", "1m"}, {"argument"}, {"--max-lifetime", "9m"}, {"--max-lifetime", "2161h"},
+		{"--stale-after", "1s"}, {"--stale-after", "x"}, {"--lease", "0s"}, {"--lease", "1m", "--stale-after", "1m"},
+		{"--metrics-bind-address", "127.0.0.1"}, {"--metrics-bind-address", "host.example.org:1"},
+		{"--health-probe-bind-address", ":65536"}, {"--metrics-cert-dir", "/x"}, {"--controllers", ""},
 	} {
 		var out, complaint bytes.Buffer
 		if code := run(t.Context(), args, &out, &complaint); code != 2 || out.Len() > 0 ||
@@ -25,8 +26,17 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 	}
 }
 
+func TestAnUnknownControllerIsAUsageErrorThatNamesTheKnown(t *testing.T) {
+	var out, complaint bytes.Buffer
+	code := run(t.Context(), []string{"--controllers", "approver,undertaker"}, &out, &complaint)
+	if text := complaint.String(); code != 2 || !strings.Contains(text, `no "undertaker"`) ||
+		!strings.Contains(text, strings.Join(known(), ", ")) {
+		t.Errorf("code %d, %s", code, text)
+	}
+}
+
 func TestVersionAndHelpSucceed(t *testing.T) {
-	for _, arg := range []string{"-version", "-help"} {
+	for _, arg := range []string{"--version", "--help"} {
 		var out, help bytes.Buffer
 		if code := run(t.Context(), []string{arg}, &out, &help); code != 0 || out.Len()+help.Len() == 0 {
 			t.Errorf("%s: code %d", arg, code)
@@ -40,10 +50,10 @@ func TestTheManualPageHasEveryFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, help bytes.Buffer
-	run(t.Context(), []string{"-help"}, &out, &help)
-	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`).FindAllStringSubmatch(help.String(), -1)
-	if len(flags) < 7 {
-		t.Fatalf("found %d flags in\n%s", len(flags), help.String())
+	run(t.Context(), []string{"--help"}, &out, &help)
+	flags := regexp.MustCompile(`(?m)^ +(?:-[a-z], )?(--[a-z-]+)`).FindAllStringSubmatch(out.String(), -1)
+	if len(flags) < 13 {
+		t.Fatalf("found %d flags in\n%s", len(flags), out.String())
 	}
 	for _, f := range flags {
 		if !strings.Contains(string(page), `\fB`+strings.ReplaceAll(f[1], "-", `\-`)+`\fR`) {
@@ -54,7 +64,7 @@ func TestTheManualPageHasEveryFlag(t *testing.T) {
 
 func TestAMissingKubeconfigFails(t *testing.T) {
 	var out, complaint bytes.Buffer
-	if code := run(t.Context(), []string{"-kubeconfig", filepath.Join(t.TempDir(), "none")}, &out,
+	if code := run(t.Context(), []string{"--kubeconfig", filepath.Join(t.TempDir(), "none")}, &out,
 		&complaint); code != 1 || complaint.Len() == 0 {
 		t.Errorf("code %d, %s", code, complaint.String())
 	}

@@ -89,7 +89,7 @@ func (b *bed) approve(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if b.approver, err = cluster.StartApprover(b.Plane, binary, "-nodes", filepath.Join(b.dir, inventory)); err != nil {
+	if b.approver, err = cluster.StartApprover(b.Plane, binary, "--nodes", filepath.Join(b.dir, inventory)); err != nil {
 		return err
 	}
 	return eventually(ctx, "an approver that leads", func() bool {

@@ -61,7 +61,7 @@ func StartApprover(p *controlplane.Plane, binary string, args ...string) (*Proce
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"-kubeconfig", config}, args...)...)
+	cmd := exec.Command(binary, append([]string{"--kubeconfig", config}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	return Launch(cmd)
 }

@@ -83,7 +83,7 @@ func (s *story) approval(ctx context.Context) (err error) {
 	if s.approver, err = cluster.StartApprover(s.plane(), s.approverBinary()); err != nil {
 		return err
 	}
-	s.quote("cluster$ node-cert-controller -kubeconfig controller.kubeconfig &")
+	s.quote("cluster$ node-cert-controller --kubeconfig controller.kubeconfig &")
 	if err := s.awaitIdentity(ctx, "active"); err != nil {
 		return err
 	}

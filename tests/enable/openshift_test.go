@@ -130,8 +130,8 @@ func wantValid(t *testing.T, b *bed) {
 	}
 	b.must(t, cluster)
 	if args := b.must(t, "oc -n node-cert-agent get deployment node-cert-controller -o "+
-		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"-machines"`) {
-		t.Errorf("the approver runs with %s, want -machines among them", args)
+		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"--machines"`) {
+		t.Errorf("the approver runs with %s, want --machines among them", args)
 	}
 	all, err := sections(openShiftPage)
 	if err != nil {
