@@ -198,7 +198,8 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	rel, err := filepath.Rel(dir, root)
 	must(t, err)
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
-		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
+		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines, " + rel +
+		"/components/monitoring]\n"
 	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
 	must(t, err)
@@ -210,6 +211,9 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	must(t, err)
 	if !strings.Contains(out, "- --machines\n") {
 		t.Error("the approver is not told of machines")
+	}
+	if !strings.Contains(out, "- --metrics-bind-address=:10458\n") || !strings.Contains(out, "kind: ServiceMonitor\n") {
+		t.Error("with monitoring the metrics are not served, or nobody is told of them")
 	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())
