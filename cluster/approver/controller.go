@@ -137,9 +137,8 @@ func (c *controller) run(ctx context.Context) error {
 	if !synced {
 		return nil
 	}
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(finish, cancel) })()
+	work, done := outlive(ctx)
+	defer done()
 	for ctx.Err() == nil {
 		if key, ok := c.queue.Next(time.Now()); ok {
 			c.handle(work, key)
@@ -148,6 +147,16 @@ func (c *controller) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// outlive returns a context that ends when done is called, or finish after ctx.
+func outlive(ctx context.Context) (work context.Context, done func()) {
+	work, done = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(finish, done)
+		context.AfterFunc(work, func() { t.Stop() })
+	})
+	return work, done
 }
 
 // watch connects the informers with index and queue.
