@@ -16,17 +16,17 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-approver demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs lint controlplane host-root packages clean
 
-## build: the static binaries, bin/node-cert-agent and bin/node-cert-approver
+## build: the static binaries, bin/node-cert-agent and bin/node-cert-controller
 build:
 	$(GOBUILD) -o bin/node-cert-agent ./cmd/node-cert-agent
-	$(GOBUILD) -o bin/node-cert-approver ./cmd/node-cert-approver
+	$(GOBUILD) -o bin/node-cert-controller ./cmd/node-cert-controller
 
 ## deb, rpm, tar: the packages for $(ARCHES), in dist/
 deb rpm: $(ARCHES:%=programs-%) share build/nfpm
 	@mkdir -p dist
-	@version=$$($(PACK) version '$(VERSION)') && for arch in $(ARCHES); do for d in nfpm nfpm-approver; do \
+	@version=$$($(PACK) version '$(VERSION)') && for arch in $(ARCHES); do for d in nfpm nfpm-controller; do \
 		ARCH=$$arch PACKAGE_VERSION=$$version build/nfpm package --config packaging/$$d.yaml --packager $@ --target dist/ >build/nfpm.log || { cat build/nfpm.log; exit 1; }; \
 	done; done && ls dist/*.$@
 
@@ -36,17 +36,17 @@ tar: $(ARCHES:%=programs-%) share
 		$(PACK) tar packaging/nfpm.yaml $$arch >dist/node-cert-agent_$${version}_$$arch.tar.gz || exit; \
 	done && ls dist/*.tar.gz
 
-## install, install-approver: lay the files of a package out below DESTDIR, for image builders
+## install, install-controller: lay the files of a package out below DESTDIR, for image builders
 install: programs-$(shell go env GOARCH) share
 	@$(PACK) install packaging/nfpm.yaml $$(go env GOARCH) '$(DESTDIR)/'
 
-install-approver: programs-$(shell go env GOARCH) share
-	@$(PACK) install packaging/nfpm-approver.yaml $$(go env GOARCH) '$(DESTDIR)/'
+install-controller: programs-$(shell go env GOARCH) share
+	@$(PACK) install packaging/nfpm-controller.yaml $$(go env GOARCH) '$(DESTDIR)/'
 
 programs-%:
 	@mkdir -p build/$*
-	GOOS=linux GOARCH=$* $(GOBUILD) -o build/$*/ ./cmd/node-cert-agent ./cmd/node-cert-approver
-	@for p in node-cert-agent node-cert-approver; do $(PACK) sbom build/$*/$$p >build/$*/$$p.spdx.json || exit; done
+	GOOS=linux GOARCH=$* $(GOBUILD) -o build/$*/ ./cmd/node-cert-agent ./cmd/node-cert-controller
+	@for p in node-cert-agent node-cert-controller; do $(PACK) sbom build/$*/$$p >build/$*/$$p.spdx.json || exit; done
 
 # What is the same for all: manual pages and completions.
 share:
@@ -54,7 +54,7 @@ share:
 	@go build -o build/share/agent ./cmd/node-cert-agent
 	@for shell in bash zsh fish; do build/share/agent completion $$shell >build/share/node-cert-agent.$$shell || exit; done
 	@build/share/agent man >build/share/commands
-	@for page in node-cert-agent node-cert-approver; do \
+	@for page in node-cert-agent node-cert-controller; do \
 		sed -e 's/@VERSION@/$(VERSION)/' -e '/^@COMMANDS@$$/{r build/share/commands' -e 'd}' packaging/man/$$page.8 | gzip -9n >build/share/$$page.8.gz || exit; \
 	done
 

@@ -28,11 +28,11 @@ const maxFunction = 60
 
 // house says for each product package which of ours it may import. Imports point down.
 var house = map[string][]string{
-	"approver/verdict":       {"agent/csr"},
-	"approver/pending":       {"approver/verdict"},
-	"approver":               {"agent/csr", "approver/pending", "approver/verdict"},
-	"cmd/node-cert-approver": {"agent/log", "approver", "approver/verdict"},
-	"packaging/pack":         {},
+	"cluster/approver/verdict": {"agent/csr"},
+	"cluster/approver/pending": {"cluster/approver/verdict"},
+	"cluster/approver":         {"agent/csr", "cluster/approver/pending", "cluster/approver/verdict"},
+	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict"},
+	"packaging/pack":           {},
 
 	"agent/kubeconfig": {},
 	"agent/secret":     {},
@@ -87,27 +87,28 @@ var house = map[string][]string{
 
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
-	"k8s.io/": {"agent/apiserver", "approver", "approver/pending", "approver/verdict",
-		"cmd/node-cert-approver"},
-	"k8s.io/api/":                              {"approver", "approver/verdict"},
-	"k8s.io/client-go/kubernetes":              {"approver"},
-	"k8s.io/client-go/dynamic":                 {"approver"},
-	"k8s.io/client-go/metadata":                {"approver"},
+	"k8s.io/": {"agent/apiserver", "cluster/approver", "cluster/approver/pending", "cluster/approver/verdict",
+		"cmd/node-cert-controller"},
+	"k8s.io/api/":                              {"cluster/approver", "cluster/approver/verdict", "cmd/node-cert-controller"},
+	"k8s.io/client-go/kubernetes":              {"cluster/approver"},
+	"k8s.io/client-go/dynamic":                 {"cluster/approver"},
+	"k8s.io/client-go/metadata":                {"cluster/approver"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
-	"github.com/spf13/cobra":                   {"cmd/node-cert-agent"},
+	"github.com/spf13/cobra":                   {"cmd/node-cert-agent", "cmd/node-cert-controller"},
 	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
-		"agent/reply", "agent/report", "agent/source", "agent/watch", "approver", "cmd/node-cert-approver"},
+		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver", "cmd/node-cert-controller"},
 	"os/exec": {},
 	"plugin":  {},
 	"C":       {},
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
-	"sigs.k8s.io/controller-runtime":             {},
+	"sigs.k8s.io/controller-runtime/":            {"cluster/approver", "cmd/node-cert-controller"},
+	"github.com/prometheus/":                     {"cluster/approver"},
 	"github.com/stretchr/":                       {},
 }
 
@@ -124,9 +125,9 @@ var pure = map[string][]string{
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},
 
-	"approver/pending": {"os", "net", "net/http", "context", "syscall", "log"},
-	"approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
-	"agent/csr":        {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
+	"cluster/approver/pending": {"os", "net", "net/http", "context", "syscall", "log"},
+	"cluster/approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
+	"agent/csr":                {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }
 
 // file is one parsed source file of the module.

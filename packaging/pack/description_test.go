@@ -16,7 +16,7 @@ import (
 // shipped are the entries of both descriptions, of all formats.
 func shipped(t *testing.T) (out []entry) {
 	t.Helper()
-	for _, file := range []string{"../nfpm.yaml", "../nfpm-approver.yaml"} {
+	for _, file := range []string{"../nfpm.yaml", "../nfpm-controller.yaml"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func shipped(t *testing.T) (out []entry) {
 func TestEveryFileThatMirrorsAHostIsPackagedWhereItBelongs(t *testing.T) {
 	all := shipped(t)
 	n := 0
-	for _, tree := range []string{"systemd", "deb/tree", "packaging/approver"} {
+	for _, tree := range []string{"systemd", "deb/tree", "packaging/controller"} {
 		err := filepath.WalkDir(filepath.Join("../..", tree), func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err

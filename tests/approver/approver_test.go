@@ -18,13 +18,13 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	c := start(t)
-	address := freePort(t)
-	c.approver("-listen", address)
+	probes, metrics, reader := freePort(t), freePort(t), c.monitor()
+	c.approver("--health-probe-bind-address", probes, "--metrics-bind-address", metrics)
 	c.node("a")
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	begin := time.Now()
@@ -44,11 +44,13 @@ func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 		"jsonpath={.status.bootstrap.request} {.status.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
 		t.Errorf("the note says %q", got)
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok",
-		"/metrics": `{verdict="approve",check=""} 2`} {
-		if answer := get(t, "http://"+address+path); !strings.Contains(answer, want) {
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if answer := get(t, "http://"+probes+path); answer != "ok" {
 			t.Errorf("%s answers %q", path, answer)
 		}
+	}
+	if code, text := scrape(t, metrics, reader); !strings.Contains(text, `{check="",verdict="approve"} 2`) {
+		t.Errorf("the metrics are %d %s", code, text)
 	}
 }
 
@@ -175,7 +177,7 @@ func TestALiveIdentityIsKeptAndThereIsAlwaysAWay(t *testing.T) {
 func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
 	c := start(t)
 	c.node("a")
-	c.approver("-stale-after", "1m", "-lease", "2s")
+	c.approver("--stale-after", "1m", "--lease", "6s")
 	shared := c.token("shared", csr.BootstrapGroup, "")
 	first := c.send(shared, newClaim(t, "a"))
 	agent := c.issued(first)
@@ -216,7 +218,7 @@ metadata: {name: m, namespace: openshift-machine-api}
 status: {addresses: [{type: InternalDNS, address: worker-1}]}
 `)) == nil
 	})
-	c.approver("-machines")
+	c.approver("--machines")
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "worker-1")))
 	c.left(c.send(token, newClaim(t, "worker-2")).name, "inventory")
@@ -284,7 +286,7 @@ func TestOtherCredentialsThanATokenGetTheirOwnNodeOnly(t *testing.T) {
 
 func TestATokenForSingleUseGoesWhenTheNodeHasReported(t *testing.T) {
 	c := start(t)
-	approver := c.approver("-lease", "2s")
+	approver := c.approver("--lease", "6s")
 	const secret = "bootstrap-token-single"
 	there := func(name string) bool {
 		code, _ := c.ask(c.AdminClient(), http.MethodGet, "/api/v1/namespaces/kube-system/secrets/"+name, nil)
@@ -308,7 +310,7 @@ func TestATokenForSingleUseGoesWhenTheNodeHasReported(t *testing.T) {
 	if !there(secret) {
 		t.Fatal("the token went without an approver")
 	}
-	c.approver("-lease", "2s")
+	c.approver("--lease", "6s")
 	c.until("the token is deleted", func() bool { return !there(secret) })
 	c.until("the note says so", func() bool {
 		return c.kubectl("get", "nodecertificatestate", "a", "-o", "jsonpath={.status.bootstrap.secret}") == ""
@@ -323,11 +325,10 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	c := start(t)
 	c.node("a")
 	c.node("b")
-	replicas := []*process{c.approver("-lease", "3s"), c.approver("-lease", "3s")}
+	replicas := []*process{c.approver("--lease", "6s"), c.approver("--lease", "6s")}
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "a")))
 	leading := 0
-	// On a slow machine the lease may have been lost and taken once already.
 	c.until("one of two leads", func() bool {
 		if leading = 0; replicas[1].leads() {
 			leading = 1
@@ -345,25 +346,29 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	if code := last.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the last replica ended with %d", code)
 	}
-	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-approver", "-o",
+	if holder := c.kubectl("get", "lease", "-n", "node-cert-agent", "node-cert-controller", "-o",
 		"jsonpath={.spec.holderIdentity}"); holder != "" {
 		t.Errorf("the lease is held by %q", holder)
 	}
 }
 
-func TestARestartOfTheAPIServerIsSurvived(t *testing.T) {
+func TestALostLeaseEndsTheProcessAndTheNextWaitsForTheAPIServer(t *testing.T) {
 	c := start(t)
 	list := filepath.Join(t.TempDir(), "nodes")
 	must(t, os.WriteFile(list, []byte("firewall-1 # no Node\nfirewall-2\n"), 0o600))
-	approver := c.approver("-lease", "3s", "-nodes", list)
+	approver := c.approver("--lease", "3s", "--nodes", list)
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "firewall-1")))
 	must(t, c.StopAPIServer(t.Context(), syscall.SIGKILL))
-	c.until("the lease is lost", func() bool { return approver.said(`"not leading"`) })
+	c.until("the lease is lost, and with it the process", func() bool { return !approver.running() })
+	if code := approver.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("it ended with %d", code)
+	}
+	next := c.approver("--lease", "6s", "--nodes", list) // as the kubelet or systemd would
 	must(t, c.StartAPIServer(t.Context()))
 	c.issued(c.send(token, newClaim(t, "firewall-2")))
-	if !approver.running() {
-		t.Error("the approver has ended")
+	if !next.running() {
+		t.Error("the next process has ended")
 	}
 }
 
@@ -373,7 +378,7 @@ func TestARemovedRightIsNamedAndItsReturnIsNoticed(t *testing.T) {
 	c.kubectl("delete", "clusterrolebinding", "node-cert-agent-bootstrap")
 	c.kubectl("create", "clusterrole", "asks", "--verb=create", "--resource=certificatesigningrequests")
 	c.kubectl("create", "clusterrolebinding", "asks", "--clusterrole=asks", "--group="+csr.BootstrapGroup)
-	approver := c.approver("-lease", "2s")
+	approver := c.approver("--lease", "6s")
 	token, cl := c.token("abcdef", csr.BootstrapGroup, ""), newClaim(t, "a")
 	c.until("the token may ask", func() bool {
 		code, _ := c.ask(token, http.MethodPost, requests, cl.object)
@@ -382,6 +387,6 @@ func TestARemovedRightIsNamedAndItsReturnIsNoticed(t *testing.T) {
 	c.left(cl.name, "access")
 	must(t, c.InstallShipped(t.Context()))
 	approver.kill() // rather than wait for the minute after which it looks again
-	c.approver("-lease", "2s")
+	c.approver("--lease", "6s")
 	c.issued(cl)
 }

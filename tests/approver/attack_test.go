@@ -9,15 +9,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
-	"github.com/node-cert-agent/node-cert-agent/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 // junk makes n requests with one credential, most for nodes that do not exist and some for one that does.
@@ -40,22 +38,10 @@ func (c *cluster) junk(by *http.Client, n int) {
 	workers.Wait()
 }
 
-// metric is what the approver's metrics say of one.
-func metric(t *testing.T, address, name string) int {
-	t.Helper()
-	found := regexp.MustCompile(`(?m)^` + name + ` (\d+)$`).FindStringSubmatch(get(t, "http://"+address+"/metrics"))
-	if found == nil {
-		t.Fatalf("no metric %s", name)
-	}
-	n, err := strconv.Atoi(found[1])
-	must(t, err)
-	return n
-}
-
 func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	c := start(t)
-	address := freePort(t)
-	c.approver("-listen", address)
+	address, reader := freePort(t), c.monitor()
+	c.approver("--metrics-bind-address", address)
 	c.node("good")
 	first := c.send(c.token("aaaaaa", csr.BootstrapGroup, ""), newClaim(t, "good"))
 	agent := c.issued(first)
@@ -65,7 +51,9 @@ func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	c.junk(c.token("ffffff", csr.BootstrapGroup, ""), n)
 	t.Logf("%d requests of one token in %v", n, time.Since(begin).Round(time.Second))
 	begin = time.Now()
-	c.until("the approver has all of them", func() bool { return metric(t, address, "node_cert_approver_left") == n })
+	c.until("the approver has all of them", func() bool {
+		return c.metric(address, reader, "node_cert_controller_approver_pending_requests") == n
+	})
 	t.Logf("the approver has all of them after %v", time.Since(begin).Round(time.Millisecond))
 	for range 3 {
 		begin = time.Now()
@@ -84,7 +72,7 @@ func TestAFloodOfOneTokenDelaysNobodyElse(t *testing.T) {
 	})
 	t.Logf("the node of the crowd that joins is answered within %v", time.Since(begin).Round(time.Millisecond))
 	// The work, not the time: none of the junk was asked about, and few are told of.
-	if got := metric(t, address, "node_cert_approver_inquiries_total"); got > 10 {
+	if got := c.metric(address, reader, "node_cert_controller_approver_inquiries_total"); got > 10 {
 		t.Errorf("the API server was asked about %d requests", got)
 	}
 	events := c.kubectl("get", "events", "-n", "default", "--field-selector=reason=NodeCertificatePending", "-o", "name")
@@ -122,7 +110,7 @@ func TestANodeThatWasDeletedStopsRenewingUntilItIsBack(t *testing.T) {
 	c := start(t)
 	list := filepath.Join(t.TempDir(), "nodes")
 	must(t, os.WriteFile(list, []byte("firewall\n"), 0o600))
-	c.approver("-nodes", list)
+	c.approver("--nodes", list)
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	bound := c.token("bounds", csr.BootstrapGroup+","+verdict.NodeGroup("early"), "")
 	early := c.issued(c.send(bound, newClaim(t, "early"))) // before its kubelet has registered it
@@ -155,7 +143,7 @@ func TestANodeThatWasDeletedStopsRenewingUntilItIsBack(t *testing.T) {
 func TestALyingNodeIsSilentWhenItIs(t *testing.T) {
 	c := start(t)
 	c.node("a")
-	c.approver("-stale-after", "1m", "-lease", "2s")
+	c.approver("--stale-after", "1m", "--lease", "6s")
 	shared := c.token("shared", csr.BootstrapGroup, "")
 	first := c.send(shared, newClaim(t, "a"))
 	agent := c.issued(first)

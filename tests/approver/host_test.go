@@ -18,7 +18,7 @@ import (
 // config is a kubeconfig of the approver for the given address of the API server.
 func (c *cluster) config(server string) string {
 	c.t.Helper()
-	const account = "system:serviceaccount:node-cert-agent:node-cert-approver"
+	const account = "system:serviceaccount:node-cert-agent:node-cert-controller"
 	file, err := c.Kubeconfig(server, account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
 	must(c.t, err)
 	return file
@@ -28,13 +28,13 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 	c := start(t)
 	install := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(install, "usr/bin"), 0o755))
-	must(t, os.Link(binary, filepath.Join(install, "usr/bin/node-cert-approver")))
+	must(t, os.Link(binary, filepath.Join(install, "usr/bin/node-cert-controller")))
 	const server = "127.0.0.1:6443"
 	kubeconfig, err := os.ReadFile(c.config("https://" + server))
 	must(t, err)
 	h, err := host.Boot(t.Context(), host.Options{
-		Trees: []string{"../../packaging/approver", install},
-		Files: map[string]host.File{"/etc/node-cert-agent/approver.kubeconfig": {Data: kubeconfig, Mode: 0o600}},
+		Trees: []string{"../../packaging/controller", install},
+		Files: map[string]host.File{"/etc/node-cert-agent/controller.kubeconfig": {Data: kubeconfig, Mode: 0o600}},
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, h.Stop()) })
@@ -43,13 +43,13 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 	port, err := h.Listen(t.Context(), server, u.Host)
 	must(t, err)
 	t.Cleanup(func() { port.Close() })
-	_, err = h.Run(t.Context(), "systemctl", "start", "node-cert-approver.service")
+	_, err = h.Run(t.Context(), "systemctl", "start", "node-cert-controller.service")
 	must(t, err)
 
 	c.node("a")
 	c.issued(c.send(c.token("abcdef", csr.BootstrapGroup, ""), newClaim(t, "a")))
 	status, err := h.Run(t.Context(), "sh", "-c",
-		"cat /proc/$(systemctl show -P MainPID node-cert-approver.service)/status")
+		"cat /proc/$(systemctl show -P MainPID node-cert-controller.service)/status")
 	must(t, err)
 	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
 		"Seccomp:\t2"} {
@@ -61,7 +61,7 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 		t.Error("the process is root")
 	}
 	exposure, err := h.Run(t.Context(), "systemd-analyze", "security", "--no-pager", "--threshold=20",
-		"node-cert-approver.service")
+		"node-cert-controller.service")
 	if lines := strings.Split(strings.TrimSpace(exposure), "\n"); err != nil {
 		t.Errorf("systemd rates the service %s: %v", lines[len(lines)-1], err)
 	} else {
@@ -71,7 +71,7 @@ func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 
 func TestTheDeploymentIsAdmittedAsItIsMeant(t *testing.T) {
 	c := start(t)
-	c.kubectl("wait", "deployment/node-cert-approver", "-n", "node-cert-agent", "--for=jsonpath={.status.replicas}=2",
+	c.kubectl("wait", "deployment/node-cert-controller", "-n", "node-cert-agent", "--for=jsonpath={.status.replicas}=2",
 		"--timeout=40s")
 	c.until("the pods are made", func() bool {
 		return strings.Count(c.kubectl("get", "pods", "-n", "node-cert-agent", "-o", "name"), "\n") == 2

@@ -49,8 +49,8 @@ func built(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "node-cert-approver")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/node-cert-approver")
+	binary = filepath.Join(dir, "node-cert-controller")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/node-cert-controller")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building the approver: %v\n%s", err, out)
@@ -116,10 +116,10 @@ type process struct {
 	log  string
 }
 
-// approver starts the binary, which ends, if not before, with the test; it may not end by itself.
+// approver starts the binary, which ends, if not before, with the test.
 func (c *cluster) approver(args ...string) *process {
 	c.t.Helper()
-	p := &process{exec.Command(binary, append([]string{"-kubeconfig", c.config(c.URL())}, args...)...),
+	p := &process{exec.Command(binary, append([]string{"--kubeconfig", c.config(c.URL())}, args...)...),
 		make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
 	log, err := os.Create(p.log)
 	must(c.t, err)
@@ -160,11 +160,8 @@ func (p *process) said(words string) bool {
 	return err == nil && strings.Contains(string(b), words)
 }
 
-// leads tells what the replica said last.
-func (p *process) leads() bool {
-	b, _ := os.ReadFile(p.log) // what cannot be read says nothing
-	return bytes.LastIndex(b, []byte(`"leading"`)) > bytes.LastIndex(b, []byte(`"not leading"`))
-}
+// leads tells whether the replica has said that it leads, and has not ended since.
+func (p *process) leads() bool { return p.said(`"leading"`) && p.running() }
 
 // ask sends one request; method PATCH is a server-side apply.
 func (c *cluster) ask(client *http.Client, method, path string, body any) (int, string) {

@@ -129,9 +129,9 @@ func wantValid(t *testing.T, e *env) {
 		t.Fatal(err)
 	}
 	e.must(t, cluster)
-	if args := e.must(t, "oc -n node-cert-agent get deployment node-cert-approver -o "+
-		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"-machines"`) {
-		t.Errorf("the approver runs with %s, want -machines among them", args)
+	if args := e.must(t, "oc -n node-cert-agent get deployment node-cert-controller -o "+
+		"'jsonpath={.spec.template.spec.containers[0].args}'"); !strings.Contains(args, `"--machines"`) {
+		t.Errorf("the approver runs with %s, want --machines among them", args)
 	}
 	all, err := sections(openShiftPage)
 	if err != nil {

@@ -118,9 +118,9 @@ func TestAHostWithAPresetOfItsOwnGetsItEnabled(t *testing.T) {
 }
 
 func TestTheApproversPackageComesAndGoesByItself(t *testing.T) {
-	const unit = "node-cert-approver.service"
+	const unit = "node-cert-controller.service"
 	n := bare(t, nil)
-	data, err := os.ReadFile(strings.Replace(debOf(t, first, oldVersion), "node-cert-agent_", "node-cert-approver_", 1))
+	data, err := os.ReadFile(strings.Replace(debOf(t, first, oldVersion), "node-cert-agent_", "node-cert-controller_", 1))
 	n.Must(err)
 	n.Must(n.Host.PutFile("/root/approver.deb", host.File{Data: data}))
 	n.Run("dpkg", "--install", "/root/approver.deb")
@@ -129,8 +129,8 @@ func TestTheApproversPackageComesAndGoesByItself(t *testing.T) {
 	n.want("systemctl list-unit-files --no-legend 'node-cert-*' | wc -l", "1")
 	n.Run("systemd-analyze", "verify", unit)
 	n.Run("systemctl", "enable", unit)
-	n.Run("dpkg", "--purge", "node-cert-approver")
+	n.Run("dpkg", "--purge", "node-cert-controller")
 	n.want("systemctl list-unit-files --no-legend 'node-cert-*'; ls /etc/systemd/system/multi-user.target.wants | grep "+
 		"node-cert", "")
-	n.want("find / -xdev -name '*node-cert-approver*'", "")
+	n.want("find / -xdev -name '*node-cert-controller*'", "")
 }

@@ -28,7 +28,7 @@ func TestTheNativeSpecBuildsTheSamePackages(t *testing.T) {
 	// Debian knows the tools it needs by other names.
 	run(t, "rpmbuild", "-bb", "--nodeps", "--define", "_topdir "+top, "--define", "dist %{nil}",
 		filepath.Join(top, name, "rpm/node-cert-agent.spec"))
-	for _, p := range []string{"node-cert-agent", "node-cert-approver"} {
+	for _, p := range []string{"node-cert-agent", "node-cert-controller"} {
 		native := files(t, filepath.Join(top, "RPMS", rpmArch(runtime.GOARCH),
 			p+"-"+oldVersion+"-1."+rpmArch(runtime.GOARCH)+".rpm"))
 		if want := files(t, rpmOf(t, first, p, oldVersion)); !slices.Equal(native, want) {

@@ -317,7 +317,7 @@ func TestTheApproverIsFenced(t *testing.T) {
 	r["status"] = approved
 	wait.For(t, "the policy about the approver at the server", func() bool {
 		_, answer := ask(t, client, http.MethodPut, p.URL()+requests+"/early/approval?dryRun=All", r)
-		return strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-approver'")
+		return strings.Contains(answer, "ValidatingAdmissionPolicy 'node-cert-controller-approver'")
 	})
 	good := csr.NamePrefix + strings.Repeat("v", 32)
 	if code, answer := approve(good, func(map[string]any) {}); code != http.StatusOK {

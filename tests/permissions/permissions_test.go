@@ -23,7 +23,8 @@ import (
 const (
 	agent     = "node-cert-agent:nodes"
 	bootstrap = "system:bootstrappers:node-cert-agent"
-	approver  = "system:serviceaccount:node-cert-agent:node-cert-approver"
+	reader    = "ClusterRole node-cert-controller-metrics-reader"
+	approver  = "system:serviceaccount:node-cert-agent:node-cert-controller"
 )
 
 // plane starts a control plane with everything that is shipped.
@@ -40,6 +41,9 @@ func plane(t *testing.T) *controlplane.Plane {
 	must.Do(t, p.InstallSingleUse(t.Context()))
 	must.Do(t, p.InstallMachines(t.Context()))
 	must.Do(t, p.InstallOpenShift(t.Context()))
+	monitoring, err := os.ReadFile(manifests + "/components/monitoring/rbac.yaml")
+	must.Do(t, err)
+	must.Do(t, p.Apply(t.Context(), monitoring))
 	return p
 }
 
@@ -73,7 +77,11 @@ func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 			"system:authenticated"}},
 		approver: {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent",
 			"system:authenticated"}},
+		reader: {"user": "prometheus", "groups": []string{"system:authenticated"}},
 	}
+	_, err = p.Kubectl(t.Context(), "create", "clusterrolebinding", "prometheus", "--user=prometheus",
+		"--clusterrole=node-cert-controller-metrics-reader")
+	must.Do(t, err)
 	if len(table) != len(subjects) {
 		t.Fatalf("the manifests know %d roles, the test %d", len(table), len(subjects))
 	}
@@ -129,10 +137,13 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent",
 				controlplane.MachineConfigNamespace, "openshift-machine-api"} {
 				for _, object := range slices.Compact(slices.Clone(names)) {
-					out = append(out, Request{verb, group, name, namespace, object})
+					out = append(out, Request{Verb: verb, Group: group, Resource: name, Namespace: namespace, Name: object})
 				}
 			}
 		}
+	}
+	for _, url := range []string{"/", "/metrics", "/metrics/slis", "/logs", "/debug/pprof"} {
+		out = append(out, Request{Verb: "get", URL: url}, Request{Verb: "post", URL: url})
 	}
 	return out
 }
@@ -146,14 +157,18 @@ func answers(t *testing.T, p *controlplane.Plane, subject map[string]any, questi
 	for part := range slices.Chunk(questions, len(questions)/8+1) {
 		workers.Go(func() {
 			for _, q := range part {
-				resource, sub, _ := strings.Cut(q.Resource, "/")
+				spec := map[string]any{"user": subject["user"], "groups": subject["groups"]}
+				if resource, sub, _ := strings.Cut(q.Resource, "/"); q.URL == "" {
+					spec["resourceAttributes"] = map[string]string{
+						"verb": q.Verb, "group": q.Group, "version": "*", "resource": resource, "subresource": sub,
+						"namespace": q.Namespace, "name": q.Name}
+				} else {
+					spec["nonResourceAttributes"] = map[string]string{"verb": q.Verb, "path": q.URL}
+				}
 				code, answer := ask(t, p.AdminClient(), http.MethodPost,
 					p.URL()+"/apis/authorization.k8s.io/v1/subjectaccessreviews", map[string]any{
 						"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-						"spec": map[string]any{"user": subject["user"], "groups": subject["groups"],
-							"resourceAttributes": map[string]string{
-								"verb": q.Verb, "group": q.Group, "version": "*", "resource": resource, "subresource": sub,
-								"namespace": q.Namespace, "name": q.Name}},
+						"spec": spec,
 					})
 				if code != http.StatusCreated {
 					t.Errorf("%+v: %d %s", q, code, answer)
@@ -176,7 +191,8 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	rel, err := filepath.Rel(dir, root)
 	must.Do(t, err)
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
-		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines]\n"
+		rel + "/components/single-use, " + rel + "/components/openshift, " + rel + "/components/openshift-machines, " + rel +
+		"/components/monitoring]\n"
 	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
 	must.Do(t, err)
@@ -186,8 +202,11 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	must.Do(t, err)
 	want, err := Read(manifests)
 	must.Do(t, err)
-	if !strings.Contains(out, "- -machines\n") {
+	if !strings.Contains(out, "- --machines\n") {
 		t.Error("the approver is not told of machines")
+	}
+	if !strings.Contains(out, "- --metrics-bind-address=:10458\n") || !strings.Contains(out, "kind: ServiceMonitor\n") {
+		t.Error("with monitoring the metrics are not served, or nobody is told of them")
 	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())

@@ -4,8 +4,9 @@
 // its tests hold that table against docs/permissions.md and against what a real API server grants.
 //
 // It owns a reading of Role, ClusterRole and their bindings that knows what the manifests use: rules by
-// resource, subjects that are groups or ServiceAccounts. Aggregation and URLs are not in it, and a
-// manifest that uses them is refused.
+// resource or URL, subjects that are groups or ServiceAccounts. A ClusterRole that no manifest binds is a role
+// of its own, for whomever the administrator binds to it. Aggregation is not in it, and a manifest that uses it is
+// refused.
 //
 // Source: the page "Using RBAC Authorization" of the Kubernetes documentation.
 package permissions
@@ -32,13 +33,19 @@ type Rule struct {
 	Resources []string `yaml:"resources"`
 	Names     []string `yaml:"resourceNames"`
 	Verbs     []string `yaml:"verbs"`
+	// URLs are paths of the API server, or of servers that ask it; a rule has these or resources.
+	URLs []string `yaml:"nonResourceURLs"`
 }
 
 // Request is one question to an authoriser. Name "" is a request that names no object.
-type Request struct{ Verb, Group, Resource, Namespace, Name string }
+// One about a URL names nothing else.
+type Request struct{ Verb, Group, Resource, Namespace, Name, URL string }
 
 // Allows is true if the rule grants the request.
 func (r Rule) Allows(q Request) bool {
+	if q.URL != "" || len(r.URLs) > 0 {
+		return slices.Contains(r.URLs, q.URL) && slices.Contains(r.Verbs, q.Verb)
+	}
 	return (r.Namespace == "" || r.Namespace == q.Namespace) && slices.Contains(r.Groups, q.Group) &&
 		slices.Contains(r.Resources, q.Resource) && slices.Contains(r.Verbs, q.Verb) &&
 		(len(r.Names) == 0 || slices.Contains(r.Names, q.Name))
@@ -116,7 +123,7 @@ func bind(all []manifest) (Table, error) {
 		}
 		roles[m.Kind+"/"+m.Metadata.Namespace+"/"+m.Metadata.Name] = m.Rules
 	}
-	table := Table{}
+	table, bound := Table{}, map[string]bool{}
 	for _, m := range all {
 		if m.Kind != "RoleBinding" && m.Kind != "ClusterRoleBinding" {
 			continue
@@ -125,7 +132,9 @@ func bind(all []manifest) (Table, error) {
 		if m.RoleRef.Kind == "ClusterRole" {
 			namespace = ""
 		}
-		rules, ok := roles[m.RoleRef.Kind+"/"+namespace+"/"+m.RoleRef.Name]
+		role := m.RoleRef.Kind + "/" + namespace + "/" + m.RoleRef.Name
+		bound[role] = true
+		rules, ok := roles[role]
 		if !ok {
 			return nil, fmt.Errorf("%s %s names a role that is not there", m.Kind, m.Metadata.Name)
 		}
@@ -140,6 +149,11 @@ func bind(all []manifest) (Table, error) {
 			}
 		}
 	}
+	for role, rules := range roles {
+		if name, ok := strings.CutPrefix(role, "ClusterRole//"); ok && !bound[role] {
+			table["ClusterRole "+name] = rules
+		}
+	}
 	return table, nil
 }
 
@@ -149,6 +163,9 @@ func (t Table) Markdown() string {
 	for _, role := range slices.Sorted(maps.Keys(t)) {
 		fmt.Fprintf(&b, "## %s\n\n| resource | names | where | verbs |\n|---|---|---|---|\n", role)
 		for _, r := range slices.SortedStableFunc(slices.Values(t[role]), byNamespace) {
+			for _, url := range r.URLs {
+				fmt.Fprintf(&b, "| %s | | | %s |\n", url, strings.Join(r.Verbs, ", "))
+			}
 			for _, g := range r.Groups {
 				for _, resource := range r.Resources {
 					fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", strings.TrimSuffix(resource+"."+g, "."),

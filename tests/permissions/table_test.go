@@ -46,6 +46,15 @@ func TestARuleGrantsWhatItNamesAndNothingBeside(t *testing.T) {
 	if !table.Allows("a", good) || table.Allows("b", good) {
 		t.Error("the rule does not grant what it names, or grants it to others")
 	}
+	reader := Table{"a": {{URLs: []string{"/metrics"}, Verbs: []string{"get"}}}}
+	if !reader.Allows("a", Request{Verb: "get", URL: "/metrics"}) {
+		t.Error("a URL that is named is not granted")
+	}
+	for _, q := range []Request{{Verb: "get", URL: "/"}, {Verb: "post", URL: "/metrics"}, {Verb: "get"}, good} {
+		if reader.Allows("a", q) {
+			t.Errorf("%+v is granted", q)
+		}
+	}
 	for sentence, change := range map[string]func(*Request){
 		"another verb":      func(q *Request) { q.Verb = "list" },
 		"another group":     func(q *Request) { q.Group = "" },
@@ -53,6 +62,7 @@ func TestARuleGrantsWhatItNamesAndNothingBeside(t *testing.T) {
 		"another namespace": func(q *Request) { q.Namespace = "" },
 		"another name":      func(q *Request) { q.Name = "y" },
 		"no name":           func(q *Request) { q.Name = "" },
+		"a URL":             func(q *Request) { q.URL = "/metrics" },
 	} {
 		q := good
 		change(&q)

@@ -82,7 +82,7 @@ func (e *env) approve(ctx context.Context) error {
 	if err := e.Plane.InstallShipped(ctx); err != nil {
 		return err
 	}
-	binary := filepath.Join(e.dir, "node-cert-approver")
+	binary := filepath.Join(e.dir, "node-cert-controller")
 	if err := cluster.Build(ctx, binary); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (e *env) approve(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if e.approver, err = cluster.StartApprover(e.Plane, binary, "-nodes", filepath.Join(e.dir, inventory)); err != nil {
+	if e.approver, err = cluster.StartApprover(e.Plane, binary, "--nodes", filepath.Join(e.dir, inventory)); err != nil {
 		return err
 	}
 	return wait.Until(ctx, "an approver that leads", func() bool {

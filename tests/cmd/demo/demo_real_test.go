@@ -145,7 +145,7 @@ func TestAnOrdinaryUserSeesItInPlainMode(t *testing.T) {
 // of them: agent and approver, the servers, and the sources that name their build and hold the manifests.
 func provide(t *testing.T, home string) {
 	t.Helper()
-	for _, name := range []string{"node-cert-agent", "node-cert-approver"} {
+	for _, name := range []string{"node-cert-agent", "node-cert-controller"} {
 		if err := cluster.Build(t.Context(), filepath.Join(home, "bin", name)); err != nil {
 			t.Fatal(err)
 		}

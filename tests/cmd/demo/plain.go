@@ -74,7 +74,7 @@ func (f *inFolder) install(ctx context.Context, binaries string) error {
 		}
 		return os.Symlink(binaries, f.bin())
 	}
-	for _, name := range []string{"node-cert-agent", "node-cert-approver"} {
+	for _, name := range []string{"node-cert-agent", "node-cert-controller"} {
 		if err := cluster.Build(ctx, filepath.Join(f.bin(), name)); err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (f *inFolder) name(file string) string { return "$ROOT" + file }
 func (f *inFolder) path(file string) string { return filepath.Join(f.root(), file) }
 func (f *inFolder) log() string             { return f.path("agent.log") }
 func (f *inFolder) bin() string             { return filepath.Join(f.dir, "bin") }
-func (f *inFolder) approverBinary() string  { return filepath.Join(f.bin(), "node-cert-approver") }
+func (f *inFolder) approverBinary() string  { return filepath.Join(f.bin(), "node-cert-controller") }
 func (f *inFolder) putToken() error {
 	return os.WriteFile(f.path(cluster.BootstrapDir+"/10-"+token+".kubeconfig"),
 		cluster.TokenKubeconfig(f.servers, f.servers.URL(), token), 0o600)

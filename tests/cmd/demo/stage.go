@@ -23,7 +23,7 @@ type stage interface {
 	store() controllerconfig.Store
 	// units tells whether there is a systemd.
 	units() bool
-	// approverBinary is the file of node-cert-approver.
+	// approverBinary is the file of node-cert-controller.
 	approverBinary() string
 	// putToken gives the host its token.
 	putToken() error
@@ -92,7 +92,7 @@ func (h *onHost) store() controllerconfig.Store { return h.Store }
 func (h *onHost) units() bool                   { return true }
 func (h *onHost) name(file string) string       { return file }
 func (h *onHost) path(file string) string       { return h.Host.Path(file) }
-func (h *onHost) approverBinary() string        { return filepath.Join(h.dir, "node-cert-approver") }
+func (h *onHost) approverBinary() string        { return filepath.Join(h.dir, "node-cert-controller") }
 func (h *onHost) putToken() error               { return h.PutToken("10-"+token, token) }
 
 func (h *onHost) stop() error {

@@ -84,7 +84,7 @@ func (s *story) approval(ctx context.Context) (err error) {
 	if s.approver, err = cluster.StartApprover(s.plane(), s.approverBinary()); err != nil {
 		return err
 	}
-	s.quote("cluster$ node-cert-approver -kubeconfig approver.kubeconfig &")
+	s.quote("cluster$ node-cert-controller --kubeconfig controller.kubeconfig &")
 	if err := s.awaitIdentity(ctx, "active"); err != nil {
 		return err
 	}

@@ -47,11 +47,11 @@ func (p *Process) Stop() {
 	<-p.ended
 }
 
-// StartApprover runs a binary of node-cert-approver on this machine, with the rights of its
+// StartApprover runs a binary of node-cert-controller on this machine, with the rights of its
 // ServiceAccount, for a control plane that has what InstallShipped installs. Its log is
 // approver.log in the plane's folder.
 func StartApprover(p *controlplane.Plane, binary string, args ...string) (*Process, error) {
-	const account = "system:serviceaccount:node-cert-agent:node-cert-approver"
+	const account = "system:serviceaccount:node-cert-agent:node-cert-controller"
 	config, err := p.Kubeconfig(p.URL(), account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func StartApprover(p *controlplane.Plane, binary string, args ...string) (*Proce
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{"-kubeconfig", config}, args...)...)
+	cmd := exec.Command(binary, append([]string{"--kubeconfig", config}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	return Launch(cmd)
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.uber.org/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+)
+
+// controllers are what --controllers may name, and how each joins the manager.
+var controllers = map[string]func(manager.Manager, settings, *zap.Logger) error{
+	"approver": addApprover,
+}
+
+func addApprover(mgr manager.Manager, s settings, log *zap.Logger) error {
+	return approver.Add(mgr, approver.Options{
+		Policy:   verdict.Policy{MaxLifetime: s.lifetime, StaleAfter: s.stale},
+		Listed:   func(node string) (bool, error) { return listed(s.nodes, node) },
+		Machines: s.machines,
+		Log:      log.Named("approver"),
+	})
+}
+
+// listed looks a node up in a file of names; blank lines and what follows # do not count.
+func listed(file, node string) (bool, error) {
+	if file == "" {
+		return false, nil
+	}
+	f, err := os.Open(file) //nolint:gosec // a flag names it
+	if err != nil {
+		return false, fmt.Errorf("reading the list of nodes: %v", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, _, _ := strings.Cut(lines.Text(), "#")
+		if strings.TrimSpace(name) == node {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
