@@ -12,7 +12,7 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 PACK     = go run ./packaging/pack
 
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
-PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl p11-kit p11-kit-modules ca-certificates
+PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl p11-kit p11-kit-modules ca-certificates spin
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 

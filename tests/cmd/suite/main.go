@@ -59,6 +59,7 @@ var parts = []part{
 		name: "simulate-identity",
 		args: append(test("./tests/simulate/identity"), "-run", "Walks$", "-seed", "70000", "-walks", "60"),
 	},
+	{name: "model", args: test("-tags", "real", "./tests/model/..."), needs: tools},
 	{name: "controlplane", args: test("-tags", "real", "./tests/controlplane/..."), needs: plane},
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/..."), needs: plane},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
