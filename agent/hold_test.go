@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -44,6 +45,27 @@ func TestAHoldOutlivesTheAgentAndEndsByItself(t *testing.T) {
 	if n := strings.Count(strings.Join(h.trail.Names(), " "), "held"); n != 1 {
 		t.Errorf("%d records of the hold after the restart, want 1", n)
 	}
+}
+
+// TestAHoldEndsOnlyWhileTheSourceIsFollowed: nobody can tell whether it has asked again for what it dropped.
+func TestAHoldEndsOnlyWhileTheSourceIsFollowed(t *testing.T) {
+	h := newHost(t)
+	h.policy.Trust.Hold = time.Hour
+	h.start()
+	defer h.kill()
+	h.publish(kubelet(caA))
+	h.publish(kubelet(caB))
+	h.source <- desired.Reading{State: "reconnecting"}
+	h.awaitReconcile()
+	if s := h.wait(2 * time.Hour); len(s.Held) != 1 || !strings.Contains(s.Held[0].Reason, "is read again") {
+		t.Errorf("held are %+v", s.Held)
+	}
+	h.wantFile(kubeletCA, caB+caA)
+	h.source <- desired.Reading{State: "following"}
+	if s := h.awaitReconcile(); len(s.Held) != 0 {
+		t.Errorf("still held: %+v", s.Held)
+	}
+	h.wantFile(kubeletCA, caB)
 }
 
 func TestWhatWasTakenAwayDoesNotComeBackAfterAKill(t *testing.T) {

@@ -68,7 +68,16 @@ type inputs struct {
 	fromCluster *plan.Desired
 	applied     string // the ID of what the operator applied and is in force
 	confirms    bool   // it confirms removals
+	behind      behind
 	pause       string
+}
+
+// behind names the sources that are not followed now.
+type behind struct{ controllerConfig, configMap bool }
+
+func (r Reading) behind() behind {
+	return behind{controllerConfig: r.State != report.Following,
+		configMap: r.ConfigMap != nil && r.ConfigMap.State != report.Following}
 }
 
 // New knows nothing yet.
@@ -149,6 +158,9 @@ func (s *State) Update() {
 	}
 	overrides := s.override.Overrides
 	next := inputs{fromCluster: s.fromCluster, pause: s.pausedBy(overrides.Pause)}
+	if s.fromCluster != nil { // else there is nobody to ask again for anything
+		next.behind = s.reading.behind()
+	}
 	if (s.override.lastError == "" || overrides.Applied != nil) && s.inForce(overrides.Applied) {
 		next.applied, next.confirms = overrides.Applied.ID, overrides.Applied.Now && !s.Memory.State().Override.CarriedOut
 	}
@@ -167,9 +179,12 @@ func (s *State) Update() {
 		d.Now = next.confirms
 		s.current = &d
 	}
-	if next.pause != "" && s.current != nil {
+	if s.current != nil && (next.pause != "" || next.behind != (behind{})) {
 		d := *s.current
-		d.Paused = next.pause
+		d.Behind, d.ConfigMapBehind = next.behind.controllerConfig, next.behind.configMap
+		if next.pause != "" {
+			d.Paused = next.pause
+		}
 		s.current = &d
 	}
 	if s.current != nil { // at once: the reconcile that follows may not come to a plan

@@ -79,6 +79,14 @@ func (m Memory) Missing(d Desired, p Policy) map[HoldKey]Hold {
 	return left
 }
 
+// behind tells whether the source of the field is not followed now. It may have asked again for what it dropped.
+func (d Desired) behind(id Field) bool {
+	if id.FromConfigMap() {
+		return d.ConfigMapBehind
+	}
+	return d.Behind
+}
+
 // Held is one removal of trust that waits.
 type Held struct {
 	Key
@@ -100,6 +108,7 @@ type Question struct {
 // Why something is held. An answer to a Question is appended to notVerified.
 const (
 	waits       = "the ControllerConfig dropped it; it waits in case that was a mistake"
+	unread      = "it has waited for long enough; it goes when the ControllerConfig is read again and still drops it"
 	massRemoval = "more than half of what we own would go at once; 'node-cert-agent apply --now' confirms it"
 	asking      = "the API server has not been verified with what would be left yet"
 	notVerified = "the API server cannot be verified with what would be left: "

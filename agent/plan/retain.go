@@ -91,7 +91,7 @@ func (c *computation) wait(spec FileSpec, path string, k Key, x pki.Cert) (Held,
 			return h, false
 		}
 	}
-	h.Left, h.Reason = c.left(HoldKey{path, x.Fingerprint})
+	h.Left, h.Reason = c.left(HoldKey{path, x.Fingerprint}, k.Field)
 	return h, h.Reason != ""
 }
 
@@ -110,7 +110,7 @@ func (c *computation) waitFile(k Key, path string, f File) (Held, bool) {
 	if t.Hold == 0 && c.in.Desired.Paused == "" {
 		return h, false
 	}
-	h.Left, h.Reason = c.left(HoldKey{Path: path})
+	h.Left, h.Reason = c.left(HoldKey{Path: path}, k.Field)
 	if c.mass() && !c.holds[HoldKey{Path: path}].Confirmed && c.in.Desired.Paused == "" {
 		h.Left, h.Reason = 0, massRemoval
 	}
@@ -138,7 +138,7 @@ func (c *computation) mass() bool {
 
 // left counts for how long something has been missing, and says how long it still has to stay and
 // why; the reason is empty if it may go.
-func (c *computation) left(k HoldKey) (time.Duration, string) {
+func (c *computation) left(k HoldKey, id Field) (time.Duration, string) {
 	limit := c.in.Policy.Trust.Hold
 	before, ok := c.holds[k]
 	if !ok {
@@ -153,10 +153,14 @@ func (c *computation) left(k HoldKey) (time.Duration, string) {
 	switch {
 	case c.in.Desired.Paused != "":
 		return left, "paused: " + printable.Text(c.in.Desired.Paused)
-	case h.Confirmed || left <= 0:
+	case h.Confirmed:
 		return 0, ""
+	case left > 0:
+		return left, waits
+	case c.in.Desired.behind(id):
+		return 0, unread
 	}
-	return left, waits
+	return 0, ""
 }
 
 // withoutRevoked takes what is revoked out of content that the ControllerConfig does not publish any more, but

@@ -73,6 +73,9 @@ type Desired struct {
 	Refused []Refusal
 	// Revoked names certificates that go at once, wherever the ControllerConfig does not publish them.
 	Revoked []pki.Fingerprint
+	// Behind is set while nobody can tell whether the ControllerConfig still asks for this, because it is not followed
+	// now, and ConfigMapBehind while that is so of the second source. No hold ends then.
+	Behind, ConfigMapBehind bool
 	// Paused is the reason for which nothing may be taken away and no unit acted on for now, or
 	// empty. Trust still grows.
 	Paused string
