@@ -52,7 +52,8 @@ var parts = []part{
 	{name: "newest-go", args: test("./..."), env: []string{"GOTOOLCHAIN=" + newestGo}},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "exposition", args: append([]string{"-C", "tests/exposition"}, test("./...")...)},
-	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cmd/...")},
+	{name: "generate", args: append([]string{"-C", "cluster/api/generate"}, test("./...")...)},
+	{name: "race", args: test("-race", "./agent/...", "./approver/...", "./cluster/...", "./cmd/...")},
 	// Of the loop's walks these pass; fresh seeds, with make simulate, still find something in some of ten thousand.
 	{name: "simulate", args: append(test("./tests/simulate"), "-run", "Walks$", "-seed", "1000000", "-walks", "2500")},
 	{
