@@ -34,7 +34,9 @@ var house = map[string][]string{
 	"cmd/node-cert-approver": {"agent/log", "approver", "approver/verdict"},
 	"packaging/pack":         {},
 
-	"cluster/api/v1alpha1":    {},
+	"cluster/api/v1alpha1": {},
+	"cluster/publisher": {"agent/pki", "agent/plan", "agent/printable", "agent/watch", "cluster/api/v1alpha1",
+		"cluster/publisher/merge"},
 	"cluster/publisher/merge": {"agent/pki", "agent/plan", "agent/printable", "cluster/api/v1alpha1"},
 
 	"agent/kubeconfig": {},
@@ -91,11 +93,11 @@ var house = map[string][]string{
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
 	"k8s.io/": {"agent/apiserver", "approver", "approver/pending", "approver/verdict",
-		"cmd/node-cert-approver", "cluster/api/v1alpha1", "cluster/publisher/merge"},
-	"k8s.io/api/":                              {"approver", "approver/verdict"},
+		"cmd/node-cert-approver", "cluster/api/v1alpha1", "cluster/publisher", "cluster/publisher/merge"},
+	"k8s.io/api/":                              {"approver", "approver/verdict", "cluster/publisher"},
 	"k8s.io/client-go/kubernetes":              {"approver"},
 	"k8s.io/client-go/dynamic":                 {"approver"},
-	"k8s.io/client-go/metadata":                {"approver"},
+	"k8s.io/client-go/metadata":                {"approver", "cluster/publisher"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
@@ -110,7 +112,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
-	"sigs.k8s.io/controller-runtime":             {},
+	"sigs.k8s.io/controller-runtime":             {"cluster/publisher"},
 	"github.com/stretchr/":                       {},
 }
 

@@ -24,6 +24,7 @@ const (
 	agent     = "node-cert-agent:nodes"
 	bootstrap = "system:bootstrappers:node-cert-agent"
 	approver  = "system:serviceaccount:node-cert-agent:node-cert-approver"
+	publisher = "system:serviceaccount:node-cert-agent:node-cert-controller"
 )
 
 // plane starts a control plane with everything that is shipped.
@@ -40,6 +41,7 @@ func plane(t *testing.T) *controlplane.Plane {
 	must(t, p.InstallSingleUse(t.Context()))
 	must(t, p.InstallMachines(t.Context()))
 	must(t, p.InstallOpenShift(t.Context()))
+	must(t, p.InstallPublisher(t.Context()))
 	return p
 }
 
@@ -79,6 +81,8 @@ func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 		bootstrap: {"user": "system:bootstrap:abcdef", "groups": []string{"system:bootstrappers", bootstrap,
 			"system:authenticated"}},
 		approver: {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent",
+			"system:authenticated"}},
+		publisher: {"user": publisher, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent",
 			"system:authenticated"}},
 	}
 	if len(table) != len(subjects) {

@@ -64,6 +64,7 @@ var parts = []part{
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/..."), needs: plane},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
+	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
 	{name: "readers", args: test("-tags", "real", "./tests/readers/..."), needs: all},
 	{name: "packages", args: test("-tags", "real", "./tests/packages/..."), needs: all},
 	{name: "enable", args: test("-tags", "real", "./tests/enable/..."), needs: all},

@@ -12,7 +12,8 @@ import (
 // TestGeneratingAgainChangesNothing runs what `make generate` runs, into other directories.
 func TestGeneratingAgainChangesNothing(t *testing.T) {
 	crds, code := t.TempDir(), t.TempDir()
-	cmd := exec.Command("make", "-C", "../../..", "--no-print-directory", "generate", "GENERATED_CRD="+crds, "GENERATED_GO="+code)
+	cmd := exec.Command("make", "-C", "../../..", "--no-print-directory", "generate",
+		"GENERATED_CRD="+crds, "GENERATED_GO="+code)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

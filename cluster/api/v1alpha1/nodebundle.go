@@ -42,17 +42,18 @@ type NodeBundleList struct {
 
 // NodeBundleSpec is what to publish, and from where.
 // +kubebuilder:validation:XValidation:rule="has(self.registry) == self.field.startsWith('imageRegistryBundle')",message="registry belongs to imageRegistryBundleData and imageRegistryBundleUserData, and to no other field"
-// +kubebuilder:validation:XValidation:rule="self.field == oldSelf.field && self.?registry == oldSelf.?registry",message="field and registry cannot be changed: make another NodeBundle"
 type NodeBundleSpec struct {
 	// The field of the ControllerConfig that this NodeBundle fills. If two NodeBundles name the same field and
 	// registry, the older one is used. It cannot be changed.
 	// +required
 	// +kubebuilder:validation:Enum=kubeAPIServerServingCAData;rootCAData;cloudProviderCAData;additionalTrustBundle;imageRegistryBundleData;imageRegistryBundleUserData
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the field cannot be changed: make another NodeBundle"
 	Field string `json:"field"`
 	// The registry, host or host:port, in fields that hold a list. It cannot be changed.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the registry cannot be changed: make another NodeBundle"
 	Registry string `json:"registry,omitempty"`
 	// Where the certificates come from. Published are those of all sources together.
 	// +required
@@ -130,6 +131,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.hold) == (has(self.policy) && self.policy == 'Hold')",message="hold belongs to the policy Hold, which needs it"
 // +kubebuilder:validation:XValidation:rule="!has(self.deadline) || !has(self.policy) || self.policy == 'WhenConverged'",message="deadline belongs to the policy WhenConverged"
 // +kubebuilder:validation:XValidation:rule="!has(self.ignoreNodes) || !has(self.policy) || self.policy == 'WhenConverged'",message="ignoreNodes belongs to the policy WhenConverged"
+// +kubebuilder:validation:XValidation:rule="!has(self.ignoreNodes) || has(self.ignoreNodes.matchLabels) || has(self.ignoreNodes.matchExpressions)",message="ignoreNodes that selects by nothing would ignore every node"
 type Removal struct {
 	// WhenConverged waits until every node that counts has all remaining certificates of the field. Hold waits for a
 	// time. Immediate does not wait.

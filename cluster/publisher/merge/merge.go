@@ -47,7 +47,8 @@ type Input struct {
 
 // Result is what to do, and what to tell.
 type Result struct {
-	// Data is what shall be published. It is Published itself if that shall stay, and empty if there is nothing to publish.
+	// Data is what shall be published. It is Published itself if that shall stay, and empty if there is nothing to
+	// publish.
 	Data         []byte
 	Certificates []v1alpha1.Certificate
 	// Remember is set if Certificates say of one for the first time why it is kept. The caller stores them
@@ -196,16 +197,17 @@ func (m *merging) lost() bool {
 	}
 	missing := 0
 	for _, c := range m.in.Known {
-		fp, err := parseFingerprint(c.SHA256)
-		if _, ok := m.wanted[fp]; err == nil && !ok && m.keep(fp) {
-			missing++
+		for _, fp := range fingerprints(c.SHA256) {
+			if _, ok := m.wanted[fp]; !ok && m.keep(fp) {
+				missing++
+			}
 		}
 	}
 	if missing == 0 {
 		return false
 	}
-	m.publish(metav1.ConditionFalse, Lost, fmt.Sprintf("the ControllerConfig no longer has the field, and no source has %d "+
-		"of the certificates that it had; nothing is published, so that nodes keep their file", missing))
+	m.publish(metav1.ConditionFalse, Lost, fmt.Sprintf("the ControllerConfig no longer has the field, and no source "+
+		"has %d of the certificates that it had; nothing is published, so that nodes keep their file", missing))
 	m.result.Certificates = m.in.Known
 	return true
 }

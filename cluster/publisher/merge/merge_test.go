@@ -83,8 +83,6 @@ func replaced(data []byte) []v1alpha1.Certificate {
 	return all
 }
 
-func span(s v1alpha1.Duration) *v1alpha1.Duration { return &s }
-
 func yes(pki.Fingerprint) (bool, string) { return true, "" }
 func no(pki.Fingerprint) (bool, string)  { return false, "node x lacks c" }
 
@@ -92,8 +90,8 @@ var immediate = v1alpha1.Removal{Policy: v1alpha1.Immediate}
 
 func TestWhatIsPublished(t *testing.T) {
 	join := func(data ...[]byte) []byte { return slices.Concat(data...) }
-	hour := v1alpha1.Removal{Policy: v1alpha1.Hold, Hold: span("1h")}
-	deadline := v1alpha1.Removal{Policy: v1alpha1.WhenConverged, Deadline: span("1h")}
+	hour := v1alpha1.Removal{Policy: v1alpha1.Hold, Hold: new(v1alpha1.Duration("1h"))}
+	deadline := v1alpha1.Removal{Policy: v1alpha1.WhenConverged, Deadline: new(v1alpha1.Duration("1h"))}
 	for sentence, c := range map[string]struct {
 		in   merge.Input
 		want string
@@ -196,7 +194,8 @@ func TestWhatIsPublished(t *testing.T) {
 		"what would no longer fit a node is not published": {
 			merge.Input{Sources: sources(many), Published: join(a, b)}, "[a b] Refused Ready ReplacedAtOnce"},
 		"a field that takes no certificates is refused": {
-			merge.Input{Key: plan.Key{Field: plan.InternalRegistryPullSecret}, Sources: sources(b), Published: a}, "[a] Refused"},
+			merge.Input{Key: plan.Key{Field: plan.InternalRegistryPullSecret}, Sources: sources(b), Published: a},
+			"[a] Refused"},
 		"so is a registry that no node takes": {
 			merge.Input{Key: plan.Key{Field: plan.ImageRegistryBundleData, Name: "../x"}, Sources: sources(b)}, "[] Refused"},
 	} {
@@ -262,9 +261,17 @@ func TestWhatIsKeptIsRememberedBeforeTheWrite(t *testing.T) {
 
 func TestAHoldSaysWhenItEnds(t *testing.T) {
 	r := merge.Merge(merge.Input{Key: root, Sources: sources(b), Published: slices.Concat(a, b), Now: noon,
-		Removal: v1alpha1.Removal{Policy: v1alpha1.Hold, Hold: span("90m")}})
+		Removal: v1alpha1.Removal{Policy: v1alpha1.Hold, Hold: new(v1alpha1.Duration("90m"))}})
 	if !r.Next.Equal(noon.Add(90 * time.Minute)) {
 		t.Errorf("the next look is at %v", r.Next)
+	}
+}
+
+func TestTheAnnotationNamesCertificates(t *testing.T) {
+	fp := fingerprints(a)[0]
+	got := merge.Named(" sha256:" + fp.String() + ",x,sha256:,sha256:ab, ,sha256:" + strings.Repeat("z", 64))
+	if !slices.Equal(got, fingerprints(a)) {
+		t.Errorf("got %v", got)
 	}
 }
 

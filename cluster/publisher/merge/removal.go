@@ -4,9 +4,9 @@ package merge
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
@@ -77,8 +77,8 @@ func (m *merging) unconverged(k kept, deadline time.Duration) (Reason, string) {
 		if end := k.since.Add(deadline); m.in.Now.Before(end) {
 			m.next(end)
 		} else {
-			m.event(true, "DeadlinePassed", fmt.Sprintf("%s goes although not every node is known to have what remains: no source "+
-				"has it since %s", name(k.fingerprint), k.since.UTC().Format(time.RFC3339)))
+			m.event(true, "DeadlinePassed", fmt.Sprintf("%s goes although not every node is known to have what remains: no "+
+				"source has it since %s", name(k.fingerprint), k.since.UTC().Format(time.RFC3339)))
 			return "", ""
 		}
 	}
@@ -121,14 +121,25 @@ func (m *merging) replacedAtOnce() map[pki.Fingerprint]bool {
 	return before
 }
 
-// Annotation of a NodeBundle lists the certificates, as sha256:FINGERPRINT and with commas between, that may go although
-// the sources replaced every certificate at once.
+// Annotation of a NodeBundle lists the certificates, as sha256:FINGERPRINT and with commas between, that may go
+// although the sources replaced every certificate at once.
 const Annotation = "node-cert-agent.io/replaced"
 
-func parseFingerprint(s string) (fp pki.Fingerprint, err error) {
-	if len(s) != hex.EncodedLen(len(fp)) {
-		return fp, errors.New("not a SHA-256 in hexadecimal")
+// Named are the certificates that the annotation lists. What cannot be read names nothing.
+func Named(annotation string) (all []pki.Fingerprint) {
+	for item := range strings.SplitSeq(annotation, ",") {
+		if digits, ok := strings.CutPrefix(strings.TrimSpace(item), "sha256:"); ok {
+			all = append(all, fingerprints(digits)...)
+		}
 	}
-	_, err = hex.Decode(fp[:], []byte(s))
-	return fp, err
+	return all
+}
+
+// fingerprints is the one that digits are, or none.
+func fingerprints(digits string) []pki.Fingerprint {
+	raw, err := hex.DecodeString(digits)
+	if err != nil || len(raw) != len(pki.Fingerprint{}) {
+		return nil
+	}
+	return []pki.Fingerprint{pki.Fingerprint(raw)}
 }

@@ -40,8 +40,7 @@ func (p problem) String() string { return p.source + ": " + p.why }
 
 // read judges the sources as a node would judge a bundle.
 func (m *merging) read() {
-	sources := slices.SortedFunc(slices.Values(m.in.Sources), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
-	for _, s := range sources {
+	for _, s := range m.in.Sources {
 		p := problem{source: s.Name, reason: s.Reason, why: s.Problem}
 		if s.Reason == "" {
 			p = m.take(s)

@@ -14,7 +14,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 )
 
-// Reasons of the condition Published, beside its own name. The first two leave what is published, the others publish nothing.
+// Reasons of the condition Published, beside its own name. The first two leave what is published, the others publish
+// nothing.
 const (
 	LastGood         Reason = "LastGood"
 	Refused          Reason = "Refused"
