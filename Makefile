@@ -16,7 +16,7 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs lint controlplane host-root packages clean
+.PHONY: build deb rpm tar share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent and bin/node-cert-controller
 build:
@@ -101,6 +101,14 @@ simulate-mutations:
 ## docs: write what is generated: the table of dependencies and the picture of the demo
 docs:
 	go test ./tests -run 'Dependencies|Picture' -update
+
+## generate: write what the types of cluster/api say: their copies, and the definitions of kinds
+GENERATED_GO  = cluster/api/v1alpha1
+GENERATED_CRD = packaging/kubernetes/components/publisher
+generate:
+	go tool -modfile=cluster/api/generate/go.mod controller-gen paths=./cluster/api/v1alpha1 \
+		object:headerFile=cluster/api/generate/header.go.txt output:object:dir=$(GENERATED_GO) \
+		crd:headerFile=cluster/api/generate/header.yaml.txt output:crd:dir=$(GENERATED_CRD)
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:

@@ -103,11 +103,11 @@ func (q *projection) bundle(spec plan.FileSpec, data []byte) {
 	}
 }
 
-// registryName turns the `file` key of a registry entry into the directory name under certs.d:
+// RegistryName turns the `file` key of a registry entry into the directory name under certs.d:
 // every ".." is a ":", because a ConfigMap key cannot hold one. Source: openshift
 // machine-config-operator pkg/daemon/certificate_writer.go. The result still has to be fit for
 // plan.FileSpec.PathOf.
-func registryName(file string) string { return strings.ReplaceAll(file, "..", ":") }
+func RegistryName(file string) string { return strings.ReplaceAll(file, "..", ":") }
 
 // list lays out the entries of a registry list.
 func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
@@ -117,7 +117,7 @@ func (q *projection) list(spec plan.FileSpec, entries []ListEntry) {
 	q.desired.Listed[spec.Field] = true
 	named := make(map[string][]ListEntry, len(entries))
 	for i, e := range entries {
-		name := registryName(e.File)
+		name := RegistryName(e.File)
 		if e.File == "" {
 			q.refuseName(plan.Key{Field: spec.Field}, fmt.Sprintf("entry %d %s", i+1, e.Reason))
 		} else if _, err := spec.PathOf(name); err != nil {

@@ -17,7 +17,7 @@ import (
 func TestRegistryNameReplacesEveryDoubleDot(t *testing.T) {
 	for file, want := range map[string]string{"r..5000": "r:5000", "a..b..5000": "a:b:5000", "...": ":.",
 		"plain": "plain"} {
-		if got := registryName(file); got != want {
+		if got := RegistryName(file); got != want {
 			t.Errorf("%q became %q, want %q", file, got, want)
 		}
 	}
@@ -32,7 +32,7 @@ func FuzzRegistryName(f *testing.F) {
 	}
 	spec := plan.FileSpec{Field: plan.ImageRegistryBundleData, Path: "/etc/docker/certs.d/{name}/ca.crt"}
 	f.Fuzz(func(t *testing.T, file string) {
-		name := registryName(file)
+		name := RegistryName(file)
 		if strings.Contains(name, "..") {
 			t.Errorf("%q becomes %q", file, name)
 		}
@@ -50,7 +50,7 @@ func FuzzRegistryName(f *testing.F) {
 			strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == '\\' || r >= 0x7f }) {
 			t.Errorf("%q became the name %q", file, name)
 		}
-		if registryName(name) != name {
+		if RegistryName(name) != name {
 			t.Errorf("%q becomes %q, and that another name again", file, name)
 		}
 		if host, port, err := net.SplitHostPort(name); err == nil {

@@ -13,11 +13,20 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/publisher"
 )
 
 // controllers are what --controllers may name, and how each joins the manager.
 var controllers = map[string]func(manager.Manager, settings, *zap.Logger) error{
-	"approver": addApprover,
+	"approver":  addApprover,
+	"publisher": addPublisher,
+}
+
+// controllerConfig is the object that the nodes watch. The rights of the publisher name it, too.
+const controllerConfig = "machine-config-controller"
+
+func addPublisher(mgr manager.Manager, _ settings, _ *zap.Logger) error {
+	return publisher.Add(mgr, publisher.Options{ControllerConfig: controllerConfig})
 }
 
 func addApprover(mgr manager.Manager, s settings, log *zap.Logger) error {

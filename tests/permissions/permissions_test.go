@@ -44,6 +44,7 @@ func plane(t *testing.T) *controlplane.Plane {
 	monitoring, err := os.ReadFile(manifests + "/components/monitoring/rbac.yaml")
 	must.Do(t, err)
 	must.Do(t, p.Apply(t.Context(), monitoring))
+	must.Do(t, p.InstallPublisher(t.Context()))
 	return p
 }
 

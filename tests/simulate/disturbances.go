@@ -27,8 +27,9 @@ func (w *env) othersAct(r *rand.Rand) {
 		w.logf("somebody restarts %s", u.name)
 		w.systemd.begins(u)
 		w.systemd.reads(u, w.systemd.look())
-		u.behind = w.model.lost && w.systemd.unmade() // without memory, what an earlier boot wrote is taken for made
-		u.tries = nil                                 // this one did not fail
+		u.early = w.systemd.unmade()
+		u.behind = w.model.lost && u.early // without memory, what an earlier boot wrote is taken for made
+		u.tries = nil                      // this one did not fail
 		if u.verb == unitplan.Restart {
 			u.active, u.made, u.product = false, w.clock.boots, w.model.inputs(w, maker, w.disk.files)
 			w.systemd.foreign = true
@@ -145,6 +146,7 @@ func (w *env) lose(r *rand.Rand) {
 		if n != 2 && (u.verb != unitplan.TryRestart || w.setting.Clocks || w.model.near(w, u) || w.model.remade(w, u)) {
 			w.model.excuse(u, "the agent lost its memory")
 		}
+		u.behind = u.behind || n != 2 && u.early
 		if n == 2 && w.readsUnclaimed(name) {
 			w.model.excuse(u, "what is not claimed counts no more if only the kept bytes asked for it")
 		}

@@ -61,6 +61,7 @@ type unit struct {
 	since            time.Time
 	started, mono    time.Duration // in the clock's lived and mono
 	loaded           *reading      // nil: it has read nothing in this run
+	early            bool          // it was started before what it loads was made of what was on disk
 	behind           bool          // what it was started with was not made of what was on disk
 	product          string        // of the maker: what its last good run made
 	made             int           // the boot of that run
@@ -122,7 +123,7 @@ func (s *systemd) begins(u *unit) {
 	s.runs++
 	u.active, u.failed, u.boot, u.invocation, u.since = true, false, s.clock.boot(), fmt.Sprint("run ", s.runs),
 		s.clock.wall().Truncate(time.Microsecond)
-	u.started, u.mono, u.loaded, u.behind = s.clock.lived, s.clock.mono, nil, false
+	u.started, u.mono, u.loaded, u.early, u.behind = s.clock.lived, s.clock.mono, nil, false, false
 }
 
 // look is what whoever reads now gets.

@@ -52,6 +52,7 @@ var parts = []part{
 	{name: "newest-go", args: test("./..."), env: []string{"GOTOOLCHAIN=" + newestGo}},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "exposition", args: append([]string{"-C", "tests/exposition"}, test("./...")...)},
+	{name: "generate", args: append([]string{"-C", "cluster/api/generate"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./cluster/...", "./cmd/...")},
 	// Of the loop's walks these pass; fresh seeds, with make simulate, still find something in some of ten thousand.
 	{name: "simulate", args: append(test("./tests/simulate"), "-run", "Walks$", "-seed", "1000000", "-walks", "2500")},
@@ -64,6 +65,7 @@ var parts = []part{
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/..."), needs: plane},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
+	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
 	{name: "readers", args: test("-tags", "real", "./tests/readers/..."), needs: all},
 	{name: "packages", args: test("-tags", "real", "./tests/packages/..."), needs: all},
 	{name: "enable", args: test("-tags", "real", "./tests/enable/..."), needs: all},

@@ -84,6 +84,16 @@ func (p *Plane) InstallSingleUse(ctx context.Context) error {
 	return err
 }
 
+// InstallPublisher adds the component publisher: the kind NodeBundle, and the rights of what reads it.
+func (p *Plane) InstallPublisher(ctx context.Context) error {
+	for _, file := range []string{"node-cert-agent.io_nodebundles.yaml", "rbac.yaml"} {
+		if err := p.applyFile(ctx, p.manifest("components/publisher/"+file)); err != nil {
+			return err
+		}
+	}
+	return p.served(ctx, "node-cert-agent.io/v1alpha1/nodebundles")
+}
+
 // InstallMachines makes OpenShift's namespace for Machines and adds the rights of the component
 // openshift-machines. The kind itself is not installed.
 func (p *Plane) InstallMachines(ctx context.Context) error {
