@@ -300,12 +300,16 @@ func (d *disk) write(x plan.CommitWrite) {
 	d.set(p, f, false)
 }
 
-// brings excuses a reload of who gets back what it has loaded: somebody may have reloaded it with what was there, of
-// which systemd keeps no trace.
+// brings excuses an action of who gets back what it has loaded. Somebody may have reloaded it with what was there, of
+// which systemd keeps no trace; and as long as the agent has not looked what a job loaded, a write in between, be it of
+// the same in another order, leaves no telling.
 func (d *disk) brings(p string, f *file) {
-	u := d.systemd.units[reader]
-	if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.env, reader, p) {
-		d.model.excuse(u, "it gets back what it has loaded")
+	for _, name := range unitNames {
+		u := d.systemd.units[name]
+		if u.loaded != nil && idOf(u.loaded.files[p]) == idOf(f) && d.model.concerns(d.env, name, p) &&
+			(name == reader || d.model.unsettled(d.env, name)) {
+			d.model.excuse(u, "it gets back what it has loaded")
+		}
 	}
 }
 
