@@ -31,12 +31,14 @@ var house = map[string][]string{
 	"cluster/approver/verdict": {"agent/csr"},
 	"cluster/approver/pending": {"cluster/approver/verdict"},
 	"cluster/approver":         {"agent/csr", "cluster/approver/pending", "cluster/approver/verdict"},
-	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/publisher"},
-	"packaging/pack":           {},
+	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/fleet",
+		"cluster/publisher"},
+	"packaging/pack": {},
 
 	"cluster/api/v1alpha1": {},
+	"cluster/fleet":        {"agent/liveness", "agent/pki", "agent/plan", "cluster/api/v1alpha1"},
 	"cluster/publisher": {"agent/pki", "agent/plan", "agent/printable", "agent/watch", "cluster/api/v1alpha1",
-		"cluster/publisher/merge"},
+		"cluster/fleet", "cluster/publisher/merge"},
 	"cluster/publisher/merge": {"agent/pki", "agent/plan", "agent/printable", "cluster/api/v1alpha1"},
 
 	"agent/kubeconfig": {},
@@ -93,11 +95,11 @@ var house = map[string][]string{
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
 	"k8s.io/": {"agent/apiserver", "cluster/approver", "cluster/approver/pending", "cluster/approver/verdict",
-		"cmd/node-cert-controller", "cluster/api/v1alpha1", "cluster/publisher", "cluster/publisher/merge"},
+		"cmd/node-cert-controller", "cluster/api/v1alpha1", "cluster/fleet", "cluster/publisher", "cluster/publisher/merge"},
 	"k8s.io/api/":                              {"cluster/approver", "cluster/approver/verdict", "cluster/publisher", "cmd/node-cert-controller"},
 	"k8s.io/client-go/kubernetes":              {"cluster/approver"},
-	"k8s.io/client-go/dynamic":                 {"cluster/approver"},
-	"k8s.io/client-go/metadata":                {"cluster/approver", "cluster/publisher"},
+	"k8s.io/client-go/dynamic":                 {"cluster/approver", "cluster/fleet"},
+	"k8s.io/client-go/metadata":                {"cluster/approver", "cluster/fleet", "cluster/publisher"},
 	"github.com/google/renameio/":              {"agent/disk"},
 	"github.com/coreos/go-systemd/v22/dbus":    {"agent/units"},
 	"github.com/godbus/":                       {"agent/units"},
@@ -112,7 +114,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
-	"sigs.k8s.io/controller-runtime/":            {"cluster/approver", "cluster/publisher", "cmd/node-cert-controller"},
+	"sigs.k8s.io/controller-runtime/":            {"cluster/approver", "cluster/fleet", "cluster/publisher", "cmd/node-cert-controller"},
 	"github.com/prometheus/":                     {"cluster/approver"},
 	"github.com/stretchr/":                       {},
 }

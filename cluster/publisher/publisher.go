@@ -17,7 +17,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 )
 
 // Options say what the publisher writes, and whom it asks.
@@ -42,13 +41,9 @@ type Options struct {
 	Changed <-chan struct{}
 }
 
-// Fleet knows what nodes have on disk. Nodes that ignore selects do not count.
+// Fleet knows what nodes have on disk: see package fleet.
 type Fleet interface {
-	// MayGo reports whether every node that counts has all that remains of the key once the certificate is gone, and if
-	// not, which one lacks what, in one sentence.
-	MayGo(key plan.Key, certificate pki.Fingerprint, ignore labels.Selector) (bool, string)
-	// Have counts the nodes that have all of the certificates, and those that count.
-	Have(key plan.Key, certificates []pki.Fingerprint, ignore labels.Selector) (have, all int)
+	Judge(fleet.Question) fleet.Answer
 }
 
 // name is the controller's, and what field managers and events of it are called.

@@ -48,7 +48,7 @@ func (r reader) configMap(ctx context.Context, k v1alpha1.KeyOf) (merge.Source, 
 	if text, is := o.Data[k.Key]; is {
 		data, ok = []byte(text), true
 	}
-	return keyOf("ConfigMap", k, data, ok, err),
+	return keyOf("ConfigMap", k, version(&o), data, ok, err),
 		object{corev1.SchemeGroupVersion.WithResource("configmaps"), k.Namespace, k.Name}
 }
 
@@ -56,12 +56,15 @@ func (r reader) secret(ctx context.Context, k v1alpha1.KeyOf) (merge.Source, obj
 	var o corev1.Secret
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, &o)
 	data, ok := o.Data[k.Key]
-	return keyOf("Secret", k, data, ok, err),
+	return keyOf("Secret", k, version(&o), data, ok, err),
 		object{corev1.SchemeGroupVersion.WithResource("secrets"), k.Namespace, k.Name}
 }
 
-func keyOf(kind string, k v1alpha1.KeyOf, data []byte, ok bool, err error) merge.Source {
-	s := outcome(printable.Text(fmt.Sprintf("%s %s/%s key %s", kind, k.Namespace, k.Name, k.Key)), data, err)
+// version is that of an object among all that ever had its name.
+func version(o client.Object) string { return string(o.GetUID()) + "/" + o.GetResourceVersion() }
+
+func keyOf(kind string, k v1alpha1.KeyOf, version string, data []byte, ok bool, err error) merge.Source {
+	s := outcome(printable.Text(fmt.Sprintf("%s %s/%s key %s", kind, k.Namespace, k.Name, k.Key)), version, data, err)
 	if err == nil && !ok {
 		s.Reason, s.Problem = merge.SourceMissing, "has no such key"
 	}
@@ -76,18 +79,18 @@ func (r reader) trustBundle(ctx context.Context, name string) (merge.Source, obj
 			object{}
 	}
 	if err != nil {
-		return outcome(source, nil, err), object{}
+		return outcome(source, "", nil, err), object{}
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(m.GroupVersionKind)
 	err = r.client.Get(ctx, client.ObjectKey{Name: name}, o)
 	text, _, _ := unstructured.NestedString(o.Object, "spec", "trustBundle") // what is no string is empty
-	return outcome(source, []byte(text), err), object{resource: m.Resource, name: name}
+	return outcome(source, version(o), []byte(text), err), object{resource: m.Resource, name: name}
 }
 
 // outcome is a source that was read, or not.
-func outcome(name string, data []byte, err error) merge.Source {
-	s := merge.Source{Name: name, Data: data}
+func outcome(name, version string, data []byte, err error) merge.Source {
+	s := merge.Source{Name: name, Data: data, Version: version}
 	switch {
 	case err == nil:
 	case apierrors.IsNotFound(err):

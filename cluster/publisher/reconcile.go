@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -48,6 +49,8 @@ type turn struct {
 	key    plan.Key
 	ignore labels.Selector
 	result merge.Result
+	// question is how it stands with asking the nodes.
+	question question
 	// stored are the certificates of the status after remember.
 	stored []v1alpha1.Certificate
 }
@@ -79,14 +82,14 @@ func (p *publisher) Reconcile(ctx context.Context, r reconcile.Request) (reconci
 	}
 	objects := []object{{resource: controllerConfigs, name: p.options.ControllerConfig}}
 	for _, t := range turns {
-		objects = append(objects, p.decide(ctx, t, has)...)
+		objects = append(objects, p.decide(ctx, t, is.GetUID(), has)...)
 	}
 	p.watches.need(field, objects)
 	return p.carryOut(ctx, is, has, turns)
 }
 
-// bundles are the NodeBundles of a field. The cache knows which there are. What is remembered in their status has to be
-// what was stored last: without it a certificate may go that is kept.
+// bundles are the NodeBundles of a field. The cache knows which there are. What is remembered in their status has
+// to be what was stored last: without it a certificate may go that is kept.
 func (p *publisher) bundles(ctx context.Context, field string) (out []v1alpha1.NodeBundle, err error) {
 	var list v1alpha1.NodeBundleList
 	if err := p.client.List(ctx, &list, client.MatchingFields{byField: field}); err != nil {
@@ -106,8 +109,8 @@ func (p *publisher) bundles(ctx context.Context, field string) (out []v1alpha1.N
 	return out, nil
 }
 
-// claims gives each key to the oldest NodeBundle that names it. The others are told whose it is. Of two of one second it
-// is the one that has published it.
+// claims gives each key to the oldest NodeBundle that names it. The others are told whose it is. Of two of one
+// second it is the one that has published it.
 func claims(bundles []v1alpha1.NodeBundle) (first, late []*turn) {
 	slices.SortFunc(bundles, func(a, b v1alpha1.NodeBundle) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), publishes(b)-publishes(a),
@@ -153,7 +156,7 @@ func (p *publisher) controllerConfig(ctx context.Context) (*unstructured.Unstruc
 }
 
 // decide reads the sources of a NodeBundle and merges them. It gives the objects to watch.
-func (p *publisher) decide(ctx context.Context, t *turn, has config) (objects []object) {
+func (p *publisher) decide(ctx context.Context, t *turn, uid types.UID, has config) (objects []object) {
 	spec := t.bundle.Spec
 	in := merge.Input{Key: t.key, Published: has.of(t.key.Name), Known: t.bundle.Status.Certificates,
 		Removal: spec.Removal, Replaced: merge.Named(t.bundle.Annotations[merge.Annotation]), Now: p.now().Time}
@@ -168,10 +171,11 @@ func (p *publisher) decide(ctx context.Context, t *turn, has config) (objects []
 	selector, err := metav1.LabelSelectorAsSelector(spec.Removal.IgnoreNodes)
 	switch {
 	case err != nil:
-		in.MayGo = func(pki.Fingerprint) (bool, string) { return false, "spec.removal.ignoreNodes: " + err.Error() }
+		in.MayGo = func([]pki.Fingerprint) (bool, string) { return false, "spec.removal.ignoreNodes: " + err.Error() }
 	case p.options.Fleet != nil:
 		t.ignore = selector
-		in.MayGo = func(c pki.Fingerprint) (bool, string) { return p.options.Fleet.MayGo(t.key, c, selector) }
+		t.question.sources = versions(t.bundle.Generation, in.Sources)
+		in.MayGo = func(left []pki.Fingerprint) (bool, string) { return t.mayGo(p.options.Fleet, uid, left) }
 	}
 	t.result = merge.Merge(in)
 	return objects
@@ -205,10 +209,14 @@ func (p *publisher) carryOut(ctx context.Context, is *unstructured.Unstructured,
 // error is one that trying again may end.
 func (p *publisher) write(ctx context.Context, is *unstructured.Unstructured, has config, turns []*turn) error {
 	wanted := has.with(turns)
-	if len(wanted.entries) == 0 || wanted.equal(has) && owned(is, has.field) {
+	asks := asking(turns)
+	if len(wanted.entries) == 0 || asks == "" && wanted.equal(has) && owned(is, has.field) {
 		return nil
 	}
 	patch := wanted.patch(p.options.ControllerConfig, is.GetResourceVersion())
+	if asks != "" {
+		patch.SetAnnotations(map[string]string{askedAnnotation + string(has.field): asks})
+	}
 	if err := wanted.refusal(patch, p.now().Time); err != nil {
 		unpublished(turns, merge.Refused, "no node would take it: "+err.Error())
 		return nil
@@ -216,7 +224,7 @@ func (p *publisher) write(ctx context.Context, is *unstructured.Unstructured, ha
 	err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(patch),
 		client.FieldOwner(fieldManager(has.field)))
 	if err == nil {
-		return nil
+		return p.asked(ctx, turns)
 	}
 	if others := conflict(err); others != "" {
 		unpublished(turns, conflicted, "the field belongs to another manager: "+others)

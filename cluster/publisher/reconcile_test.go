@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,17 +24,28 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 )
 
-// nodes answer as told.
-type nodes struct {
-	may  bool
-	why  string
-	have int
+// nodes is a Fleet that nobody has to watch.
+type nodes []fleet.Node
+
+func (n nodes) Judge(q fleet.Question) fleet.Answer { return q.Judge(n) }
+
+// has is a node that follows a version of the ControllerConfig and has certificates in rootCAData.
+func has(name, version string, bundles ...[]byte) fleet.Node {
+	files := map[plan.Key]fleet.File{{Field: plan.RootCAData}: {Certificates: fleet.NewSet(fingerprints(bundles...))}}
+	return fleet.Node{Name: name, Report: &fleet.Report{Files: files, Synced: plan.ControllerConfig{ResourceVersion: version}}}
 }
 
-func (n nodes) MayGo(plan.Key, pki.Fingerprint, labels.Selector) (bool, string) { return n.may, n.why }
-func (n nodes) Have(plan.Key, []pki.Fingerprint, labels.Selector) (int, int)    { return n.have, 5 }
+func fingerprints(bundles ...[]byte) (all []pki.Fingerprint) {
+	for _, b := range bundles {
+		for _, c := range pki.Read(b).Certs {
+			all = append(all, c.Fingerprint)
+		}
+	}
+	return all
+}
 
 // bench is a publisher on an API server in memory.
 type bench struct {
@@ -153,9 +163,9 @@ func (b *bench) change(name string, change func(*v1alpha1.NodeBundle)) {
 
 func TestTheControllerConfigIsMadeAndThenLeftAlone(t *testing.T) {
 	p := newBench(t, nodeBundle("n", inline(a)))
-	p.options.Fleet = nodes{have: 3}
+	p.options.Fleet = nodes{has("x", "1", a), has("y", "1", b)}
 	p.reconcile()
-	p.expect("n", "a Published Ready Converged 0/1 3/5")
+	p.expect("n", "a Published Ready Converged 0/1 1/2")
 	if got := p.told(); got != "Added " {
 		t.Errorf("events: %s", got)
 	}
@@ -218,18 +228,71 @@ func TestASourceThatIsAwayIsToldOnce(t *testing.T) {
 	p.expect("n", "a LastGood SourceUnreadable Converged 0/1 ")
 }
 
-func TestTheNodesDecideWhatGoes(t *testing.T) {
+func TestACertificateGoesWhenEveryNodeWasAskedAndHasWhatRemains(t *testing.T) {
 	p := newBench(t, nodeBundle("n", inline(slices.Concat(a, b))))
-	p.options.Fleet = nodes{why: "node x lacks it"}
+	p.options.Fleet = nodes{has("x", "1", a, b), has("y", "1", a, b)}
 	p.reconcile()
 	p.change("n", func(o *v1alpha1.NodeBundle) { o.Spec.Sources[0] = inline(b) })
 	if r := p.reconcile(); r.RequeueAfter != blockedAgain {
 		t.Errorf("looked at again after %v", r.RequeueAfter)
 	}
-	p.expect("n", "b a Published Ready RemovalBlocked 1/2 0/5")
-	p.options.Fleet = nodes{may: true, have: 5}
+	p.expect("n", "b a Published Ready RemovalBlocked 1/2 2/2")
+	asked := p.bundle("n").Status.Asked.ResourceVersion
+	for _, step := range []struct {
+		nodes nodes
+		want  string
+	}{
+		{nodes{has("x", "1", b), has("y", "1", b)}, "x has not reported since it was asked, y has not reported since it was asked"},
+		{nodes{has("x", asked, a, b), has("y", "1", b)}, "y has not reported since it was asked"},
+		{nodes{has("x", asked, b), has("y", asked, a)}, "y lacks sha256:" + fingerprints(b)[0].String()[:16]},
+		{nodes{has("x", asked, b), {Name: "y"}}, "y has never reported"},
+	} {
+		p.options.Fleet = step.nodes
+		p.reconcile()
+		var blocking []string
+		for _, m := range p.bundle("n").Status.Blocking {
+			blocking = append(blocking, m.Node+" "+m.Reason)
+		}
+		if got := strings.Join(blocking, ", "); got != step.want {
+			t.Errorf("blocking are %s, want %s", got, step.want)
+		}
+		if got := p.bundle("n").Status.Counts.Held; got != 1 {
+			t.Errorf("%s: %d are kept", step.want, got)
+		}
+	}
+	p.options.Fleet = nodes{has("x", asked, b), has("y", asked, b)}
 	p.reconcile()
-	p.expect("n", "b Published Ready Converged 0/1 5/5")
+	p.expect("n", "b Published Ready Converged 0/1 2/2")
+	if s := p.bundle("n").Status; s.Asked != nil || s.Blocking != nil {
+		t.Errorf("the status still says %+v %+v", s.Asked, s.Blocking)
+	}
+}
+
+// TestAQuestionIsOfOneVersionOfTheSources: between two drops of one certificate it was published, and a node may have
+// been installed again.
+func TestAQuestionIsOfOneVersionOfTheSources(t *testing.T) {
+	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "s", Name: "c"},
+		Data: map[string]string{"ca.crt": string(a) + string(b)}}
+	p := newBench(t, nodeBundle("n", v1alpha1.Source{ConfigMap: &v1alpha1.KeyOf{Namespace: "s", Name: "c", Key: "ca.crt"}}), source)
+	p.options.Fleet = nodes{{Name: "y"}}
+	p.reconcile()
+	write := func(bundles ...[]byte) {
+		source.Data["ca.crt"] = string(slices.Concat(bundles...))
+		if err := p.client.Update(t.Context(), source); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(b)
+	p.reconcile()
+	first := p.bundle("n").Status.Asked.ResourceVersion
+	write(a, b) // and nobody looks
+	write(b)
+	p.options.Fleet = nodes{has("y", first, b)}
+	p.reconcile()
+	p.expect("n", "b a Published Ready RemovalBlocked 1/2 0/1")
+	if again := p.bundle("n").Status.Asked.ResourceVersion; again == first {
+		t.Errorf("the question of version %s still stands", first)
+	}
 }
 
 // TestWhatWasReplacedIsRememberedIfTheWriteFails: it may have succeeded all the same, as when the answer is lost.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher/merge"
 )
 
@@ -71,6 +72,7 @@ func (p *publisher) report(ctx context.Context, t *turn) error {
 	}
 	s.Certificates = t.result.Certificates
 	s.Counts = p.counts(t)
+	t.question.report(s)
 	old := t.bundle.DeepCopy()
 	if t.result.Remember {
 		old.Status.Certificates = t.stored
@@ -104,8 +106,8 @@ func (p *publisher) counts(t *turn) v1alpha1.Counts {
 		for _, x := range t.result.Certificates {
 			all = append(all, merge.Named("sha256:"+x.SHA256)...)
 		}
-		have, of := p.options.Fleet.Have(t.key, all, t.ignore)
-		c.Nodes = fmt.Sprintf("%d/%d", have, of)
+		a := p.options.Fleet.Judge(fleet.Question{Key: t.key, Certificates: all, Ignore: t.ignore})
+		c.Nodes = fmt.Sprintf("%d/%d", a.Have, a.All)
 	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -42,6 +43,9 @@ func newWatches(c metadata.Interface) *watches {
 		needed: make(map[plan.Field][]object), running: make(map[object]context.CancelFunc)}
 }
 
+// fleetPause is the least time between two looks at every field because nodes report. Thousands may do so at once.
+const fleetPause = time.Second
+
 // run watches until ctx is done. fleet says that every field is to be looked at again.
 func (w *watches) run(ctx context.Context, fleet <-chan struct{}) error {
 	w.mu.Lock()
@@ -54,6 +58,10 @@ func (w *watches) run(ctx context.Context, fleet <-chan struct{}) error {
 			return nil
 		case <-fleet:
 			w.tell(ctx, func([]object) bool { return true })
+			select {
+			case <-ctx.Done():
+			case <-time.After(fleetPause):
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher"
 )
 
@@ -26,7 +27,12 @@ var controllers = map[string]func(manager.Manager, settings, *zap.Logger) error{
 const controllerConfig = "machine-config-controller"
 
 func addPublisher(mgr manager.Manager, _ settings, _ *zap.Logger) error {
-	return publisher.Add(mgr, publisher.Options{ControllerConfig: controllerConfig})
+	nodes, err := fleet.Add(mgr)
+	if err != nil {
+		return err
+	}
+	return publisher.Add(mgr, publisher.Options{ControllerConfig: controllerConfig, Fleet: nodes,
+		Changed: nodes.Changed()})
 }
 
 func addApprover(mgr manager.Manager, s settings, log *zap.Logger) error {

@@ -67,7 +67,8 @@ Exit codes: 0 stopped by a signal, 1 failed or no longer the leader, 2 usage.`,
 
 func (s *settings) define(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&s.controllers, "controllers", []string{"approver"}, "run these `NAMES`: "+strings.Join(known(), ", "))
+	f.StringSliceVar(&s.controllers, "controllers", []string{"approver"},
+		"run these `NAMES`: "+strings.Join(known(), ", "))
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "authenticate with `FILE`; default is the pod's ServiceAccount")
 	f.StringVar(&s.namespace, "namespace", "node-cert-agent", "the `NAMESPACE` of the Lease")
 	f.DurationVar(&s.lease, "lease", 15*time.Second, "how long a replica that fell silent counts as the leader")

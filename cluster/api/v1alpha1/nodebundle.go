@@ -175,9 +175,44 @@ type NodeBundleStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=500
 	Certificates []Certificate `json:"certificates,omitempty"`
+	// What the nodes were asked before a certificate goes that no source has any more.
+	// +optional
+	Asked *Asked `json:"asked,omitempty"`
+	// The nodes that have not answered, or lack something that remains. The first hundred, by name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Blocking []Blocking `json:"blocking,omitempty"`
 	// Figures for printing.
 	// +optional
 	Counts Counts `json:"counts,omitzero"`
+}
+
+// Asked is a question to the nodes: whether they have what the sources hold. A node answers it by following that
+// version of the ControllerConfig, or a later one, and reporting what it has.
+type Asked struct {
+	// A digest of the versions of the sources. Once they change, the nodes are asked again.
+	// +required
+	Sources string `json:"sources"`
+	// The metadata.uid of the ControllerConfig.
+	// +required
+	UID string `json:"uid"`
+	// The metadata.resourceVersion of the ControllerConfig that a node must have followed.
+	// +required
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// Blocking is a node for which a certificate stays.
+type Blocking struct {
+	// The name of the node.
+	// +required
+	Node string `json:"node"`
+	// What it lacks.
+	// +required
+	Reason string `json:"reason"`
+	// When it last reported, or joined the cluster if it never did.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // Certificate is one that is published.

@@ -38,9 +38,9 @@ type Input struct {
 	Removal v1alpha1.Removal
 	// Replaced are those that may go although every certificate was replaced at once.
 	Replaced []pki.Fingerprint
-	// MayGo says whether every node has what remains once the certificate is gone, and if not, who lacks what. It is
-	// asked under the policy WhenConverged only. While it is nil, nothing goes under that policy.
-	MayGo func(pki.Fingerprint) (bool, string)
+	// MayGo says whether every node has what would be left, all that the sources have, and if not, who lacks what. It
+	// is asked under the policy WhenConverged only. While it is nil, nothing goes under that policy.
+	MayGo func(left []pki.Fingerprint) (bool, string)
 	// Now judges holds and expiry. Expiry only warns.
 	Now time.Time
 }

@@ -83,8 +83,8 @@ func replaced(data []byte) []v1alpha1.Certificate {
 	return all
 }
 
-func yes(pki.Fingerprint) (bool, string) { return true, "" }
-func no(pki.Fingerprint) (bool, string)  { return false, "node x lacks c" }
+func yes([]pki.Fingerprint) (bool, string) { return true, "" }
+func no([]pki.Fingerprint) (bool, string)  { return false, "node x lacks c" }
 
 var immediate = v1alpha1.Removal{Policy: v1alpha1.Immediate}
 
@@ -275,11 +275,11 @@ func TestTheAnnotationNamesCertificates(t *testing.T) {
 	}
 }
 
-func TestTheGateIsAskedAboutWhatWouldGo(t *testing.T) {
+func TestTheNodesAreAskedAboutWhatWouldBeLeft(t *testing.T) {
 	var asked []pki.Fingerprint
 	merge.Merge(merge.Input{Key: root, Sources: sources(b), Published: slices.Concat(a, b, c), Now: noon,
-		MayGo: func(fp pki.Fingerprint) (bool, string) { asked = append(asked, fp); return false, "x" }})
-	if !slices.Equal(asked, fingerprints(a, c)) {
+		MayGo: func(left []pki.Fingerprint) (bool, string) { asked = append(asked, left...); return false, "x" }})
+	if !slices.Equal(asked, slices.Concat(fingerprints(b), fingerprints(b))) { // once for each that would go
 		t.Errorf("asked about %v", asked)
 	}
 }

@@ -3,8 +3,10 @@
 package merge
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -88,7 +90,8 @@ func (m *merging) unconverged(k kept, deadline time.Duration) (Reason, string) {
 	if m.in.MayGo == nil {
 		return RemovalBlocked, "it is not known which nodes have what remains"
 	}
-	may, why := m.in.MayGo(k.fingerprint)
+	left := slices.SortedFunc(maps.Keys(m.wanted), func(a, b pki.Fingerprint) int { return bytes.Compare(a[:], b[:]) })
+	may, why := m.in.MayGo(left)
 	if may {
 		return "", ""
 	}

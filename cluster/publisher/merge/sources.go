@@ -25,6 +25,8 @@ type Source struct {
 	// Name is how people call the source.
 	Name string
 	Data []byte
+	// Version changes whenever the object does that Data is from; empty if the NodeBundle itself has it.
+	Version string
 	// Reason is set if there is no Data, and Problem then says why: a sentence without content.
 	Reason  Reason
 	Problem string

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet knows which nodes have which certificates: it watches the Nodes and what their agents report, and
+// answers questions about that. Whether a certificate may go is decided from its answers; docs/model shows why
+// each part of a question is needed.
+//
+// It promises that a node counts from when it joins until it is deleted, or is named not to; that a node which
+// does not answer has nothing; and that before everything was read nobody agrees. It writes nothing.
+package fleet
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
+)
+
+// Fleet keeps what is known of the nodes. It may be asked by several goroutines.
+type Fleet struct {
+	states, nodes cache.SharedIndexInformer
+	changed       chan struct{}
+}
+
+// Add has the manager keep a Fleet, in the one process that leads.
+func Add(mgr manager.Manager) (*Fleet, error) {
+	states, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %v", err)
+	}
+	nodes, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %v", err)
+	}
+	f := &Fleet{changed: make(chan struct{}, 1),
+		states: dynamicinformer.NewDynamicSharedInformerFactory(states, 0).
+			ForResource(v1alpha1.GroupVersion.WithResource("nodecertificatestates")).Informer(),
+		nodes: metadatainformer.NewSharedInformerFactory(nodes, 0).
+			ForResource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Informer()}
+	for informer, keep := range map[cache.SharedIndexInformer]cache.TransformFunc{f.states: keepState, f.nodes: keepNode} {
+		if err := f.listen(informer, keep); err != nil {
+			return nil, fmt.Errorf("fleet: %v", err)
+		}
+	}
+	if err := mgr.Add(manager.RunnableFunc(f.run)); err != nil {
+		return nil, fmt.Errorf("fleet: %v", err)
+	}
+	return f, nil
+}
+
+// listen has an informer keep what counts, and every change told.
+func (f *Fleet) listen(informer cache.SharedIndexInformer, keep cache.TransformFunc) error {
+	if err := informer.SetTransform(keep); err != nil {
+		return err
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { f.tell() },
+		UpdateFunc: func(any, any) { f.tell() }, DeleteFunc: func(any) { f.tell() }})
+	return err
+}
+
+func (f *Fleet) tell() {
+	select {
+	case f.changed <- struct{}{}:
+	default: // it will be looked at anyway
+	}
+}
+
+func (f *Fleet) run(ctx context.Context) error {
+	go f.nodes.RunWithContext(ctx)
+	f.states.RunWithContext(ctx)
+	return nil
+}
+
+// Changed says that answers may be others now. One goroutine may receive from it.
+func (f *Fleet) Changed() <-chan struct{} { return f.changed }
+
+// Judge answers from what is known now. While not everything has been read, no node counts.
+func (f *Fleet) Judge(q Question) Answer {
+	if !f.nodes.HasSynced() || !f.states.HasSynced() {
+		return Answer{}
+	}
+	return q.Judge(join(f.nodes.GetStore().List(), f.states.GetStore().List()))
+}
