@@ -53,6 +53,7 @@ func TestPublishing(t *testing.T) {
 		{"a Secret is read once its namespace allows it", secret},
 		{"a deleted ControllerConfig is made again", again},
 		{"what did not change is not written", quiet},
+		{"a certificate goes when every node was asked and has what remains", gated},
 		{"the schema refuses what makes no sense", schema},
 	} {
 		t.Run(story.sentence, func(t *testing.T) { story.tell(c.with(t)) })
@@ -84,7 +85,7 @@ func together(c *cluster) {
 		return last == "a b d"
 	}, &last)
 	row := strings.Fields(c.kubectl("get", "nodebundles", "together", "--no-headers"))
-	if got, want := strings.Join(row[:5], " "), "together rootCAData Published 3 0"; got != want {
+	if got, want := strings.Join(row[:5], " "), "together rootCAData Published 3 0/0"; got != want {
 		c.t.Errorf("kubectl prints %q, want %q", got, want)
 	}
 }
@@ -124,7 +125,7 @@ func dropped(c *cluster) {
 	c.bundle("dropped", from("dropped", "dropped"))
 	c.published("dropped", "a b")
 	c.configMap("trust", "dropped", b)
-	c.says("dropped", "Converged", "RemovalBlocked", "it is not known which nodes have what remains")
+	c.says("dropped", "Converged", "RemovalBlocked", "0 of 0 nodes have what remains")
 	c.published("dropped", "a b")
 	if held := c.kubectl("get", "nodebundle", "dropped", "-o", "jsonpath={.status.counts.held}"); held != "1" {
 		c.t.Errorf("%s are held", held)
@@ -133,6 +134,33 @@ func dropped(c *cluster) {
 	c.published("dropped", "b")
 	c.event("dropped", "Removed", "sha256:")
 	c.says("dropped", "Converged", "Converged", "")
+}
+
+// gated: n2 is off while the new CA comes, and has not got it when the old one goes from the source.
+func gated(c *cluster) {
+	c.configMap("trust", "gated", a, b)
+	c.bundle("gated", from("gated", "gated"))
+	c.published("gated", "a b")
+	for _, node := range []string{"n1", "n2"} {
+		c.apply("{apiVersion: v1, kind: Node, metadata: {name: " + node + "}}")
+	}
+	c.reports("n1", "gated", "1", a, b)
+	c.reports("n2", "gated", "1", a)
+	c.configMap("trust", "gated", b)
+	c.says("gated", "Converged", "RemovalBlocked", "n1 has not reported since it was asked, n2 has")
+	asked := c.kubectl("get", "nodebundle", "gated", "-o", "jsonpath={.status.asked.resourceVersion}")
+	c.reports("n1", "gated", asked, a, b)
+	c.says("gated", "Converged", "RemovalBlocked", "1 of 2 nodes have what remains; n2 has not reported")
+	c.reports("n2", "gated", asked, a)
+	c.says("gated", "Converged", "RemovalBlocked", "1 of 2 nodes have what remains; n2 lacks sha256:")
+	if got := c.kubectl("get", "nodebundle", "gated", "-o", "jsonpath={.status.blocking[*].node}"); got != "n2" {
+		c.t.Errorf("blocking is %q", got)
+	}
+	c.published("gated", "a b")
+	c.reports("n2", "gated", asked, a, b)
+	c.published("gated", "b")
+	c.says("gated", "Converged", "Converged", "")
+	c.kubectl("delete", "nodes,nodecertificatestates", "n1", "n2")
 }
 
 func replaced(c *cluster) {

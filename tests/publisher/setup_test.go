@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 )
@@ -72,6 +73,9 @@ func start(t *testing.T, o controlplane.Options) *cluster {
 	c := &cluster{p, t}
 	must(t, p.InstallCRD(t.Context()))
 	must(t, p.InstallPublisher(t.Context()))
+	states, err := os.ReadFile("../../packaging/kubernetes/crd/nodecertificatestates.node-cert-agent.io.yaml")
+	must(t, err)
+	c.apply(string(states))
 	c.apply(lease)
 	return c
 }
@@ -94,7 +98,10 @@ func (c *cluster) publish() (stop func()) {
 		LeaseDuration: &life, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &many}})
 	must(c.t, err)
-	must(c.t, publisher.Add(mgr, publisher.Options{ControllerConfig: "machine-config-controller"}))
+	nodes, err := fleet.Add(mgr)
+	must(c.t, err)
+	must(c.t, publisher.Add(mgr, publisher.Options{ControllerConfig: "machine-config-controller", Fleet: nodes,
+		Changed: nodes.Changed()}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -156,6 +163,23 @@ func from(registry, configMap string) string {
 	return fmt.Sprintf("field: imageRegistryBundleData, registry: %q, "+
 		"sources: [{configMap: {namespace: trust, name: %s, key: ca.crt}}]",
 		registry, configMap)
+}
+
+// reports has the agent of a node say which certificates it has for a registry, and which version it followed.
+func (c *cluster) reports(node, registry, version string, bundles ...[]byte) {
+	c.t.Helper()
+	var certificates []string
+	for _, b := range bundles {
+		for _, x := range pki.Read(b).Certs {
+			certificates = append(certificates, x.Fingerprint.String())
+		}
+	}
+	text, err := json.Marshal(certificates)
+	must(c.t, err)
+	uid := c.kubectl("get", object, "-o", "jsonpath={.metadata.uid}")
+	c.apply(fmt.Sprintf("{apiVersion: node-cert-agent.io/v1alpha1, kind: NodeCertificateState, metadata: {name: %s}, "+
+		"spec: {state: following, synced: {uid: %s, resourceVersion: %q}, fields: [imageRegistryBundleData], "+
+		"files: [{field: imageRegistryBundleData, name: %s, certificates: %s}]}}", node, uid, version, registry, text))
 }
 
 // field is what the ControllerConfig has in a field that is no list.
