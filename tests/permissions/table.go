@@ -13,6 +13,7 @@ package permissions
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -180,7 +181,10 @@ func (t Table) Markdown() string {
 }
 
 // byNamespace makes the table independent of the order of the manifests.
-func byNamespace(a, b Rule) int { return strings.Compare(a.Namespace, b.Namespace) }
+func byNamespace(a, b Rule) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), slices.Compare(a.Groups, b.Groups),
+		slices.Compare(a.Resources, b.Resources), slices.Compare(a.Names, b.Names), slices.Compare(a.Verbs, b.Verbs))
+}
 
 func or(s, empty string) string {
 	if s == "" {
