@@ -209,6 +209,9 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	if !strings.Contains(out, "- --metrics-bind-address=:10458\n") || !strings.Contains(out, "kind: ServiceMonitor\n") {
 		t.Error("with monitoring the metrics are not served, or nobody is told of them")
 	}
+	if !strings.Contains(out, "- --controllers=approver,publisher\n") {
+		t.Error("with the publisher nobody runs it")
+	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())
 	}
