@@ -18,10 +18,11 @@ VM_PACKAGES = qemu-system-x86 e2fsprogs
 
 .PHONY: build deb rpm tar share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
 
-## build: the static binaries, bin/node-cert-agent and bin/node-cert-controller
+## build: the static binaries, bin/node-cert-agent, bin/node-cert-controller and bin/kubectl-node_certs
 build:
 	$(GOBUILD) -o bin/node-cert-agent ./cmd/node-cert-agent
 	$(GOBUILD) -o bin/node-cert-controller ./cmd/node-cert-controller
+	$(GOBUILD) -o bin/kubectl-node_certs ./cmd/kubectl-node_certs
 
 ## deb, rpm, tar: the packages for $(ARCHES), in dist/
 deb rpm: $(ARCHES:%=programs-%) share build/nfpm

@@ -11,12 +11,14 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -29,13 +31,13 @@ type Fleet struct {
 	changed       chan struct{}
 }
 
-// Add has the manager keep a Fleet, in the one process that leads.
-func Add(mgr manager.Manager) (*Fleet, error) {
-	states, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+// New makes a Fleet that asks the API server of config by c. Run makes it work.
+func New(config *rest.Config, c *http.Client) (*Fleet, error) {
+	states, err := dynamic.NewForConfigAndClient(config, c)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %v", err)
 	}
-	nodes, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	nodes, err := metadata.NewForConfigAndClient(config, c)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %v", err)
 	}
@@ -49,7 +51,16 @@ func Add(mgr manager.Manager) (*Fleet, error) {
 			return nil, fmt.Errorf("fleet: %v", err)
 		}
 	}
-	if err := mgr.Add(manager.RunnableFunc(f.run)); err != nil {
+	return f, nil
+}
+
+// Add has the manager keep a Fleet, in the one process that leads.
+func Add(mgr manager.Manager) (*Fleet, error) {
+	f, err := New(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(manager.RunnableFunc(f.Run)); err != nil {
 		return nil, fmt.Errorf("fleet: %v", err)
 	}
 	return f, nil
@@ -72,7 +83,8 @@ func (f *Fleet) tell() {
 	}
 }
 
-func (f *Fleet) run(ctx context.Context) error {
+// Run watches until ctx is done.
+func (f *Fleet) Run(ctx context.Context) error {
 	go f.nodes.RunWithContext(ctx)
 	f.states.RunWithContext(ctx)
 	return nil
@@ -81,10 +93,21 @@ func (f *Fleet) run(ctx context.Context) error {
 // Changed says that answers may be others now. One goroutine may receive from it.
 func (f *Fleet) Changed() <-chan struct{} { return f.changed }
 
+// Nodes are all that are known now, in no order. While not everything has been read, ok is false.
+func (f *Fleet) Nodes() (all []Node, ok bool) {
+	if !f.nodes.HasSynced() || !f.states.HasSynced() {
+		return nil, false
+	}
+	return join(f.nodes.GetStore().List(), f.states.GetStore().List()), true
+}
+
 // Judge answers from what is known now. While not everything has been read, no node counts.
 func (f *Fleet) Judge(q Question) Answer {
-	if !f.nodes.HasSynced() || !f.states.HasSynced() {
-		return Answer{}
-	}
-	return q.Judge(join(f.nodes.GetStore().List(), f.states.GetStore().List()))
+	all, _ := f.Nodes()
+	return q.Judge(all)
+}
+
+// Ready waits until everything has been read, and tells whether that was before ctx was done.
+func (f *Fleet) Ready(ctx context.Context) bool {
+	return cache.WaitForCacheSync(ctx.Done(), f.nodes.HasSynced, f.states.HasSynced)
 }

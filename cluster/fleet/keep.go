@@ -54,6 +54,13 @@ func keepState(o any) (any, error) {
 type state struct {
 	Spec struct {
 		State  string `json:"state"`
+		Counts struct {
+			Held    int `json:"held"`
+			Pending int `json:"pending"`
+		} `json:"counts"`
+		Breaker struct {
+			Unit string `json:"unit"`
+		} `json:"breaker"`
 		Synced struct {
 			UID             string `json:"uid"`
 			ResourceVersion string `json:"resourceVersion"`
@@ -75,7 +82,8 @@ func reportOf(u *unstructured.Unstructured) *Report {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil || s.Spec.State == "" {
 		return nil
 	}
-	r := &Report{At: written(u), Fields: s.Spec.Fields, Files: make(map[plan.Key]File, len(s.Spec.Files)),
+	r := &Report{At: written(u), State: s.Spec.State, Held: s.Spec.Counts.Held, Pending: s.Spec.Counts.Pending,
+		Breaker: s.Spec.Breaker.Unit, Fields: s.Spec.Fields, Files: make(map[plan.Key]File, len(s.Spec.Files)),
 		Synced: plan.ControllerConfig{UID: s.Spec.Synced.UID, ResourceVersion: s.Spec.Synced.ResourceVersion}}
 	for _, f := range s.Spec.Files {
 		r.Files[plan.Key{Field: f.Field, Name: f.Name}] = File{Certificates: NewSet(fingerprints(f.Certificates)), Use: f.Use}

@@ -31,6 +31,12 @@ type Node struct {
 type Report struct {
 	// At is when it was written, by the clock of the API server.
 	At time.Time
+	// State is the state of following the ControllerConfig, in a word or two of the node's.
+	State string
+	// Held are removals of trust that wait on the node, Pending units that have yet to load their files, and Breaker
+	// is the unit whose actions failed too often.
+	Held, Pending int
+	Breaker       string
 	// Synced is the version of the ControllerConfig that the host was in line with; zero if it says none.
 	Synced plan.ControllerConfig
 	// Fields are those that the host takes; nil if the agent does not say.

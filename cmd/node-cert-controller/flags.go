@@ -39,8 +39,8 @@ func root() *cobra.Command {
 		Use:   "node-cert-controller",
 		Short: "The cluster side of node-cert-agent",
 		Long: `node-cert-controller runs beside the control plane of a cluster. Its controller "approver" approves the
-certificate requests by which the agents of known nodes get and renew their identity. Several replicas may
-run; one works, the others wait.
+certificate requests by which the agents of known nodes get and renew their identity. "publisher" fills the
+ControllerConfig from NodeBundles. Several replicas may run; one works, the others wait.
 
 Exit codes: 0 stopped by a signal, 1 failed or no longer the leader, 2 usage.`,
 		Version:       version,

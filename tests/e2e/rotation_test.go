@@ -7,10 +7,13 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
@@ -35,12 +38,20 @@ func TestAnOldCAGoesWhenTheNodeHasTheNewOne(t *testing.T) {
 	n.Must(n.StartAgent(n.Ctx))
 	n.AwaitFile(cluster.KubeletCA, first)
 	n.awaitOfNodeBundle("{.status.counts.nodes} {.status.counts.held}", "1/1 0")
+	plugin := filepath.Join(t.TempDir(), "kubectl-node_certs")
+	n.Must(cluster.Build(n.Ctx, plugin))
+	n.nodeCerts(plugin, 0, "1 of 1 nodes have them\n", "wait", "--field=kubeAPIServerServingCAData",
+		"--sha256="+sha256Of(first))
+	n.nodeCerts(plugin, 0, "1 nodes: 1 follow, 0 never reported", "status")
 
 	n.Run("systemctl", "stop", "node-cert-agent.service")
 	n.nodeBundle(both)
 	n.awaitOfNodeBundle("{.status.counts.certificates} {.status.counts.nodes}", "2 0/1")
+	n.nodeCerts(plugin, 1, "0 of 1 nodes have them; node has not reported since it was asked\n", "wait", "--timeout=3s",
+		"--field=kubeAPIServerServingCAData", "--sha256="+sha256Of(first)+","+sha256Of(second))
 	n.nodeBundle(second)
-	n.awaitOfNodeBundle("{.status.blocking[*].node}: {.status.blocking[*].reason}", "node: has not reported since it was asked")
+	n.awaitOfNodeBundle("{.status.blocking[*].node}: {.status.blocking[*].reason}",
+		"node: has not reported since it was asked")
 	n.awaitOfNodeBundle("{.status.counts.certificates} {.status.counts.held}", "2 1")
 
 	n.Must(n.StartAgent(n.Ctx))
@@ -48,6 +59,19 @@ func TestAnOldCAGoesWhenTheNodeHasTheNewOne(t *testing.T) {
 	n.AwaitFile(cluster.KubeletCA, second)
 	n.awaitUnit(cluster.Reader, "up to date")
 }
+
+// nodeCerts runs the plugin of kubectl.
+func (n *node) nodeCerts(plugin string, code int, want string, args ...string) {
+	n.T.Helper()
+	cmd := exec.CommandContext(n.Ctx, plugin, append([]string{"--kubeconfig",
+		filepath.Join(n.Plane.Dir(), "admin.kubeconfig")}, args...)...)
+	out, _ := cmd.CombinedOutput() // the exit code says it
+	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
+		n.T.Errorf("%v: exit code %d, %s", args, got, out)
+	}
+}
+
+func sha256Of(ca []byte) string { return pki.Read(ca).Certs[0].Fingerprint.String() }
 
 // nodeBundle has one inline source for the kubelet's client CAs.
 func (n *node) nodeBundle(certificates []byte) {

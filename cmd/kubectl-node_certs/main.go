@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kubectl-node_certs is a plugin of kubectl for those who rotate CAs: which nodes follow, and when all have a
+// certificate.
+//
+// This package is flags, construction and tables; exit codes: 0 ok, 1 failed or not in time, 2 usage. What a node
+// has is decided in package cluster/fleet.
+//
+// Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+)
+
+// version is set by the linker.
+var version = "0.0.0-dev"
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a mistake of whoever wrote the command line.
+type usageError struct{ error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process around it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "kubectl node-certs: error: %v\n", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// connection is how to reach the cluster, as kubectl's flags of the same names say it.
+type connection struct{ kubeconfig, context string }
+
+func root() *cobra.Command {
+	var c connection
+	cmd := &cobra.Command{
+		Use:           "kubectl-node_certs",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl node-certs"},
+		Short:         "See which nodes have which certificates",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "the `FILE` to use, as kubectl does")
+	cmd.PersistentFlags().StringVar(&c.context, "context", "", "the `NAME` of the context in it")
+	cmd.AddCommand(statusCommand(&c), waitCommand(&c))
+	return cmd
+}
+
+func (c *connection) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading how to reach the cluster: %v", err)
+	}
+	config.UserAgent = "kubectl-node-certs/" + version
+	return config, nil
+}
+
+// watch gives the nodes once all are known, and watches them until ctx is done.
+func watch(ctx context.Context, config *rest.Config) (*fleet.Fleet, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fleet.New(config, client)
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = f.Run(ctx) }() // it ends with ctx, and cannot fail
+	if !f.Ready(ctx) {
+		return nil, fmt.Errorf("the Nodes and NodeCertificateStates cannot be listed: 'kubectl get nodes,ncs' says why")
+	}
+	return f, nil
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+)
+
+var fingerprint = strings.Repeat("0a", 32)
+
+func TestMistakesOfTheCommandLineAreUsageErrors(t *testing.T) {
+	for want, args := range map[string][]string{
+		"unexpected argument":                  {"status", "x"},
+		"unknown flag":                         {"wait", "--no-such-flag"},
+		"is no field of certificates":          {"wait", "--field=rootCA", "--sha256", fingerprint},
+		"\"internalRegistryPullSecret\" is no": {"wait", "--field=internalRegistryPullSecret", "--sha256", fingerprint},
+		"--registry belongs to the fields":     {"wait", "--field=rootCAData", "--registry=r", "--sha256", fingerprint},
+		"lists of registries, which need it":   {"wait", "--field=imageRegistryBundleData", "--sha256", fingerprint},
+		"--sha256 is missing":                  {"wait", "--field=rootCAData"},
+		"is no SHA-256 in hexadecimal":         {"wait", "--field=rootCAData", "--sha256=0a0b"},
+		"is no time to wait":                   {"wait", "--field=rootCAData", "--sha256", fingerprint, "--timeout=0s"},
+		"--ignore-nodes: ":                     {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
+	} {
+		var out, complaint bytes.Buffer
+		if code := run(t.Context(), args, &out, &complaint); code != exitUsage || !strings.Contains(complaint.String(), want) {
+			t.Errorf("%v: code %d, %s", args, code, complaint.String())
+		}
+	}
+}
+
+func TestFingerprintsAreReadAsOpenSSLPrintsThem(t *testing.T) {
+	colons := strings.TrimSuffix(strings.Repeat("0A:", 32), ":")
+	q, err := waiting{field: "rootCAData", sha256: []string{"sha256:" + fingerprint, colons}, timeout: time.Second}.question()
+	if err != nil || len(q.Certificates) != 2 || q.Certificates[0] != q.Certificates[1] {
+		t.Errorf("%v, %v", q.Certificates, err)
+	}
+}
+
+func TestAMissingKubeconfigFails(t *testing.T) {
+	var out, complaint bytes.Buffer
+	if code := run(t.Context(), []string{"status", "--kubeconfig", t.TempDir() + "/none"}, &out, &complaint); code !=
+		exitFailed || !strings.Contains(complaint.String(), "none") {
+		t.Errorf("code %d, %s", code, complaint.String())
+	}
+}
+
+func TestNodesAreShownByName(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	all := []fleet.Node{{Name: "b"}, {Name: "a", Report: &fleet.Report{State: "following", At: now.Add(-3 * time.Minute),
+		Synced: plan.ControllerConfig{ResourceVersion: "7"}, Held: 2, Breaker: "x.service"}}}
+	var out bytes.Buffer
+	printNodes(&out, all, now)
+	want := "NODE  STATE           VERSION  HELD  PENDING  BREAKER    REPORTED\n" +
+		"a     following       7        2     0        x.service  3m\n" +
+		"b     never reported  -        -     -        -          -\n\n" +
+		"2 nodes: 1 follow, 1 never reported, 1 with a breaker open\n"
+	if out.String() != want {
+		t.Errorf("it prints\n%s, want\n%s", out.String(), want)
+	}
+}
