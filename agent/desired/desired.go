@@ -197,8 +197,10 @@ func (s *State) Update() {
 // among its entries is carried on no more.
 func (s *State) Planned(entries []plan.Entry) {
 	s.Memory.Note(func(m *state.State) { m.Override.CarriedOut = m.Override.CarriedOut || s.current.Now })
-	if s.fromCluster != nil {
-		*s.fromCluster = s.fromCluster.Bereft(entries)
+	for _, d := range []*plan.Desired{s.fromCluster, s.current} { // often the same
+		if d != nil {
+			*d = d.Bereft(entries)
+		}
 	}
 }
 
