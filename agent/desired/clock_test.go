@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
@@ -68,6 +69,24 @@ func TestTheEndOfAPauseIsNotMovedByAClockThatIsSet(t *testing.T) {
 		}
 		if left := at.Sub(now); left < 59*time.Minute || left > 61*time.Minute {
 			t.Errorf("%s: it ends in %v, want an hour", sentence, left)
+		}
+	}
+}
+
+func TestAReadingSaysWhichSourceIsBehind(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		reading Reading
+		want    behind
+	}{
+		"both are followed": {Reading{State: report.Following, ConfigMap: &report.Source{State: report.Following}},
+			behind{}},
+		"nothing takes from the second": {Reading{State: report.Following}, behind{}},
+		"the first is away":             {Reading{State: "reconnecting"}, behind{controllerConfig: true}},
+		"the second is forbidden": {Reading{State: report.Following, ConfigMap: &report.Source{State: "forbidden"}},
+			behind{configMap: true}},
+	} {
+		if got := c.reading.behind(); got != c.want {
+			t.Errorf("%s: %+v, want %+v", sentence, got, c.want)
 		}
 	}
 }

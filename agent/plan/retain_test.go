@@ -497,3 +497,13 @@ func TestWhatIsRevokedInKeptContentGoesAfterProof(t *testing.T) {
 	m.ask = map[pki.Fingerprint]string{pki.SetDigest(m.plan.Question.Left): ""}
 	m.pass(d).has("b")
 }
+
+// TestEachFieldWaitsForItsOwnSource: the ConfigMap may be away for good, and the ControllerConfig followed.
+func TestEachFieldWaitsForItsOwnSource(t *testing.T) {
+	for id, want := range map[Field][2]bool{RootCAData: {true, false}, KubeconfigCAData: {false, true}} {
+		got := [2]bool{Desired{Behind: true}.behind(id), Desired{ConfigMapBehind: true}.behind(id)}
+		if got != want {
+			t.Errorf("%s waits for ControllerConfig and ConfigMap: %v, want %v", id, got, want)
+		}
+	}
+}

@@ -57,6 +57,9 @@ const listed = 3
 
 // String says who lacks what, in one sentence.
 func (a Answer) String() string {
+	if a.All == 0 {
+		return "0 of 0 nodes have what remains; no node is known that takes the field and is not ignored"
+	}
 	if len(a.Missing) == 0 {
 		return fmt.Sprintf("%d of %d nodes have what remains", a.Have, a.All)
 	}

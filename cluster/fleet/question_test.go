@@ -5,6 +5,7 @@ package fleet_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,8 +120,9 @@ func asked(resource string) func(*fleet.Question) {
 }
 
 func TestNobodyAgreesForNobody(t *testing.T) {
-	if (fleet.Question{Key: key, Certificates: []pki.Fingerprint{a}}).Judge(nil).Settled() {
-		t.Error("a cluster of which no node is known lets a certificate go")
+	answer := fleet.Question{Key: key, Certificates: []pki.Fingerprint{a}}.Judge(nil)
+	if answer.Settled() || !strings.Contains(answer.String(), "no node is known") {
+		t.Errorf("a cluster of which no node is known says %s, and settled %v", answer, answer.Settled())
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -92,7 +93,11 @@ func (c *connection) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// watch gives the nodes once all are known, and watches them until ctx is done.
+// listTimeout is more than the lists of a large cluster take.
+const listTimeout = 30 * time.Second
+
+// watch gives the nodes once all are known, and watches them until ctx is done. Without the right to list them it fails
+// after listTimeout, because the watch itself would try for ever.
 func watch(ctx context.Context, config *rest.Config) (*fleet.Fleet, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -103,7 +108,9 @@ func watch(ctx context.Context, config *rest.Config) (*fleet.Fleet, error) {
 		return nil, err
 	}
 	go func() { _ = f.Run(ctx) }() // it ends with ctx, and cannot fail
-	if !f.Ready(ctx) {
+	first, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	if !f.Ready(first) {
 		return nil, fmt.Errorf("the Nodes and NodeCertificateStates cannot be listed: 'kubectl get nodes,ncs' says why")
 	}
 	return f, nil

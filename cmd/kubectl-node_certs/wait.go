@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -124,7 +125,10 @@ func (w waiting) wait(ctx context.Context, config *rest.Config, q fleet.Question
 		case <-f.Changed():
 		case <-ctx.Done():
 			printMissing(out, a)
-			return fmt.Errorf("after %v, %d of %d nodes have them", w.timeout, a.Have, a.All)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return fmt.Errorf("interrupted: %d of %d nodes have them", a.Have, a.All)
+			}
+			return fmt.Errorf("after %v, %d of %d nodes have them: see to those above, or wait again", w.timeout, a.Have, a.All)
 		}
 	}
 }
@@ -150,7 +154,8 @@ func (w waiting) ask(ctx context.Context, config *rest.Config) (plan.ControllerC
 	o, err := client.Resource(resource).Patch(ctx, "machine-config-controller", types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: "kubectl-node-certs"})
 	if err != nil {
-		return plan.ControllerConfig{}, fmt.Errorf("asking the nodes by the ControllerConfig: %v", err)
+		return plan.ControllerConfig{}, fmt.Errorf("asking the nodes, which needs the right to patch the "+
+			"ControllerConfig: %v", err)
 	}
 	return plan.ControllerConfig{UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}, nil
 }
