@@ -44,11 +44,12 @@ func (m *model) needed(w *env, u *unit) bool {
 	return len(w.policy.Prerequisites(u.name)) > 0 && u.loaded.product != w.systemd.units[maker].product
 }
 
-// unclaimed tells whether a unit reads a file of a field with many that we wrote, and that a lost memory has us know
-// nothing of any more: whether it counts is a matter of whether it is asked for just now.
+// unclaimed tells whether a unit reads a file of a field with many whose bytes we wrote, and that a lost memory has us
+// know nothing of any more: whether it counts is a matter of whether it is asked for just now. Whoever wrote the same
+// bytes again does not change that.
 func (m *model) unclaimed(w *env, u *unit) bool {
 	for p, f := range w.disk.files {
-		if f.ours && !w.single(p) && m.concerns(w, u.name, p) && !w.claimed(p) {
+		if (f.ours || m.wrote[p][f.digest]) && !w.single(p) && m.concerns(w, u.name, p) && !w.claimed(p) {
 			return true
 		}
 	}
