@@ -20,10 +20,9 @@ import (
 // API server refuses, and the request is looked at again.
 func (c *controller) decide(ctx context.Context, o *certificates.CertificateSigningRequest,
 	t certificates.RequestConditionType, v verdict.Verdict) error {
-	reason := "NodeCertificate" + string(t)
-	o.Status.Conditions = append(o.Status.Conditions, certificates.CertificateSigningRequestCondition{
-		Type: t, Status: core.ConditionTrue, Reason: reason, Message: v.Message(), LastUpdateTime: meta.Now(),
-	})
+	ending := condition(t, v.Message())
+	reason := ending.Reason
+	o.Status.Conditions = append(o.Status.Conditions, ending)
 	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, o.Name, o,
 		meta.UpdateOptions{FieldManager: Name})
 	if err != nil {
@@ -39,6 +38,13 @@ func (c *controller) decide(ctx context.Context, o *certificates.CertificateSign
 	} // the condition says it as well
 	c.forget(o.Name, o.UID)
 	return nil
+}
+
+// condition ends the matter of a request.
+func condition(t certificates.RequestConditionType,
+	message string) certificates.CertificateSigningRequestCondition {
+	return certificates.CertificateSigningRequestCondition{Type: t, Status: core.ConditionTrue,
+		Reason: "NodeCertificate" + string(t), Message: message, LastUpdateTime: meta.Now()}
 }
 
 // leavePending says why a request waits, where that has changed, and has it judged again.

@@ -77,7 +77,7 @@ func root() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "the `FILE` to use, as kubectl does")
 	cmd.PersistentFlags().StringVar(&c.context, "context", "", "the `NAME` of the context in it")
-	cmd.AddCommand(statusCommand(&c), waitCommand(&c))
+	cmd.AddCommand(statusCommand(&c), waitCommand(&c), approveCommand(&c))
 	return cmd
 }
 

@@ -25,6 +25,7 @@ func TestMistakesOfTheCommandLineAreUsageErrors(t *testing.T) {
 		"--sha256 is missing":                  {"wait", "--field=rootCAData"},
 		"is no SHA-256 in hexadecimal":         {"wait", "--field=rootCAData", "--sha256=0a0b"},
 		"is no time to wait":                   {"wait", "--field=rootCAData", "--sha256", fingerprint, "--timeout=0s"},
+		"name one request; 'kubectl get csr'":  {"approve"},
 		"--ignore-nodes: ":                     {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
 	} {
 		var out, complaint bytes.Buffer

@@ -152,7 +152,7 @@ func (w waiting) ask(ctx context.Context, config *rest.Config) (plan.ControllerC
 		return plan.ControllerConfig{}, err
 	}
 	o, err := client.Resource(resource).Patch(ctx, "machine-config-controller", types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: "kubectl-node-certs"})
+		metav1.PatchOptions{FieldManager: manager})
 	if err != nil {
 		return plan.ControllerConfig{}, fmt.Errorf("asking the nodes, which needs the right to patch the "+
 			"ControllerConfig: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/log"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
 // The bounds that the shipped policies set as well.
@@ -80,9 +81,9 @@ func (s *settings) define(cmd *cobra.Command) {
 	f.StringVar(&s.nodes, "nodes", "", "approver: also accept the machines whose names are in `FILE`, one on a line; "+
 		"it is read anew for each request")
 	f.BoolVar(&s.machines, "machines", false, "approver: also accept the nodes of OpenShift's Machines")
-	f.DurationVar(&s.lifetime, "max-lifetime", longest,
+	f.DurationVar(&s.lifetime, "max-lifetime", verdict.Shipped.MaxLifetime,
 		"approver: the longest lifetime that a certificate may be asked for")
-	f.DurationVar(&s.stale, "stale-after", 2*time.Hour,
+	f.DurationVar(&s.stale, "stale-after", verdict.Shipped.StaleAfter,
 		"approver: how long after a node's last report its identity counts as in use")
 	f.Var(&s.level, "log-level", "log from `LEVEL` on: debug, info, warn or error")
 }

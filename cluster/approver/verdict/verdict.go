@@ -95,6 +95,9 @@ type Policy struct {
 	StaleAfter time.Duration
 }
 
+// Shipped is the policy unless an administrator chooses another.
+var Shipped = Policy{MaxLifetime: 90 * 24 * time.Hour, StaleAfter: 2 * time.Hour}
+
 // Facts are what others say about a claim. The zero value is what is known about nobody.
 type Facts struct {
 	// Access is the answer to the SubjectAccessReview for Claim.Right.

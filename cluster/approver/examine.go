@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package approver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/pending"
+	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+)
+
+// Examination is what the approver finds about one request.
+type Examination struct {
+	Request *certificates.CertificateSigningRequest
+	// Claim is nil if the request alone decides.
+	Claim   *verdict.Claim
+	Verdict verdict.Verdict
+}
+
+// Examiner finds what the approver would, for a person who approves by hand. It writes nothing but questions about
+// rights.
+type Examiner struct{ *controller }
+
+// NewExaminer makes an Examiner that asks the API server of config.
+func NewExaminer(config *rest.Config, o Options) (*Examiner, error) {
+	to, _, err := connect(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %v", err)
+	}
+	return &Examiner{newController(to, nil, o)}, nil
+}
+
+// Examine judges the request of that name as the approver would if it had watched the nodes for as long as they have
+// reported: when a node wrote last is what the API server noted, which the node could have written itself.
+func (e *Examiner) Examine(ctx context.Context, name string) (x Examination, err error) {
+	x.Request, err = e.client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, meta.GetOptions{})
+	if err != nil {
+		return x, fmt.Errorf("reading the request: %v", err)
+	}
+	if x.Claim, x.Verdict = verdict.Read(x.Request, e.Policy, time.Now()); x.Claim == nil {
+		return x, nil
+	}
+	if err := e.learn(ctx, x.Claim); err != nil {
+		return x, err
+	}
+	_, x.Verdict, err = e.gather(ctx, x.Request, pending.Request{Name: name, UID: x.Request.UID,
+		Requester: x.Request.Spec.Username, Made: x.Request.CreationTimestamp.Time, Claim: x.Claim})
+	return x, err
+}
+
+// learn reads what the controller has from its informers: the other requests, and for a token whom it has served.
+func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
+	requests := func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+		o.FieldSelector = "spec.signerName=" + csr.Signer
+		return e.client.CertificatesV1().CertificateSigningRequests().List(ctx, o)
+	}
+	err := pager.New(requests).EachListItem(ctx, meta.ListOptions{}, func(o runtime.Object) error {
+		kept, err := keepRequest(e.Policy)(o)
+		if k, ok := kept.(*keptRequest); ok && k.waits {
+			e.index.Put(k.request)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing the requests: %v", err)
+	}
+	states := func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+		if claim.Class != verdict.Token {
+			o.FieldSelector = "metadata.name=" + claim.Node
+		}
+		return e.states.List(ctx, o)
+	}
+	err = pager.New(states).EachListItem(ctx, meta.ListOptions{}, func(o runtime.Object) error {
+		kept, err := keepState(o)
+		if s, ok := kept.(*nodeState); ok {
+			e.seen.of[s.Name] = heartbeat{s.UID, s.Generation, lastWrite(o.(meta.Object))}
+			return e.reported.Add(s)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("listing the NodeCertificateStates: %v", err)
+	}
+	return nil
+}
+
+// lastWrite is when somebody last wrote o, as the API server noted it.
+func lastWrite(o meta.Object) (at time.Time) {
+	for _, m := range o.GetManagedFields() {
+		if m.Manager != Name && m.Time != nil && m.Time.After(at) {
+			at = m.Time.Time
+		}
+	}
+	return at
+}
+
+// Approve sets the condition, with message as what an auditor reads. It fails if the request was changed since.
+func (e *Examiner) Approve(ctx context.Context, o *certificates.CertificateSigningRequest, by, message string) error {
+	approved := o.DeepCopy()
+	approved.Status.Conditions = append(approved.Status.Conditions, condition(certificates.CertificateApproved, message))
+	_, err := e.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, o.Name, approved,
+		meta.UpdateOptions{FieldManager: by})
+	if err != nil {
+		return fmt.Errorf("approving: %v", err)
+	}
+	return nil
+}
