@@ -5,22 +5,22 @@
 package e2e
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
+	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// TestAnOldCAGoesWhenTheNodeHasTheNewOne: the node is off while the new CA comes, and the old one goes from the source
-// long before the node is back. Nobody but the shipped controller writes the ControllerConfig or approves.
-func TestAnOldCAGoesWhenTheNodeHasTheNewOne(t *testing.T) {
+// TestTheRotationPageIsAsWritten runs the blocks of docs/usage/rotation.md: the node is off while the new CA comes, and
+// the old one goes from the source long before the node is back. Nobody but the shipped controller writes the
+// ControllerConfig or approves.
+func TestTheRotationPageIsAsWritten(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Shipped: true, Config: patientConfig})
 	n.Must(n.Plane.InstallPublisher(n.Ctx))
 	n.Must(n.Plane.Apply(n.Ctx, []byte("{apiVersion: v1, kind: Node, metadata: {name: node}}")))
@@ -29,57 +29,79 @@ func TestAnOldCAGoesWhenTheNodeHasTheNewOne(t *testing.T) {
 	controller, err := cluster.StartApprover(n.Plane, binary, "--controllers=approver,publisher")
 	n.Must(err)
 	t.Cleanup(controller.Stop)
-
-	first, second := testpki.NewCA("first"), testpki.NewCA("second")
-	both := slices.Concat(first, second)
-	n.nodeBundle(first)
 	n.Must(n.MakeToken(n.Ctx, "token1"))
 	n.Must(n.PutToken("10-token", "token1"))
 	n.Must(n.StartAgent(n.Ctx))
+
+	first, second := testpki.NewCA("first"), testpki.NewCA("second")
+	page := n.runbook("rotation.md")
+	n.Must(os.WriteFile(filepath.Join(page.dir, "old.crt"), first, 0o600))
+	n.Must(os.WriteFile(filepath.Join(page.dir, "new.crt"), second, 0o600))
+	page.run(0, "", "Before you begin", 0)
+	page.run(0, "1 of 1 nodes have them\n", "Before you begin", 1)
+	page.run(0, "1 nodes: 1 follow, 0 never reported", "Before you begin", 1)
 	n.AwaitFile(cluster.KubeletCA, first)
-	n.awaitOfNodeBundle("{.status.counts.nodes} {.status.counts.held}", "1/1 0")
-	plugin := filepath.Join(t.TempDir(), "kubectl-node_certs")
-	n.Must(cluster.Build(n.Ctx, plugin))
-	n.nodeCerts(plugin, 0, "1 of 1 nodes have them\n", "wait", "--field=kubeAPIServerServingCAData",
-		"--sha256="+sha256Of(first))
-	n.nodeCerts(plugin, 0, "1 nodes: 1 follow, 0 never reported", "status")
 
 	n.Run("systemctl", "stop", "node-cert-agent.service")
-	n.nodeBundle(both)
+	page.run(0, "", "1. Add the new CA", 0)
 	n.awaitOfNodeBundle("{.status.counts.certificates} {.status.counts.nodes}", "2 0/1")
-	n.nodeCerts(plugin, 1, "0 of 1 nodes have them; node has not reported since it was asked\n", "wait", "--timeout=3s",
-		"--field=kubeAPIServerServingCAData", "--sha256="+sha256Of(first)+","+sha256Of(second))
-	n.nodeBundle(second)
+	page.run(1, "0 of 1 nodes have them; node has not reported since it was asked\n", "2. Wait for every node", 0)
+	page.run(0, "", "4. Take the old CA out", 0)
 	n.awaitOfNodeBundle("{.status.blocking[*].node}: {.status.blocking[*].reason}",
 		"node: has not reported since it was asked")
+	page.run(0, "\thas not reported since it was asked\n", "4. Take the old CA out", 2)
+	page.run(1, "timed out", "4. Take the old CA out", 1)
 	n.awaitOfNodeBundle("{.status.counts.certificates} {.status.counts.held}", "2 1")
 
 	n.Must(n.StartAgent(n.Ctx))
 	n.awaitOfNodeBundle(`{.status.conditions[?(@.type=="Converged")].reason} {.status.counts.nodes}`, "Converged 1/1")
+	page.run(0, "condition met", "4. Take the old CA out", 1)
+	page.run(0, "1 of 1 nodes have them\n", "2. Wait for every node", 0)
 	n.AwaitFile(cluster.KubeletCA, second)
 	n.awaitUnit(cluster.Reader, "up to date")
+	page.run(0, "1 of 1 nodes have them\n", "Undo", 0)
 }
 
-// nodeCerts runs the plugin of kubectl.
-func (n *node) nodeCerts(plugin string, code int, want string, args ...string) {
+// runbook is a page of docs/usage whose blocks are run as an administrator of the cluster would.
+type runbook struct {
+	*node
+	page, dir string
+	blocks    map[string][]string // by heading
+	env       []string
+}
+
+// runbook reads a page. Its commands find kubectl and the plugin in the PATH.
+func (n *node) runbook(page string) *runbook {
 	n.T.Helper()
-	cmd := exec.CommandContext(n.Ctx, plugin, append([]string{"--kubeconfig",
-		filepath.Join(n.Plane.Dir(), "admin.kubeconfig")}, args...)...)
+	text, err := os.ReadFile(filepath.Join("../../docs/usage", page))
+	n.Must(err)
+	r := &runbook{node: n, page: page, dir: n.T.TempDir(), blocks: make(map[string][]string)}
+	heading := ""
+	for _, m := range regexp.MustCompile("(?ms)^## ([^\n]*)$|^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		if heading = cmp.Or(m[1], heading); m[2] != "" {
+			r.blocks[heading] = append(r.blocks[heading], m[2])
+		}
+	}
+	n.Must(cluster.Build(n.Ctx, filepath.Join(r.dir, "bin", "kubectl-node_certs")))
+	n.Must(os.Symlink(n.Plane.KubectlPath(), filepath.Join(r.dir, "bin", "kubectl")))
+	r.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(n.Plane.Dir(), "admin.kubeconfig"),
+		"PATH="+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"))
+	return r
+}
+
+// run runs a block below a heading, which shall end with that code and print what is wanted.
+func (r *runbook) run(code int, want, heading string, block int) {
+	r.T.Helper()
+	if block >= len(r.blocks[heading]) {
+		r.T.Fatalf("%s has %d blocks below %q", r.page, len(r.blocks[heading]), heading)
+	}
+	cmd := exec.CommandContext(r.Ctx, "sh", "-euc", r.blocks[heading][block])
+	timeout := map[int]string{0: "TIMEOUT=5m", 1: "TIMEOUT=3s"}[code] // what is to fail waits for nobody
+	cmd.Dir, cmd.Env = r.dir, append(r.env, timeout)
 	out, _ := cmd.CombinedOutput() // the exit code says it
 	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
-		n.T.Errorf("%v: exit code %d, %s", args, got, out)
+		r.T.Fatalf("%s, %s, block %d: exit code %d\n%s", r.page, heading, block, got, out)
 	}
-}
-
-func sha256Of(ca []byte) string { return pki.Read(ca).Certs[0].Fingerprint.String() }
-
-// nodeBundle has one inline source for the kubelet's client CAs.
-func (n *node) nodeBundle(certificates []byte) {
-	n.T.Helper()
-	text, err := json.Marshal(string(certificates))
-	n.Must(err)
-	n.Must(n.Plane.Apply(n.Ctx, fmt.Appendf(nil, `{apiVersion: node-cert-agent.io/v1alpha1, kind: NodeBundle,
-		metadata: {name: kubelet}, spec: {field: kubeAPIServerServingCAData, sources: [{inline: %s}]}}`, text)))
 }
 
 // awaitOfNodeBundle waits until kubectl prints that for the path.
@@ -92,7 +114,7 @@ func (n *node) awaitOfNodeBundle(path, want string) {
 		}
 	}()
 	n.Await("the NodeBundle to say "+want, func() bool {
-		got, _ = n.Plane.Kubectl(n.Ctx, "get", "nodebundle", "kubelet", "-o", "jsonpath="+path)
+		got, _ = n.Plane.Kubectl(n.Ctx, "get", "nodebundle", "kubelet-clients", "-o", "jsonpath="+path)
 		return got == want
 	})
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
+// KubectlPath is the program, which may be linked to and not changed.
+func (p *Plane) KubectlPath() string { return p.binaries.path(kubectl) }
+
 // Kubectl runs kubectl as the administrator and returns its standard output; its error holds the
 // standard error.
 func (p *Plane) Kubectl(ctx context.Context, args ...string) (stdout string, err error) {
