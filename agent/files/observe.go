@@ -23,7 +23,7 @@ func observe(ctx context.Context, w Writer, queries []plan.Query) (plan.Observed
 	defer cancel()
 	files, err := w.Observe(ctx, queries)
 	if err != nil {
-		return nil, fmt.Errorf("observing the managed files: %v", err)
+		return nil, fmt.Errorf("observing the managed files: %w", err)
 	}
 	o := make(plan.Observed, len(files))
 	for i, f := range files {

@@ -41,6 +41,12 @@ func (e *Error) Error() string { return "writer " + string(e.Kind) + ": " + e.Te
 // NothingChanged reports whether a commit failed before it changed anything.
 func (e *Error) NothingChanged() bool { return e.Untouched }
 
+// Unavailable tells whether err is that no writer answered: its socket is not there, or the process ended.
+func Unavailable(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == unavailable
+}
+
 func refuse(format string, args ...any) error {
 	return &Error{Kind: refused, Text: fmt.Sprintf(format, args...), Untouched: true}
 }

@@ -42,7 +42,7 @@ func TestARequestIsShownWithWhatItAsksFor(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))},
 		Spec: certificates.CertificateSigningRequestSpec{Username: "system:bootstrap:abcdef\x1b[2J",
 			ExpirationSeconds: &seconds}},
-		Claim: &verdict.Claim{Node: "a", User: "system:bootstrap:abcdef", Class: verdict.Token, Bound: true, PublicKey: "00ff"},
+		Claim:   &verdict.Claim{Node: "a", User: "system:bootstrap:abcdef", Class: verdict.Token, Bound: true, PublicKey: "00ff"},
 		Verdict: verdict.Verdict{Action: verdict.Pending, Check: verdict.Inventory, Fact: "there is no node a"}}
 	var out bytes.Buffer
 	printRequest(&out, x, now)

@@ -10,6 +10,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
+	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
 // hints says what to type next. It is the only place that does: errors carry facts.
@@ -29,6 +30,8 @@ func hints(err error) []string {
 			"or say what is wanted here: node-cert-agent apply -f FILE --now"}
 	case errors.Is(err, errNoState):
 		return []string{"systemd makes it: systemctl start node-cert-agent"}
+	case writer.Unavailable(err):
+		return []string{"systemd starts the writer when it is asked: systemctl start node-cert-agent-writer.socket"}
 	case errors.Is(err, source.ErrNoIdentity):
 		return []string{"node-cert-agent status says how far it has come; " +
 			"put a kubeconfig with a bootstrap token into /etc/node-cert-agent/bootstrap.d",

@@ -13,10 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
+	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 )
 
 // printed makes output comparable: what differs from run to run becomes a word.
@@ -365,5 +367,14 @@ func TestWhileTheServiceRunsNobodyElseWorksOnItsState(t *testing.T) {
 			!strings.Contains(o.stderr, "hint: the service has to be stopped") {
 			t.Errorf("%s exits with %d and says %q", command, o.code, o.stderr)
 		}
+	}
+}
+
+func TestWhereNoWriterAnswersTheErrorSaysWhatToType(t *testing.T) {
+	c := writer.Dial(filepath.Join(t.TempDir(), "none.sock"))
+	_, err := files.Preview(t.Context(), c, plan.Desired{}, plan.Memory{},
+		plan.Policy{Files: []plan.FileSpec{{Field: plan.RootCAData, Path: "/x"}}}, plan.Moment{})
+	if got := strings.Join(hints(err), "; "); !strings.HasSuffix(got, "systemctl start node-cert-agent-writer.socket") {
+		t.Errorf("%v: %q", err, got)
 	}
 }

@@ -28,6 +28,9 @@ func (d *deps) directory() (*disk.Directory, error) {
 		}
 	}
 	dir, err := d.tree.Directory(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoState
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the state directory: %w", err)
 	}

@@ -5,12 +5,8 @@
 package e2e
 
 import (
-	"cmp"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
@@ -24,11 +20,7 @@ func TestTheRotationPageIsAsWritten(t *testing.T) {
 	n := start(t, cluster.Options{Bootstrap: true, Shipped: true, Config: patientConfig})
 	n.Must(n.Plane.InstallPublisher(n.Ctx))
 	n.Must(n.Plane.Apply(n.Ctx, []byte("{apiVersion: v1, kind: Node, metadata: {name: node}}")))
-	binary := filepath.Join(t.TempDir(), "node-cert-controller")
-	n.Must(cluster.Build(n.Ctx, binary))
-	controller, err := cluster.StartApprover(n.Plane, binary, "--controllers=approver,publisher")
-	n.Must(err)
-	t.Cleanup(controller.Stop)
+	n.controller("--controllers=approver,publisher")
 	n.Must(n.MakeToken(n.Ctx, "token1"))
 	n.Must(n.PutToken("10-token", "token1"))
 	n.Must(n.StartAgent(n.Ctx))
@@ -62,46 +54,14 @@ func TestTheRotationPageIsAsWritten(t *testing.T) {
 	page.run(0, "1 of 1 nodes have them\n", "Undo", 0)
 }
 
-// runbook is a page of docs/usage whose blocks are run as an administrator of the cluster would.
-type runbook struct {
-	*node
-	page, dir string
-	blocks    map[string][]string // by heading
-	env       []string
-}
-
-// runbook reads a page. Its commands find kubectl and the plugin in the PATH.
-func (n *node) runbook(page string) *runbook {
+// controller runs the shipped one until the test ends.
+func (n *node) controller(args ...string) {
 	n.T.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs/usage", page))
+	binary := filepath.Join(n.T.TempDir(), "node-cert-controller")
+	n.Must(cluster.Build(n.Ctx, binary))
+	controller, err := cluster.StartApprover(n.Plane, binary, args...)
 	n.Must(err)
-	r := &runbook{node: n, page: page, dir: n.T.TempDir(), blocks: make(map[string][]string)}
-	heading := ""
-	for _, m := range regexp.MustCompile("(?ms)^## ([^\n]*)$|^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		if heading = cmp.Or(m[1], heading); m[2] != "" {
-			r.blocks[heading] = append(r.blocks[heading], m[2])
-		}
-	}
-	n.Must(cluster.Build(n.Ctx, filepath.Join(r.dir, "bin", "kubectl-node_certs")))
-	n.Must(os.Symlink(n.Plane.KubectlPath(), filepath.Join(r.dir, "bin", "kubectl")))
-	r.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(n.Plane.Dir(), "admin.kubeconfig"),
-		"PATH="+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"))
-	return r
-}
-
-// run runs a block below a heading, which shall end with that code and print what is wanted.
-func (r *runbook) run(code int, want, heading string, block int) {
-	r.T.Helper()
-	if block >= len(r.blocks[heading]) {
-		r.T.Fatalf("%s has %d blocks below %q", r.page, len(r.blocks[heading]), heading)
-	}
-	cmd := exec.CommandContext(r.Ctx, "sh", "-euc", r.blocks[heading][block])
-	timeout := map[int]string{0: "TIMEOUT=5m", 1: "TIMEOUT=3s"}[code] // what is to fail waits for nobody
-	cmd.Dir, cmd.Env = r.dir, append(r.env, timeout)
-	out, _ := cmd.CombinedOutput() // the exit code says it
-	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {
-		r.T.Fatalf("%s, %s, block %d: exit code %d\n%s", r.page, heading, block, got, out)
-	}
+	n.T.Cleanup(controller.Stop)
 }
 
 // awaitOfNodeBundle waits until kubectl prints that for the path.
