@@ -193,8 +193,8 @@ func (m *model) hasLoaded(w *env, u *unit, reason string) {
 		if u.loaded != nil {
 			has = u.loaded.files[p]
 		}
-		if w.clock.set && m.lost || u.byTime || u.undone {
-			continue // the clock was set back and forth: times of files and of starts say nothing any more
+		if w.clock.set && m.lost || u.byTime || u.undone || u.forgotten {
+			continue // times of files and of starts say nothing any more, or what is remembered is older than what was loaded
 		}
 		if idOf(f) != idOf(has) {
 			kind := "I2"

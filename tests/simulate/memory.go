@@ -48,6 +48,9 @@ func (m *memory) change(do func()) error {
 	}
 	do()
 	m.behind = false
+	for _, u := range m.w.systemd.units {
+		u.fresh = false
+	}
 	if after != nil {
 		m.w.model.unsaved = true
 	}

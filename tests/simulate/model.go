@@ -122,6 +122,9 @@ func (m *model) end(w *env) {
 	if w.memory.behind {
 		w.systemd.forgive() // which actions failed could not be remembered
 	}
+	for _, u := range w.systemd.units {
+		u.forgotten = u.forgotten || u.fresh && w.memory.behind
+	}
 	for _, name := range unitNames {
 		u := w.systemd.units[name]
 		j := w.systemd.busy(name)

@@ -71,6 +71,9 @@ type unit struct {
 	// undo each other between two looks of the agent leave no trace
 	before *reading
 	undone bool
+	// fresh is set since it read its files until /var/lib took a change, and forgotten if the agent ended meanwhile and
+	// could not write there: what it has remembered is older than what the unit has
+	fresh, forgotten bool
 
 	excuse string // why one more action may be needless
 	tries  []try
@@ -139,7 +142,7 @@ func (u *unit) productNow() string {
 }
 
 func (s *systemd) reads(u *unit, r *reading) {
-	u.loaded, u.byTime, u.before, u.undone = r, false, nil, false
+	u.loaded, u.byTime, u.before, u.undone, u.fresh, u.forgotten = r, false, nil, false, true, false
 }
 
 // busy gives the job of a unit, if it has one.
