@@ -17,23 +17,23 @@ import (
 // Recorder takes audit records.
 type Recorder interface{ Record(Record) }
 
-// About is a record that names the version of the ControllerConfig.
-func About(o plan.ControllerConfig, kind Kind, message string) Record {
+// about is a record that names the version of the ControllerConfig.
+func about(o plan.ControllerConfig, kind Kind, message string) Record {
 	return Record{Kind: kind, Message: message}.
 		With(ControllerConfigUID, printable.Text(o.UID)).With(ResourceVersion, printable.Text(o.ResourceVersion))
 }
 
-// Exception is the record of what is Refused or Kept.
+// Exception is the record of what is refused or retained.
 func Exception(o plan.ControllerConfig, kind Kind, r plan.Refusal) Record {
 	name, reason := printable.Text(r.Key.String()), printable.Text(r.Reason)
-	return About(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
+	return about(o, kind, fmt.Sprintf("%s %s: %s", kind.Name, name, reason)).
 		With(SourceField, string(r.Field)).With(Entry, printable.Text(r.Name)).With(Reason, reason)
 }
 
 // Holding is the record of a removal that waits.
 func Holding(o plan.ControllerConfig, h plan.Held) Record {
 	name := printable.Text(h.Key.String())
-	r := About(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
+	r := about(o, Held, fmt.Sprintf("holding %s: %s", name, h.Reason)).
 		With(SourceField, string(h.Field)).With(Entry, printable.Text(h.Name)).With(Reason, h.Reason)
 	if h.Cert != nil {
 		r = r.With(CertsRemoved, certLines([]pki.Cert{*h.Cert}))
@@ -42,7 +42,7 @@ func Holding(o plan.ControllerConfig, h plan.Held) Record {
 }
 
 // Intended says what is about to happen: one record for the whole commit, a line a file.
-func Intended(p plan.Plan) Record {
+func Intended(o plan.ControllerConfig, p plan.Plan) Record {
 	var files strings.Builder
 	for _, w := range p.Writes {
 		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, orNone(w.Before), w.Digest)
@@ -51,23 +51,35 @@ func Intended(p plan.Plan) Record {
 		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
 	}
 	message := fmt.Sprintf("about to write %s and remove %d", Count(len(p.Writes), "file"), len(p.Removes))
-	return About(p.ControllerConfig, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
+	return about(o, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
 }
 
-// Wrote is the record of one file that was published.
-func Wrote(o plan.ControllerConfig, w plan.Write) Record {
+// Outcome says what came of a commit: why it stopped, or a record for each file that was published or removed.
+func Outcome(o plan.ControllerConfig, p plan.Plan, err error) (records []Record) {
+	if err != nil {
+		return []Record{about(o, CommitFailed, "a commit stopped").With(Reason, err.Error())}
+	}
+	for _, w := range p.Writes {
+		records = append(records, wrote(o, w))
+	}
+	for _, r := range p.Removes {
+		if r.Digest == (plan.Digest{}) {
+			continue // it was gone before
+		}
+		records = append(records, about(o, Removed, "removed "+r.Path).
+			With(SourceField, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String()))
+	}
+	return records
+}
+
+// wrote is the record of one file that was published.
+func wrote(o plan.ControllerConfig, w plan.Write) Record {
 	message := fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause,
 		Count(len(w.Added), "certificate"), len(w.Removed))
-	return About(o, Written, message).
+	return about(o, Written, message).
 		With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).With(Cause, string(w.Cause)).
 		With(Before, w.Before.String()).With(After, w.Digest.String()).
 		With(CertsAdded, certLines(w.Added)).With(CertsRemoved, certLines(w.Removed))
-}
-
-// Took is the record of one file that was removed.
-func Took(o plan.ControllerConfig, r plan.Removal) Record {
-	return About(o, Removed, "removed "+r.Path).
-		With(SourceField, string(r.Field)).With(Entry, r.Name).With(Path, r.Path).With(Before, r.Digest.String())
 }
 
 // Contested is the record of a file that somebody else keeps changing: it was repaired so often within a while, and
@@ -75,7 +87,7 @@ func Took(o plan.ControllerConfig, r plan.Removal) Record {
 func Contested(o plan.ControllerConfig, w plan.Write, repairs int, within, pause time.Duration) Record {
 	message := fmt.Sprintf("somebody else keeps changing %s: repaired %d times in %v, and from now on once in %v",
 		w.Path, repairs, within, pause)
-	return About(o, Conflict, message).With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).
+	return about(o, Conflict, message).With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).
 		With(Before, w.Before.String()).With(After, w.Digest.String())
 }
 

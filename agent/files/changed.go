@@ -7,7 +7,6 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
 // Changed publishes what a new version of the ControllerConfig changed before anything else is looked at: to
@@ -31,13 +30,10 @@ func (f *Files) Changed(ctx context.Context, d plan.Desired, now func() plan.Mom
 	if p.Empty() || p.Shrinks() && f.Policy.Trust.Slow() {
 		return nil, nil // what goes, be it revoked, is forgotten before: see Apply
 	}
-	if p.Holds != nil {
-		f.Memory.Note(func(s *state.State) { s.Holds = p.Holds })
-	}
-	if err := f.claim(p); err != nil {
+	if p, err = f.claim(p); err != nil {
 		return nil, nil // the reconcile meets it again, and knows what can be done without
 	}
-	written, err := f.commitPart(ctx, p)
+	written, err := f.commitPart(ctx, d.ControllerConfig, p)
 	if err != nil {
 		return nil, err
 	}

@@ -18,13 +18,13 @@ type conflicts struct {
 	next  time.Time // when the next repair is due that was put off; zero if none was
 }
 
-// deferRepairs takes the repairs out of p that come too soon: see conflict. What the ControllerConfig asks for anew
-// is never put off.
-func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
+// deferRepairs is writes without the repairs that come too soon: see conflict. What the ControllerConfig asks for anew,
+// and what it revokes, is never put off.
+func (f *Files) deferRepairs(d plan.Desired, writes []plan.Write) []plan.Write {
 	cs, now := &f.conflicts, f.Clock.Uptime()
 	cs.next = time.Time{}
 	open := make(map[plan.Key]bool)
-	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w plan.Write) bool {
+	writes = slices.DeleteFunc(slices.Clone(writes), func(w plan.Write) bool {
 		if !f.changedByOthers(d, w) {
 			return false
 		}
@@ -38,7 +38,7 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 			return false
 		}
 		if c.lasts() && !before.open {
-			f.Trail.Record(audit.Contested(p.ControllerConfig, w, len(c.repairs), conflictMemory, conflictPause))
+			f.Trail.Record(audit.Contested(d.ControllerConfig, w, len(c.repairs), conflictMemory, conflictPause))
 		}
 		if at := f.Clock.Now().Add(wait); cs.next.IsZero() || at.Before(cs.next) {
 			cs.next = at
@@ -50,7 +50,7 @@ func (f *Files) deferRepairs(d plan.Desired, p plan.Plan) plan.Plan {
 			cs.set(k, c.settled(now))
 		}
 	}
-	return p
+	return writes
 }
 
 // changedByOthers tells whether w repairs what somebody else did: the ControllerConfig asks for what it asked for when

@@ -122,13 +122,6 @@ func (f *Files) Seen(unit string) bool {
 	return f.inputs(f.observed, unitplan.Doubts(nil, nil, f.observed, nil))(unit).Doubt == ""
 }
 
-// inputs tells what units read if o is what is on disk.
-func (f *Files) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) unitplan.Inputs {
-	return func(unit string) unitplan.Inputs {
-		return unitplan.InputsOf(unit, f.Policy, o, f.cache.contents, doubts)
-	}
-}
-
 // InPlace are the entries of d that the files have, durably.
 func (f *Files) InPlace(d plan.Desired) []plan.Entry {
 	return slices.DeleteFunc(f.contents(d), func(e plan.Entry) bool { return !f.isInPlace(e) })

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
 // writerTimeout bounds one request to the writer: it may have to be started first, and a
@@ -51,16 +52,6 @@ func (f *Files) merge(observed, files plan.Observed) {
 	maps.Copy(observed, files)
 }
 
-// Preview is the plan for d on the host as it is, without any effect.
-func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy,
-	now plan.Moment) (plan.Plan, error) {
-	o, err := observe(ctx, w, plan.Queries(d, m, p, nil))
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	return plan.Compute(plan.Input{Desired: d, Observed: o, Memory: m, Policy: p, Now: now}), nil
-}
-
 // look observes the host again after a commit, if anybody needs to know.
 func (f *Files) look(ctx context.Context, d plan.Desired) error {
 	if !f.LookAgain {
@@ -80,6 +71,57 @@ func (f *Files) look(ctx context.Context, d plan.Desired) error {
 func (f *Files) see(o plan.Observed) {
 	f.Units.Changed(f.inputs(f.observed, nil), f.inputs(o, nil))
 	f.observed = o
+}
+
+// foresee is what will be observed once p is carried out. Units are told.
+func (f *Files) foresee(ctx context.Context, p plan.Plan) plan.Observed {
+	after, wrote := maps.Clone(f.observed), make(plan.Observed, len(p.Writes))
+	for _, w := range p.Writes {
+		f.cache.wrote(w.Entry)
+		wrote[w.Key] = plan.File{Kind: plan.Regular, Digest: w.Digest} // when it changed the next look tells
+	}
+	f.merge(after, wrote)
+	var removed []plan.Field
+	for _, r := range p.Removes {
+		delete(after, r.Key)
+		removed = append(removed, r.Field)
+	}
+	f.Units.Disturb(ctx, f.inputs(f.observed, nil), f.inputs(after, nil), removed)
+	return after
+}
+
+// wrote takes in what is on disk once p was carried out.
+func (f *Files) wrote(p plan.Plan, after plan.Observed) (written []Written) {
+	f.see(after)
+	for _, w := range p.Writes {
+		f.cache.at[w.Key] = w.Digest
+		delete(f.unsynced, w.Key)
+		if f.conflicts.left != nil {
+			f.conflicts.left[w.Key] = w.Digest
+		}
+		f.writes++
+		written = append(written, Written{Write: w, Replaced: f.cache.contents[w.Before].Certs})
+	}
+	return written
+}
+
+// doubt marks what a failed commit may have left undurable: after a failed fsync the bytes can be read and still be
+// lost, so the next reconcile stages them anew.
+func (f *Files) doubt(p plan.Plan) {
+	f.unswept = true
+	if f.unsynced == nil {
+		f.unsynced = make(map[plan.Key]bool)
+	}
+	for _, w := range p.Writes {
+		f.unsynced[w.Key] = true
+	}
+}
+
+// inputs tells what units read if o is what is on disk.
+func (f *Files) inputs(o plan.Observed, doubts map[plan.Key]string) func(unit string) unitplan.Inputs {
+	return func(unit string) unitplan.Inputs {
+		return unitplan.InputsOf(unit, f.Policy, o, f.cache.contents, doubts)
+	}
 }
 
 // Sweep removes what interrupted commits left beside managed files.

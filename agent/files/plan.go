@@ -26,10 +26,21 @@ func (f *Files) Plan(ctx context.Context, d plan.Desired, now func() plan.Moment
 	}
 	f.cache.learn(o, d)
 	p := plan.Compute(f.input(d, o, now(), answers))
-	f.recordExceptions(p)
-	f.recordHolds(p)
+	f.recordExceptions(d.ControllerConfig, p)
+	f.recordHolds(d.ControllerConfig, p.Held)
+	p.Writes = f.deferRepairs(d.Bereft(p.Entries), p.Writes)
 	f.entries = p.Entries
 	return p, nil
+}
+
+// Preview is the plan for d on the host as it is, without any effect.
+func Preview(ctx context.Context, w Writer, d plan.Desired, m plan.Memory, p plan.Policy,
+	now plan.Moment) (plan.Plan, error) {
+	o, err := observe(ctx, w, plan.Queries(d, m, p, nil))
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return plan.Compute(plan.Input{Desired: d, Observed: o, Memory: m, Policy: p, Now: now}), nil
 }
 
 // input is all that a decision about d depends on.
@@ -38,13 +49,13 @@ func (f *Files) input(d plan.Desired, o plan.Observed, now plan.Moment, answers 
 		Known: f.cache.contents, Answers: answers, Unsynced: f.unsynced}
 }
 
-// recordExceptions records what is refused or kept, once.
-func (f *Files) recordExceptions(p plan.Plan) {
+// recordExceptions records what is refused or retained, once.
+func (f *Files) recordExceptions(o plan.ControllerConfig, p plan.Plan) {
 	for _, r := range news(f.refused, p.Refused) {
-		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Refused, r))
+		f.Trail.Record(audit.Exception(o, audit.Refused, r))
 	}
 	for _, k := range news(f.retained, p.Retained) {
-		f.Trail.Record(audit.Exception(p.ControllerConfig, audit.Retained, k))
+		f.Trail.Record(audit.Exception(o, audit.Retained, k))
 	}
 	f.refused, f.retained = p.Refused, p.Retained
 }
@@ -56,18 +67,18 @@ func news(before, now []plan.Refusal) []plan.Refusal {
 }
 
 // recordHolds records the removals that wait, each once, and knows when the first of them is over.
-func (f *Files) recordHolds(p plan.Plan) {
+func (f *Files) recordHolds(o plan.ControllerConfig, held []plan.Held) {
 	now := f.Clock.Now()
 	f.release = time.Time{}
-	for _, h := range p.Held {
-		if !slices.ContainsFunc(f.held, func(o plan.Held) bool { return sameHold(o, h) }) {
-			f.Trail.Record(audit.Holding(p.ControllerConfig, h))
+	for _, h := range held {
+		if !slices.ContainsFunc(f.held, func(was plan.Held) bool { return sameHold(was, h) }) {
+			f.Trail.Record(audit.Holding(o, h))
 		}
 		if at := now.Add(h.Left); h.Left > 0 && (f.release.IsZero() || at.Before(f.release)) {
 			f.release = at
 		}
 	}
-	f.held = p.Held
+	f.held = held
 }
 
 func sameHold(a, b plan.Held) bool {

@@ -11,12 +11,11 @@ import (
 
 // Plan is what must be done to the host's files. The zero value does nothing.
 type Plan struct {
-	ControllerConfig ControllerConfig
-	Writes           []Write
-	Removes          []Removal
+	Writes  []Write
+	Removes []Removal
 	// Refused is what was asked for and will not be done.
 	Refused []Refusal
-	// Kept is what the ControllerConfig no longer asks for and stays, with the reason.
+	// Retained is what the ControllerConfig no longer asks for and stays, with the reason.
 	Retained []Refusal
 	// Held is what will go, once its time has come.
 	Held []Held
@@ -120,16 +119,6 @@ func (p Plan) Undone(owned, before map[string]Claim) map[string]Claim {
 	return owned
 }
 
-// Unclaimed is p without the writes whose claim could not be made durable: they could never be
-// removed again. The others need none.
-func (p Plan) Unclaimed() Plan {
-	p.Writes = slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool {
-		_, claimed := p.Owned[w.Path]
-		return claimed
-	})
-	return p
-}
-
 // Commit is the request that carries the plan out.
 func (p Plan) Commit() Commit {
 	var c Commit
@@ -142,40 +131,48 @@ func (p Plan) Commit() Commit {
 	return c
 }
 
-// Fields are those of which a file changes.
+// Fields are those of which a file changes, each once and in order.
 func (p Plan) Fields() (ids []Field) {
 	for _, w := range p.Writes {
-		ids = append(ids, w.Field)
+		if !slices.Contains(ids, w.Field) {
+			ids = append(ids, w.Field)
+		}
 	}
 	for _, r := range p.Removes {
-		ids = append(ids, r.Field)
+		if !slices.Contains(ids, r.Field) {
+			ids = append(ids, r.Field)
+		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	return ids
 }
 
-// ByField splits the plan into one for each field that changes, in order. Claims and exceptions stay
-// behind: they were dealt with before.
-func (p Plan) ByField() []Plan {
-	var parts []Plan
-	part := func(id Field) *Plan {
-		for i, p := range parts {
-			if len(p.Writes) > 0 && p.Writes[0].Field == id || len(p.Removes) > 0 && p.Removes[0].Field == id {
-				return &parts[i]
-			}
+// Turns are the requests to the writer that carry the plan out, and between two turns somebody looks. One request is
+// all or nothing up to the first rename. Only after failures is it one a field, so that a directory that cannot be
+// written does not keep new trust from the others, nor their units from loading it. Each retry begins with another
+// field: on a read-only file system the writer ends, and with it what comes right after, be it a look. So fields that
+// are failing come last, in a turn of their own. Claims and exceptions stay behind: they were dealt with before.
+func (p Plan) Turns(failures int, failing map[Field]bool) [][]Plan {
+	if failures == 0 {
+		return [][]Plan{{p}}
+	}
+	fields, turns := p.Fields(), make([][]Plan, 1)
+	first := failures % max(1, len(fields))
+	var last []Plan
+	for _, id := range slices.Concat(fields[first:], fields[:first]) {
+		part := Plan{
+			Writes:  slices.DeleteFunc(slices.Clone(p.Writes), func(w Write) bool { return w.Field != id }),
+			Removes: slices.DeleteFunc(slices.Clone(p.Removes), func(r Removal) bool { return r.Field != id }),
 		}
-		parts = append(parts, Plan{ControllerConfig: p.ControllerConfig})
-		return &parts[len(parts)-1]
+		if failing[id] {
+			last = append(last, part)
+		} else {
+			turns[0] = append(turns[0], part)
+		}
 	}
-	for _, w := range p.Writes {
-		to := part(w.Field)
-		to.Writes = append(to.Writes, w)
+	if len(last) > 0 {
+		turns = append(turns, last)
 	}
-	for _, r := range p.Removes {
-		to := part(r.Field)
-		to.Removes = append(to.Removes, r)
-	}
-	return parts
+	return turns
 }
 
 // Queries lists the files that a decision about d needs to know: every desired one, every one that we own and
@@ -233,7 +230,6 @@ func Compute(in Input) Plan {
 	if c.holds == nil {
 		c.holds = make(map[HoldKey]Hold)
 	}
-	c.plan.ControllerConfig = in.Desired.ControllerConfig
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
 		c.entry(e)

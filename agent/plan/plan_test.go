@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,6 +236,27 @@ func TestAClaimHoldsBothDigestsUntilTheCommitIsSeen(t *testing.T) {
 	p = Compute(Input{Policy: policy, Desired: desired(after), Observed: disk(after), Memory: Memory{Owned: done}})
 	if got := done[path].Digests; !slices.Equal(got, []Digest{after.Digest}) || !p.Empty() || p.Owned != nil {
 		t.Errorf("claimed %v after the commit, plan %s", got, brief(p))
+	}
+}
+
+func TestEachRetryBeginsWithAnotherFieldAndEndsWithThoseThatFail(t *testing.T) {
+	p := Plan{Removes: []Removal{{Key: Key{RootCAData, "r"}}, {Key: Key{ImageRegistryBundleData, "gone"}}}}
+	for _, k := range []Key{{Field: CloudProviderCAData}, {ImageRegistryBundleData, "a"}, {ImageRegistryBundleData, "b"}} {
+		p.Writes = append(p.Writes, Write{Entry: Entry{Key: k}})
+	}
+	failing := map[Field]bool{CloudProviderCAData: true}
+	for failures, want := range []string{"3+2", "2+1 0+1|1+0", "0+1 2+1|1+0", "2+1 0+1|1+0", "2+1 0+1|1+0"} {
+		var turns []string
+		for _, turn := range p.Turns(failures, failing) {
+			var parts []string
+			for _, part := range turn {
+				parts = append(parts, fmt.Sprintf("%d+%d", len(part.Writes), len(part.Removes)))
+			}
+			turns = append(turns, strings.Join(parts, " "))
+		}
+		if got := strings.Join(turns, "|"); got != want {
+			t.Errorf("after %d failures the turns are %s, want %s", failures, got, want)
+		}
 	}
 }
 
