@@ -108,7 +108,7 @@ func Consumption(kind Kind, spec plan.FileSpec, c liveness.Consumer, after plan.
 func certLines(certs []pki.Cert) string {
 	lines := make([]string, len(certs))
 	for i, c := range certs {
-		lines[i] = c.Fingerprint.String() + " " + printable.Text(c.Subject)
+		lines[i] = c.Fingerprint.String() + " " + c.Subject
 	}
 	return strings.Join(lines, "\n")
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
@@ -31,7 +30,7 @@ func (f *Files) Status(s *report.Status, d *plan.Desired) {
 func (f *Files) heldStatus(h plan.Held) report.Held {
 	out := report.Held{Key: h.Key, Reason: h.Reason}
 	if h.Cert != nil {
-		out.Fingerprint, out.Subject = h.Cert.Fingerprint.String(), printable.Text(h.Cert.Subject)
+		out.Fingerprint, out.Subject = h.Cert.Fingerprint.String(), h.Cert.Subject
 	}
 	if h.Left > 0 {
 		out.Until = f.Clock.Now().Add(h.Left).UTC().Round(time.Minute)

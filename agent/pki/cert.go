@@ -18,8 +18,7 @@ func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 // Cert holds the facts of one certificate that plans, records and status need.
 type Cert struct {
 	Fingerprint Fingerprint
-	// Subject is the distinguished name in RFC 2253 form. It comes from the cluster: escape it
-	// before showing it.
+	// Subject is the distinguished name in RFC 2253 form, made printable: it comes from the cluster.
 	Subject             string
 	NotBefore, NotAfter time.Time
 	// CA tells whether basicConstraints says so.

@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"slices"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Content is what certificates lie in a file, whoever wrote it.
@@ -45,7 +47,7 @@ func Read(data []byte) Content {
 
 // facts keeps of a certificate what Cert holds.
 func facts(c *x509.Certificate, fp Fingerprint, block []byte) Cert {
-	return Cert{Fingerprint: fp, Subject: c.Subject.String(), NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+	return Cert{Fingerprint: fp, Subject: printable.Text(c.Subject.String()), NotBefore: c.NotBefore, NotAfter: c.NotAfter,
 		CA: c.BasicConstraintsValid && c.IsCA, block: block}
 }
 

@@ -46,7 +46,7 @@ func (p Plan) String() string {
 
 func certLines(b *strings.Builder, sign string, certs []pki.Cert) {
 	for _, c := range certs {
-		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, printable.Text(c.Subject),
+		fmt.Fprintf(b, "  %s %.16s %s, until %s\n", sign, c.Fingerprint, c.Subject,
 			c.NotAfter.UTC().Format("2006-01-02"))
 	}
 }

@@ -100,7 +100,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	content := pki.Read(data)
 	for _, c := range content.Certs {
-		line := certificate{Field: field, File: file, Subject: printable.Text(c.Subject), Fingerprint: c.Fingerprint.String(),
+		line := certificate{Field: field, File: file, Subject: c.Subject, Fingerprint: c.Fingerprint.String(),
 			NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), CA: c.CA, Warnings: warnings(c, now)}
 		if !content.Whole && field != "identity" {
 			line.Warnings = append(line.Warnings, "in a file that would be refused")

@@ -176,7 +176,7 @@ func (m *merging) encode(certs []pki.Cert) ([]byte, error) {
 }
 
 func (m *merging) remember(c pki.Cert) {
-	at := v1alpha1.Certificate{SHA256: c.Fingerprint.String(), Subject: subject(c), NotAfter: metav1.NewTime(c.NotAfter)}
+	at := v1alpha1.Certificate{SHA256: c.Fingerprint.String(), Subject: c.Subject, NotAfter: metav1.NewTime(c.NotAfter)}
 	i := slices.IndexFunc(m.kept, func(k kept) bool { return k.fingerprint == c.Fingerprint })
 	if i >= 0 {
 		k := m.kept[i]

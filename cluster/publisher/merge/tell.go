@@ -9,8 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/pki"
-	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 )
 
@@ -57,5 +55,3 @@ func (m *merging) tell() {
 	}
 	m.condition(v1alpha1.Converged, metav1.ConditionFalse, k.reason, message)
 }
-
-func subject(c pki.Cert) string { return printable.Text(c.Subject) }
