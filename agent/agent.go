@@ -15,7 +15,6 @@
 package agent
 
 import (
-	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -77,42 +76,4 @@ type Agent struct {
 	Remember func(plan.Key, []byte) (plan.Entry, error)
 	// Idle is called after each reconcile; it may give memory back to the system. It may be nil.
 	Idle func()
-}
-
-// Run works until ctx ends. It returns an error only if the agent's own directories cannot be used
-// at the start; everything else that is wrong with the world is a state with a reason and a next try.
-func (a *Agent) Run(ctx context.Context) error {
-	l := a.loop()
-	if err := l.begin(ctx); err != nil {
-		return err
-	}
-	l.announce()
-	for {
-		select {
-		case <-ctx.Done():
-			l.end()
-			return nil
-		case r := <-a.Source.Readings():
-			l.desired.HandleReading(r)
-		case <-a.FileWatcher.Changed():
-			l.desired.Reload()
-		case j := <-l.actions.Jobs():
-			l.actions.Ended(j)
-		case p := <-l.trust.proofs:
-			l.trust.take(p)
-		case a := <-l.consumers.Answers():
-			l.consumers.HandleAnswer(a, l.actions.Waits)
-			if l.schedule.settlesAt.IsZero() { // else a new version would show before it is done
-				l.publish()
-			}
-			continue
-		case <-l.schedule.wake(l.timers()):
-			l.answerWatchdog()
-			if !l.schedule.due(l.timers()) {
-				continue
-			}
-			l.desired.Reload()
-		}
-		l.reconcile(ctx)
-	}
 }

@@ -12,10 +12,29 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
+	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
+
+// loop is a running agent: the owners of its state. Only the goroutine of Run touches it.
+type loop struct {
+	*Agent
+	memory    *state.Memory
+	desired   *desired.State
+	files     *files.Files
+	actions   *unitactions.Actions
+	consumers *consumers.Consumers
+	trust     *trust
+	schedule  *schedule
+	followed  *followed
+
+	once  bool // this is a command, not the service
+	ready bool // systemd was told
+}
 
 // reconcile is one turn of the loop: plan, apply, have units and consumers asked, report. Whatever
 // fails is retried from the start, from what is on disk then. What is new is published first, and the

@@ -17,20 +17,42 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
-// loop is a running agent: the owners of its state. Only the goroutine of Run touches it.
-type loop struct {
-	*Agent
-	memory    *state.Memory
-	desired   *desired.State
-	files     *files.Files
-	actions   *unitactions.Actions
-	consumers *consumers.Consumers
-	trust     *trust
-	schedule  *schedule
-	followed  *followed
-
-	once  bool // this is a command, not the service
-	ready bool // systemd was told
+// Run works until ctx ends. It returns an error only if the agent's own directories cannot be used
+// at the start; everything else that is wrong with the world is a state with a reason and a next try.
+func (a *Agent) Run(ctx context.Context) error {
+	l := a.loop()
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	l.announce()
+	for {
+		select {
+		case <-ctx.Done():
+			l.end()
+			return nil
+		case r := <-a.Source.Readings():
+			l.desired.HandleReading(r)
+		case <-a.FileWatcher.Changed():
+			l.desired.Reload()
+		case j := <-l.actions.Jobs():
+			l.actions.Ended(j)
+		case p := <-l.trust.proofs:
+			l.trust.take(p)
+		case a := <-l.consumers.Answers():
+			l.consumers.HandleAnswer(a, l.actions.Waits)
+			if l.schedule.settlesAt.IsZero() { // else a new version would show before it is done
+				l.publish()
+			}
+			continue
+		case <-l.schedule.wake(l.timers()):
+			l.answerWatchdog()
+			if !l.schedule.due(l.timers()) {
+				continue
+			}
+			l.desired.Reload()
+		}
+		l.reconcile(ctx)
+	}
 }
 
 func (a *Agent) loop() *loop {
