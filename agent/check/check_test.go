@@ -49,7 +49,7 @@ func good() Facts {
 	f.Resolvers = []netip.Addr{netip.MustParseAddr("10.0.0.10")}
 	f.Identity = identityFacts{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(2 * time.Hour)}
 	f.API = API{Asked: true, Server: "api:6443", Status: 201, User: "node-cert-agent:node:worker-1", MayAsk: true,
-		Objects: []Object{{Name: "controllerconfigs.x y", Status: 200}}}
+		Objects: []Object{{Kind: "ControllerConfig", Name: "controllerconfigs.x y", Status: 200}}}
 	f.Clock = clockFacts{Server: now.Add(-time.Second), Built: now.Add(-24 * time.Hour), Newest: now.Add(-time.Hour)}
 	return f
 }
@@ -68,7 +68,7 @@ func TestAGoodHostIsAllOK(t *testing.T) {
 	}
 	want := []string{"configuration", "profile", "node name", "directory", "directory", "files", "SELinux", "writer",
 		"reloader", "systemd",
-		"allowlist", "unit", "service", "resolver", "identity", "API server", "renewal", "object", "clock"}
+		"allowlist", "unit", "service", "resolver", "identity", "API server", "renewal", "ControllerConfig", "clock"}
 	if !slices.Equal(whats, want) {
 		t.Errorf("looked at are %q\nwant %q", whats, want)
 	}
@@ -309,14 +309,14 @@ var cases = map[string]struct {
 	"a renewal that is unknown": {func(f *Facts) { f.API.MayAsk, f.API.AskReason = false, "timeout" },
 		[]string{"warn  renewal: whether it is permitted could not be asked: timeout; fix: "}},
 	"a cluster of another kind": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].NoKind = 404, true },
-		[]string{"fail  object: the server has no controllerconfigs.x y, which is what profile standalone watches; fix: " +
+		[]string{"fail  ControllerConfig: the server has no controllerconfigs.x y, which is what profile standalone watches; fix: " +
 			"choose the profile of this cluster, or install the kind: kubectl apply -k packaging/kubernetes"}},
 	"no object": {func(f *Facts) { f.API.Objects[0].Status = 404 },
-		[]string{"warn  object: controllerconfigs.x y does not exist; fix: create it, or configure its name"}},
+		[]string{"warn  ControllerConfig: controllerconfigs.x y does not exist; fix: create it, or configure its name"}},
 	"an object that may not be read": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 403, "no" },
-		[]string{"fail  object: controllerconfigs.x y may not be read: no; fix: kubectl apply -k packaging/kubernetes"}},
+		[]string{"fail  ControllerConfig: controllerconfigs.x y may not be read: no; fix: kubectl apply -k packaging/kubernetes"}},
 	"an object that cannot be read": {func(f *Facts) { f.API.Objects[0].Status, f.API.Objects[0].Reason = 500, "etcd" },
-		[]string{"fail  object: controllerconfigs.x y could not be read: etcd; fix: "}},
+		[]string{"fail  ControllerConfig: controllerconfigs.x y could not be read: etcd; fix: "}},
 	"a clock that is a little fast": {func(f *Facts) { f.Clock.Server = now.Add(-time.Minute) },
 		[]string{"warn  clock: 1m0s ahead of the API server's; fix: " + noteTime}},
 	"a clock that is very slow": {func(f *Facts) { f.Clock.Server = now.Add(time.Hour) },

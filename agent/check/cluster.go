@@ -53,8 +53,9 @@ type API struct {
 
 // Object is what the API server answered to reading one of those that are watched.
 type Object struct {
-	// Name is its kind and name, Status that of the answer, with the Reason of a failure, and NoKind
-	// is set if the server has no such kind.
+	// Kind and Name are its own, with the resource in Name, Status that of the answer, with the Reason of a failure,
+	// and NoKind is set if the server has no such kind.
+	Kind   string
 	Name   string
 	Status int // HTTP; 0 is no answer
 	Reason string
@@ -168,9 +169,8 @@ func renewal(f Facts, r *report) {
 }
 
 func objects(f Facts, r *report) {
-	const what = "object"
 	for _, o := range f.API.Objects {
-		switch {
+		switch what := o.Kind; {
 		case o.NoKind:
 			r.add(Fail, what, "choose the profile of this cluster, or install the kind: "+rights,
 				"the server has no %s, which is what profile %s watches", o.Name, f.Profile)

@@ -27,7 +27,7 @@ ok    files: 2 managed files in place
 ok    service: following
 ok    identity: without a certificate, from a kubeconfig that something else maintains
 ok    API server: SERVER knows us as tester
-ok    object: controllerconfigs.node-cert-agent.io machine-config-controller may be read
+ok    ControllerConfig: controllerconfigs.node-cert-agent.io machine-config-controller may be read
 ok    clock: as the API server's
 `
 
@@ -104,11 +104,11 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			r.configure(fewFields + "controllerConfig: {version: v2}\n")
 			return nil
 		}, "fail", exitFailed,
-			"fail  object: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
+			"fail  ControllerConfig: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
 				"profile standalone watches\n      fix: choose the profile of this cluster, or install the kind: kubectl apply -k " +
 				"packaging/kubernetes"},
 		"there is no object": {func(r *tree) error { r.api.change(func() { r.api.spec = nil }); return nil }, "warn", 0,
-			"warn  object: controllerconfigs.node-cert-agent.io machine-config-controller does not exist\n      fix: create " +
+			"warn  ControllerConfig: controllerconfigs.node-cert-agent.io machine-config-controller does not exist\n      fix: create " +
 				"it, or " +
 				"configure its name"},
 		"there is no identity": {func(r *tree) error { return os.Remove(r.kubeconfig) }, "fail", exitFailed,

@@ -82,17 +82,18 @@ func (c *collector) trusted() []byte {
 // objects reads what is watched, of which only the answer counts.
 func (c *collector) objects(ctx context.Context, id *apiserver.Conn) {
 	o, m := c.opt.Settings.ControllerConfig, c.opt.Settings.ConfigMap
-	look := func(name string, path ...string) {
-		c.facts.API.Objects = append(c.facts.API.Objects, readable(ctx, id, name, path))
+	look := func(kind, name string, path ...string) {
+		read := readable(ctx, id, path)
+		read.Kind, read.Name = kind, name
+		c.facts.API.Objects = append(c.facts.API.Objects, read)
 	}
-	look(o.Resource+"."+o.Group+" "+o.Name, "/apis", o.Group, o.Version, o.Resource, o.Name)
+	look("ControllerConfig", o.Resource+"."+o.Group+" "+o.Name, "/apis", o.Group, o.Version, o.Resource, o.Name)
 	if m != (config.ConfigMap{}) {
-		look("configmaps "+m.Namespace+"/"+m.Name, "/api/v1/namespaces", m.Namespace, "configmaps", m.Name)
+		look("ConfigMap", "configmaps "+m.Namespace+"/"+m.Name, "/api/v1/namespaces", m.Namespace, "configmaps", m.Name)
 	}
 }
 
-func readable(ctx context.Context, id *apiserver.Conn, name string, path []string) check.Object {
-	out := check.Object{Name: name}
+func readable(ctx context.Context, id *apiserver.Conn, path []string) (out check.Object) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, id.Server().JoinPath(path...).String(), nil)
 	if err != nil {
 		out.Reason = err.Error()
