@@ -32,9 +32,10 @@ var house = map[string][]string{
 	"cluster/approver/pending": {"cluster/approver/verdict"},
 	"cluster/approver":         {"agent/csr", "cluster/approver/pending", "cluster/approver/verdict"},
 	"cmd/kubectl-node_certs": {"agent/pki", "agent/plan", "agent/printable", "cluster/approver",
-		"cluster/approver/verdict", "cluster/fleet"},
+		"cluster/approver/verdict", "cluster/fleet", "cmd/process"},
 	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/fleet",
-		"cluster/publisher"},
+		"cluster/publisher", "cmd/process"},
+	"cmd/process":    {},
 	"packaging/pack": {},
 
 	"cluster/api/v1alpha1": {},
@@ -91,7 +92,7 @@ var house = map[string][]string{
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/desired", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe", "agent/reloader",
 		"agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
-		"agent/units", "agent/watch", "agent/writer"},
+		"agent/units", "agent/watch", "agent/writer", "cmd/process"},
 }
 
 // only says which packages may import a library, by import path prefix.
@@ -108,7 +109,7 @@ var only = map[string][]string{
 	"github.com/godbus/":                       {"agent/units"},
 	"github.com/coreos/go-systemd/v22/journal": {"agent/audit", "agent/log"},
 	"github.com/fsnotify/":                     {"agent/watch"},
-	"github.com/spf13/cobra":                   {"cmd/kubectl-node_certs", "cmd/node-cert-agent", "cmd/node-cert-controller"},
+	"github.com/spf13/cobra":                   {"cmd/kubectl-node_certs", "cmd/node-cert-agent", "cmd/node-cert-controller", "cmd/process"},
 	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
 		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver", "cluster/fleet",
 		"cmd/node-cert-controller"},

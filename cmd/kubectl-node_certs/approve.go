@@ -18,6 +18,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // manager is the field manager of what the plugin writes.
@@ -39,7 +40,7 @@ It never approves what the controller would deny. What the controller leaves pen
 reason first. The list of nodes that the controller has by --nodes is not known here.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageError{fmt.Errorf("name one request; 'kubectl get csr' lists them")}
+				return process.Misused(fmt.Errorf("name one request; 'kubectl get csr' lists them"))
 			}
 			return nil
 		},

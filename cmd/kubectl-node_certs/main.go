@@ -11,12 +11,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,41 +20,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // version is set by the linker.
 var version = "0.0.0-dev"
 
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError is a mistake of whoever wrote the command line.
-type usageError struct{ error }
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { process.Main(run) }
 
 // run is main without the process around it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := root()
-	cmd.SetArgs(args)
-	cmd.SetOut(stdout)
-	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(stderr, "kubectl node-certs: error: %v\n", err)
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
-	}
-	return exitFailed
+	return process.Run(ctx, "kubectl node-certs", root(), nil, args, stdout, stderr)
 }
 
 // connection is how to reach the cluster, as kubectl's flags of the same names say it.
@@ -67,14 +39,11 @@ type connection struct{ kubeconfig, context string }
 func root() *cobra.Command {
 	var c connection
 	cmd := &cobra.Command{
-		Use:           "kubectl-node_certs",
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl node-certs"},
-		Short:         "See which nodes have which certificates",
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:         "kubectl-node_certs",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl node-certs"},
+		Short:       "See which nodes have which certificates",
+		Version:     version,
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "the `FILE` to use, as kubectl does")
 	cmd.PersistentFlags().StringVar(&c.context, "context", "", "the `NAME` of the context in it")
 	cmd.AddCommand(statusCommand(&c), waitCommand(&c), approveCommand(&c))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 var fingerprint = strings.Repeat("0a", 32)
@@ -29,7 +30,7 @@ func TestMistakesOfTheCommandLineAreUsageErrors(t *testing.T) {
 		"--ignore-nodes: ":                     {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
 	} {
 		var out, complaint bytes.Buffer
-		if code := run(t.Context(), args, &out, &complaint); code != exitUsage || !strings.Contains(complaint.String(), want) {
+		if code := run(t.Context(), args, &out, &complaint); code != process.Usage || !strings.Contains(complaint.String(), want) {
 			t.Errorf("%v: code %d, %s", args, code, complaint.String())
 		}
 	}
@@ -46,7 +47,7 @@ func TestFingerprintsAreReadAsOpenSSLPrintsThem(t *testing.T) {
 func TestAMissingKubeconfigFails(t *testing.T) {
 	var out, complaint bytes.Buffer
 	if code := run(t.Context(), []string{"status", "--kubeconfig", t.TempDir() + "/none"}, &out, &complaint); code !=
-		exitFailed || !strings.Contains(complaint.String(), "none") {
+		process.Failed || !strings.Contains(complaint.String(), "none") {
 		t.Errorf("code %d, %s", code, complaint.String())
 	}
 }

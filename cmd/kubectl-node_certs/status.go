@@ -16,18 +16,14 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func statusCommand(c *connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how each node stands",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
+		Args:  process.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := c.config()
 			if err != nil {

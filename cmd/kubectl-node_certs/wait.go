@@ -24,6 +24,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // waiting are the flags of wait.
@@ -44,16 +45,11 @@ It asks by an annotation of the ControllerConfig: a node answers by following th
 What a node reported before does not count, because it may have been installed again since.
 
 Run it before you have the servers of a CA renewed, and before you take the old CA out.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
+		Args: process.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := w.question()
 			if err != nil {
-				return usageError{err}
+				return process.Misused(err)
 			}
 			config, err := c.config()
 			if err != nil {

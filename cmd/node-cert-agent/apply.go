@@ -22,6 +22,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // applyOptions are the flags of apply.
@@ -48,7 +49,7 @@ apply --revert. A service that runs carries it out; if none runs, this command d
 --now alone confirms what the ControllerConfig asks for, or what was applied before: what is held goes at once, and what
 is dropped later waits as ever.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			given := o.input != (inputOptions{})
 			switch {
@@ -57,7 +58,7 @@ With --root it fills a tree, as an image build does, and leaves nothing there th
 			case o.now && !given && !o.dryRun:
 				return f.confirm(c.Context(), o.timeout, c.OutOrStdout(), c.ErrOrStderr())
 			case o.revert || o.input.file == "":
-				return usage(errors.New("want one of -f FILE, --now and --revert"))
+				return process.Misused(errors.New("want one of -f FILE, --now and --revert"))
 			}
 			return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
@@ -98,7 +99,7 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 	fmt.Fprint(stdout, p)
 	switch {
 	case o.dryRun && !p.Empty():
-		return exit{code: exitPending}
+		return process.Exit{Code: exitPending}
 	case o.dryRun:
 		return nil
 	case len(want.Entries) == 0:

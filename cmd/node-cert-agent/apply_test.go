@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // manifest is a ControllerConfig as a person has it in a file.
@@ -82,13 +83,13 @@ func TestBareContentIsForTheFieldThatIsNamed(t *testing.T) {
 		"a bundle for a field": {[]string{"--field", "rootCAData"}, 0, "/etc/kubernetes/ca.crt"},
 		"a CA for a registry": {[]string{"--field", "imageRegistryBundleUserData", "--entry", "quay.io"}, 0,
 			"/etc/docker/certs.d/quay.io/ca.crt"},
-		"a field that there is not":          {[]string{"--field", "shadow"}, exitUsage, ""},
-		"an entry for a field with one file": {[]string{"--field", "rootCAData", "--entry", "x"}, exitUsage, ""},
-		"no entry for a registry field":      {[]string{"--field", "imageRegistryBundleUserData"}, exitUsage, ""},
+		"a field that there is not":          {[]string{"--field", "shadow"}, process.Usage, ""},
+		"an entry for a field with one file": {[]string{"--field", "rootCAData", "--entry", "x"}, process.Usage, ""},
+		"no entry for a registry field":      {[]string{"--field", "imageRegistryBundleUserData"}, process.Usage, ""},
 		"an entry that leaves its place": {[]string{"--field", "imageRegistryBundleUserData", "--entry", "../x"},
-			exitFailed, ""},
-		"an entry without a field":            {[]string{"--entry", "x"}, exitUsage, ""},
-		"content that is no ControllerConfig": {nil, exitFailed, ""},
+			process.Failed, ""},
+		"an entry without a field":            {[]string{"--entry", "x"}, process.Usage, ""},
+		"content that is no ControllerConfig": {nil, process.Failed, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := r.command(append([]string{"apply", "-f", r.path("/a.pem")}, c.args...)...)
@@ -103,11 +104,11 @@ func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 	r := newTree(t)
 	save(t, r.path("/bad.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n")
 	o := r.command("apply", "-f", r.path("/bad.pem"), "--field", "kubeAPIServerServingCAData")
-	if o.code != exitFailed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") ||
+	if o.code != process.Failed || !strings.Contains(o.stdout, "refuse  kubeAPIServerServingCAData") ||
 		!strings.Contains(o.stderr, "nothing in the input can be used") {
 		t.Errorf("exits with %d: %s%s", o.code, o.stdout, o.stderr)
 	}
-	if o := r.command("apply"); o.code != exitUsage {
+	if o := r.command("apply"); o.code != process.Usage {
 		t.Errorf("without input: %d", o.code)
 	}
 	var out bytes.Buffer
@@ -122,7 +123,7 @@ func TestApplyRefusesWhatTheAgentWouldRefuse(t *testing.T) {
 
 func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 	r := newTree(t)
-	if o := r.command("pause", "--for", "2h", "x"); o.code != exitFailed ||
+	if o := r.command("pause", "--for", "2h", "x"); o.code != process.Failed ||
 		!strings.Contains(o.stderr, "hint: systemd makes it") {
 		t.Errorf("before the first start: %d %s", o.code, o.stderr)
 	}
@@ -130,7 +131,7 @@ func TestAPauseIsSaidWithATimeAndAReasonAndSeenByTheService(t *testing.T) {
 	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
 	for _, args := range [][]string{{"pause", "storage"}, {"pause", "--for", "2h"}, {"pause", "--for", "1000h", "x"},
 		{"pause", "--for", "-1s", "x"}} {
-		if o := r.command(args...); o.code != exitUsage {
+		if o := r.command(args...); o.code != process.Usage {
 			t.Errorf("%q exits with %d", args, o.code)
 		}
 	}
@@ -154,7 +155,7 @@ func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 	r, a := newTree(t), ca("a")
 	save(t, r.path(fragment), "apiVersion: config.node-cert-agent.io/v1alpha1\nwatch: {retryJitter: 1ms, retryMax: "+
 		"100ms}\ntrust: {source: \"\"}\n")
-	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoState.Error()) {
+	if o := r.command("apply", "--now"); o.code != process.Failed || !strings.Contains(o.stderr, errNoState.Error()) {
 		t.Errorf("before the first start: %d %s", o.code, o.stderr)
 	}
 	list := func(names ...string) map[string]any {
@@ -188,7 +189,7 @@ func TestWhatMayNotGoAtOnceGoesWhenAnOperatorSaysSo(t *testing.T) {
 	}
 	running.stop()
 	running.ended <- <-running.ended
-	if o := r.command("apply", "--now"); o.code != exitFailed || !strings.Contains(o.stderr, errNoService.Error()) {
+	if o := r.command("apply", "--now"); o.code != process.Failed || !strings.Contains(o.stderr, errNoService.Error()) {
 		t.Errorf("without a service: %d %s", o.code, o.stderr)
 	}
 }
@@ -227,7 +228,7 @@ func TestAManifestMayBeJSONAndComeFromStandardInput(t *testing.T) {
 		base64.StdEncoding.EncodeToString(a))
 	before := r.snapshot()
 	out, err := apply(manifest, "--dry-run")
-	if e := (exit{}); !errors.As(err, &e) || e.code != exitPending || !strings.Contains(out, "write   "+kubeletCA) {
+	if e := (process.Exit{}); !errors.As(err, &e) || e.Code != exitPending || !strings.Contains(out, "write   "+kubeletCA) {
 		t.Errorf("dry: %v\n%s", err, out)
 	}
 	if after := r.snapshot(); after != before {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func bootstrapCommand(f *flags) *cobra.Command {
@@ -24,7 +25,7 @@ func bootstrapCommand(f *flags) *cobra.Command {
 /etc/node-cert-agent/bootstrap.d, waits until somebody approves the request, proves the certificate and
 keeps it. It prints each state and exits with 4 if there is no identity in time. It works only
 while the service is stopped: both would write to its state directory.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
@@ -63,7 +64,7 @@ func getIdentity(ctx context.Context, m *identity.Manager, out io.Writer) error 
 	for last := ""; ; {
 		select {
 		case <-ctx.Done():
-			return exit{exitNoID, fmt.Errorf("no identity in time: %s", last)}
+			return process.Exit{Code: exitNoID, Cause: fmt.Errorf("no identity in time: %s", last)}
 		case st := <-m.Readings():
 			if line := join(string(st.State), printable.Text(st.Reason)); line != last {
 				fmt.Fprintln(out, line)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/kubeconfigs"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
@@ -237,7 +238,7 @@ func TestResetWithoutAStateDirectoryHasNothingToDo(t *testing.T) {
 	r := newTree(t)
 	before := r.snapshot()
 	o := r.command("reset")
-	if o.code != exitFailed || !strings.Contains(o.stderr, "hint: ") || r.snapshot() != before {
+	if o.code != process.Failed || !strings.Contains(o.stderr, "hint: ") || r.snapshot() != before {
 		t.Errorf("exits with %d, prints %q and %q", o.code, o.stdout, o.stderr)
 	}
 }

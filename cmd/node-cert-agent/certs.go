@@ -16,6 +16,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // expiryWarning is how long before its end a certificate is worth a word, if that is at most a quarter of its
@@ -44,7 +45,7 @@ func certsCommand(f *flags) *cobra.Command {
 		Long: `certs reads the managed files through the writer and lists every certificate in them: where it is, its
 subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
 the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {

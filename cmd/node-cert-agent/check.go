@@ -15,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/check/collect"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func checkCommand(f *flags) *cobra.Command {
@@ -29,7 +30,7 @@ allowlist, the identity, the API server and the clock, and prints a line for eac
 fail, what was found, and what to do about it. It changes nothing, and may run at any time beside the
 service. As root it sees most. It exits with 0 if nothing fails, with 1 if something does, and with 2 if
 the configuration is invalid.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
@@ -73,7 +74,7 @@ func printFindings(w io.Writer, output format, findings []check.Finding) (err er
 		}
 	}
 	if err == nil && failed {
-		err = exit{code: exitFailed}
+		err = process.Exit{Code: process.Failed}
 	}
 	return err
 }

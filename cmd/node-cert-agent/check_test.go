@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // fewFields are those whose directories a tree has.
@@ -96,14 +97,14 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			return errors.Join(os.MkdirAll(r.path("/var/lib/kubelet"), 0o755),
 				os.WriteFile(r.path("/var/lib/kubelet/kubeadm-flags.env"), nil, 0o600))
 		}, "warn", 0, "warn  profile: standalone, and kubeadm made this node\n      fix: set `profile: kubeadm`"},
-		"the API server is down": {func(r *tree) error { r.api.Close(); return nil }, "fail", exitFailed,
+		"the API server is down": {func(r *tree) error { r.api.Close(); return nil }, "fail", process.Failed,
 			"fail  API server: SERVER does not answer: dial SERVER: connect: connection refused\n      fix: look at the " +
 				"network and " +
 				"at the API server; files stay as they are until it answers"},
 		"the API server knows no such kind": {func(r *tree) error {
 			r.configure(fewFields + "controllerConfig: {version: v2}\n")
 			return nil
-		}, "fail", exitFailed,
+		}, "fail", process.Failed,
 			"fail  ControllerConfig: the server has no controllerconfigs.node-cert-agent.io machine-config-controller, which is what " +
 				"profile standalone watches\n      fix: choose the profile of this cluster, or install the kind: kubectl apply -k " +
 				"packaging/kubernetes"},
@@ -111,7 +112,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 			"warn  ControllerConfig: controllerconfigs.node-cert-agent.io machine-config-controller does not exist\n      fix: create " +
 				"it, or " +
 				"configure its name"},
-		"there is no identity": {func(r *tree) error { return os.Remove(r.kubeconfig) }, "fail", exitFailed,
+		"there is no identity": {func(r *tree) error { return os.Remove(r.kubeconfig) }, "fail", process.Failed,
 			"fail  identity: kubeconfig ROOT/etc/node-cert-agent/kubeconfig: no such file or directory\n      fix: put a " +
 				"kubeconfig " +
 				"with a bootstrap token into /etc/node-cert-agent/bootstrap.d; node-cert-agent status says how far it is"},
@@ -140,7 +141,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 func TestCheckOfAnInvalidConfigurationExitsWith2(t *testing.T) {
 	r := newTree(t)
 	r.configure("files:\n  rootCAData: {fiel: /x}\n")
-	if o := r.check(); o.code != exitUsage || !strings.Contains(o.stderr, "files.rootCAData.fiel") || o.stdout != "" {
+	if o := r.check(); o.code != process.Usage || !strings.Contains(o.stderr, "files.rootCAData.fiel") || o.stdout != "" {
 		t.Errorf("it exits with %d and says %s", o.code, o.stderr)
 	}
 }
@@ -165,7 +166,7 @@ func TestAnAllowlistThatIsTooWideIsRefusedWithFileAndLine(t *testing.T) {
 		for _, args := range [][]string{{"check"}, {"run", "--kubeconfig", r.kubeconfig},
 			{"diff", "--kubeconfig", r.kubeconfig}} {
 			o := r.command(args...)
-			if want := r.path(fragment) + ":5: units."; o.code != exitUsage || !strings.Contains(o.stderr, want) ||
+			if want := r.path(fragment) + ":5: units."; o.code != process.Usage || !strings.Contains(o.stderr, want) ||
 				o.stdout != "" {
 				t.Errorf("%s: %q exits with %d, prints %q and says %q, want 2 and %q", entry, args, o.code, o.stdout, o.stderr,
 					want)

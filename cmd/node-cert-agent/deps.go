@@ -28,6 +28,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // Places of the host's contract.
@@ -68,7 +69,7 @@ func (f *flags) configOptions() config.Options {
 func (f *flags) load() (config.Settings, error) {
 	s, err := config.Load(f.configOptions())
 	if err != nil {
-		return s, usage(err)
+		return s, process.Misused(err)
 	}
 	if f.plain() && os.Geteuid() != 0 {
 		for i := range s.Policy.Files {

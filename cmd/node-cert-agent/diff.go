@@ -14,6 +14,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func diffCommand(f *flags) *cobra.Command {
@@ -26,7 +27,7 @@ func diffCommand(f *flags) *cobra.Command {
 		Long: `diff reads the ControllerConfig once, looks at the managed files and prints the plan. With -f it shows what
 apply of the same input would do, and needs no API server. It exits with 0 if there is nothing to do, with 3
 if changes are pending, and with 4 if there is no identity.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {
@@ -40,7 +41,7 @@ if changes are pending, and with 4 if there is no identity.`,
 			if kubeconfig != "" {
 				// Read before we give up being root: what it names may be root's alone.
 				if given, err = apiserver.Snapshot(string(kubeconfig)); err != nil {
-					return exit{exitNoID, err}
+					return process.Exit{Code: exitNoID, Cause: err}
 				}
 			}
 			if err := f.becomeServiceUser(); err != nil {
@@ -66,7 +67,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 	defer d.close()
 	if given == nil {
 		if given, err = d.storedIdentity(d.node(s)); err != nil {
-			return exit{exitNoID, err}
+			return process.Exit{Code: exitNoID, Cause: err}
 		}
 	}
 	desired, err := source.New(s, d.log).Once(ctx, given)
@@ -83,7 +84,7 @@ func diff(ctx context.Context, f *flags, s config.Settings, given *apiserver.Con
 	}
 	fmt.Fprint(stdout, p)
 	if !p.Empty() {
-		return exit{code: exitPending}
+		return process.Exit{Code: exitPending}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/watch"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // maxInput is what an API server would accept, and some.
@@ -42,7 +43,7 @@ func (o inputOptions) read(specs []plan.FileSpec, stdin io.Reader) (plan.Desired
 		return o.bare(specs, data)
 	}
 	if o.entry != "" {
-		return plan.Desired{}, usage(errors.New("--entry goes with --field"))
+		return plan.Desired{}, process.Misused(errors.New("--entry goes with --field"))
 	}
 	object, err := decodeManifest(data)
 	if err != nil {
@@ -77,10 +78,10 @@ func (o inputOptions) bare(specs []plan.FileSpec, data []byte) (plan.Desired, er
 	id := plan.Field(o.field)
 	spec, ok := plan.Policy{Files: specs}.File(id)
 	if !ok {
-		return plan.Desired{}, usage(fmt.Errorf("this host has no field %q", o.field))
+		return plan.Desired{}, process.Misused(fmt.Errorf("this host has no field %q", o.field))
 	}
 	if id.List() != (o.entry != "") {
-		return plan.Desired{}, usage(fmt.Errorf("field %s: --entry is for the registry fields, and they want it", id))
+		return plan.Desired{}, process.Misused(fmt.Errorf("field %s: --entry is for the registry fields, and they want it", id))
 	}
 	var field watch.Field
 	field.Data = data

@@ -19,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // printed makes output comparable: what differs from run to run becomes a word.
@@ -154,7 +155,7 @@ func TestInvalidConfigurationIsNamedAndChangesNothing(t *testing.T) {
 	for _, args := range [][]string{{"run", "--kubeconfig", r.kubeconfig}, {"diff", "--kubeconfig", r.kubeconfig},
 		{"check"}} {
 		o := r.command(args...)
-		if want := r.path(fragment) + ":5: files.rootCAData.fiel: "; o.code != exitUsage ||
+		if want := r.path(fragment) + ":5: files.rootCAData.fiel: "; o.code != process.Usage ||
 			!strings.Contains(o.stderr, want) || !strings.Contains(o.stderr, "hint: nothing was changed") {
 			t.Errorf("%q exits with %d and says %q, want 2, a hint and %q", args, o.code, o.stderr, want)
 		}
@@ -283,7 +284,7 @@ func TestWrongUseExitsWith2AndSaysSo(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			o := command(t, c.args...)
-			if o.code != exitUsage || !strings.Contains(o.stderr, c.want) ||
+			if o.code != process.Usage || !strings.Contains(o.stderr, c.want) ||
 				!strings.HasPrefix(o.stderr, "node-cert-agent: error: ") || o.stdout != "" {
 				t.Errorf("exits with %d, prints %q and says\n%swant 2 and %q", o.code, o.stdout, o.stderr, c.want)
 			}
@@ -295,10 +296,10 @@ func TestWhatFailsExitsWith1AndAHint(t *testing.T) {
 	root := t.TempDir()
 	o := command(t, "status", "--root", root)
 	if want := "node-cert-agent: error: the agent has published no status on this host\nnode-cert-agent: hint: is it " +
-		"running? systemctl status node-cert-agent\n"; o.code != exitFailed || !strings.HasPrefix(o.stderr, want) {
+		"running? systemctl status node-cert-agent\n"; o.code != process.Failed || !strings.HasPrefix(o.stderr, want) {
 		t.Errorf("status without an agent exits with %d and says\n%s", o.code, o.stderr)
 	}
-	if o := command(t, "status", "--root", filepath.Join(root, "none")); o.code != exitFailed ||
+	if o := command(t, "status", "--root", filepath.Join(root, "none")); o.code != process.Failed ||
 		!strings.Contains(o.stderr, "none") {
 		t.Errorf("status in a missing tree exits with %d and says\n%s", o.code, o.stderr)
 	}
@@ -363,7 +364,7 @@ func TestWhileTheServiceRunsNobodyElseWorksOnItsState(t *testing.T) {
 	r.start()
 	r.awaitStatus("the start", func(s report.Status) bool { return s.State != "" })
 	for _, command := range []string{"bootstrap", "reset"} {
-		if o := r.command(command); o.code != exitFailed || !strings.Contains(o.stderr, "is in use by another process") ||
+		if o := r.command(command); o.code != process.Failed || !strings.Contains(o.stderr, "is in use by another process") ||
 			!strings.Contains(o.stderr, "hint: the service has to be stopped") {
 			t.Errorf("%s exits with %d and says %q", command, o.code, o.stderr)
 		}

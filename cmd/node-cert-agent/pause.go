@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // maxPause is long enough for a change freeze. What is forgotten for longer is a fault.
@@ -29,10 +30,10 @@ what is pending. It outlives restarts and ends by itself, or with resume.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			reason := strings.TrimSpace(strings.Join(args, " "))
 			if reason == "" {
-				return usage(errors.New("want a reason, such as: pause --for 2h upgrade of the storage"))
+				return process.Misused(errors.New("want a reason, such as: pause --for 2h upgrade of the storage"))
 			}
 			if lasts <= 0 || lasts > maxPause {
-				return usage(fmt.Errorf("want --for with a time up to %v, such as 2h", maxPause))
+				return process.Misused(fmt.Errorf("want --for with a time up to %v, such as 2h", maxPause))
 			}
 			dir, err := f.ownState()
 			if err != nil {
@@ -56,7 +57,7 @@ func resumeCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Args:  noArgs,
+		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := f.ownState()
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/reloader"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/agent/units"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func reloaderCommand(f *flags) *cobra.Command {
@@ -20,10 +21,10 @@ func reloaderCommand(f *flags) *cobra.Command {
 		Long: `reloader is the process that may ask systemd for something: it takes the name of a unit from the agent
 over a local socket, and has that unit reloaded or restarted if the root-owned configuration of this host
 allows it. It has no network and writes no file. It ends when nobody has asked for anything for a while.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.plain() {
-				return usage(errors.New("--root: in plain mode there is no systemd"))
+				return process.Misused(errors.New("--root: in plain mode there is no systemd"))
 			}
 			uid, err := serviceUID()
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func runCommand(f *flags) *cobra.Command {
@@ -29,7 +30,7 @@ func runCommand(f *flags) *cobra.Command {
 reloader act on allowlisted units. It works without privileges and never exits because the world is
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
 /var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			settings, err := f.load()
 			if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 var errNoStatus = errors.New("the agent has published no status on this host")
@@ -28,7 +29,7 @@ func statusCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running agent last published",
-		Args:  noArgs,
+		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return showStatus(f, output, c.OutOrStdout())
 		},
@@ -56,7 +57,7 @@ func showStatus(f *flags, output format, w io.Writer) error {
 		err = printStatus(w, s, time.Now())
 	}
 	if err == nil && s.State == source.NoIdentity {
-		err = exit{code: exitNoID}
+		err = process.Exit{Code: exitNoID}
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // hostile is what a terminal would act on, with a line of its own that looks like one of ours.
@@ -106,7 +107,7 @@ func TestAStatusThatIsNoneIsRefusedInPlainWords(t *testing.T) {
 		save(t, r.path(runtimeDir+"/status.json"), content)
 		for _, args := range [][]string{{"status"}, {"status", "-o", "json"}} {
 			o := r.command(args...)
-			if o.code != exitFailed {
+			if o.code != process.Failed {
 				t.Errorf("%q: %+v", content, o)
 			}
 			wantPlain(t, "the error", o.stdout+o.stderr)

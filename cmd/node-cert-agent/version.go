@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // version is set at link time by the Makefile.
@@ -30,7 +32,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.OutOrStdout(), "node-cert-agent %s %s %s/%s\n",
 				version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

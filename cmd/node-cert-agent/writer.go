@@ -10,6 +10,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func writerCommand(f *flags) *cobra.Command {
@@ -18,10 +19,10 @@ func writerCommand(f *flags) *cobra.Command {
 		Short: "Publish files for the agent (started by systemd)",
 		Long: `writer is the process that changes files: it has no network and no bus, takes fields and bytes from the agent over a
 local socket, and writes only the files that the root-owned configuration of this host names.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.plain() {
-				return usage(errors.New("--root: in plain mode there is no second process"))
+				return process.Misused(errors.New("--root: in plain mode there is no second process"))
 			}
 			tree, err := disk.Open("/")
 			if err != nil {
@@ -30,7 +31,7 @@ local socket, and writes only the files that the root-owned configuration of thi
 			local := &configCache[*writer.Local]{options: f.configOptions(),
 				from: func(s config.Settings) *writer.Local { return newWriter(s, tree) }}
 			if _, err := local.load(); err != nil {
-				return usage(err)
+				return process.Misused(err)
 			}
 			uid, err := serviceUID()
 			if err != nil {

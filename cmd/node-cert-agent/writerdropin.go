@@ -12,6 +12,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func writerDropinCommand(f *flags) *cobra.Command {
@@ -25,7 +26,7 @@ that the service as shipped may not write to. After a file got another directory
 systemctl daemon-reload && systemctl try-restart node-cert-agent-writer.service
 
 It is not done for you: what opens a sandbox is for the administrator to see.`,
-		Args: noArgs,
+		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, err := f.load()
 			if err != nil {

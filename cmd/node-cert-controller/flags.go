@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // The bounds that the shipped policies set as well.
@@ -44,24 +45,16 @@ certificate requests by which the agents of known nodes get and renew their iden
 ControllerConfig from NodeBundles. Several replicas may run; one works, the others wait.
 
 Exit codes: 0 stopped by a signal, 1 failed or no longer the leader, 2 usage.`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
+		Version: version,
+		Args:    process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.check(); err != nil {
-				return usageError{err}
+				return process.Misused(err)
 			}
 			return work(c.Context(), s)
 		},
 	}
 	cmd.SetVersionTemplate("node-cert-controller {{.Version}}\n")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	s.define(cmd)
 	return cmd
 }
