@@ -32,7 +32,7 @@ var house = map[string][]string{
 	"cluster/approver/pending": {"cluster/approver/verdict"},
 	"cluster/approver":         {"agent/csr", "cluster/approver/pending", "cluster/approver/verdict"},
 	"cmd/kubectl-node_certs": {"agent/pki", "agent/plan", "agent/printable", "cluster/approver",
-		"cluster/approver/verdict", "cluster/fleet", "cmd/process"},
+		"cluster/approver/verdict", "cluster/fleet", "cluster/publisher/merge", "cmd/process"},
 	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/fleet",
 		"cluster/publisher", "cmd/process"},
 	"cmd/process":    {},

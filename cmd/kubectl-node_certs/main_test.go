@@ -17,17 +17,18 @@ var fingerprint = strings.Repeat("0a", 32)
 
 func TestMistakesOfTheCommandLineAreUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		"unexpected argument":                  {"status", "x"},
-		"unknown flag":                         {"wait", "--no-such-flag"},
-		"is no field of certificates":          {"wait", "--field=rootCA", "--sha256", fingerprint},
-		"\"internalRegistryPullSecret\" is no": {"wait", "--field=internalRegistryPullSecret", "--sha256", fingerprint},
-		"--registry belongs to the fields":     {"wait", "--field=rootCAData", "--registry=r", "--sha256", fingerprint},
-		"lists of registries, which need it":   {"wait", "--field=imageRegistryBundleData", "--sha256", fingerprint},
-		"--sha256 is missing":                  {"wait", "--field=rootCAData"},
-		"is no SHA-256 in hexadecimal":         {"wait", "--field=rootCAData", "--sha256=0a0b"},
-		"is no time to wait":                   {"wait", "--field=rootCAData", "--sha256", fingerprint, "--timeout=0s"},
-		"name one request; 'kubectl get csr'":  {"approve"},
-		"--ignore-nodes: ":                     {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
+		"unexpected argument":                   {"status", "x"},
+		"unknown flag":                          {"wait", "--no-such-flag"},
+		"has no field \"rootCA\"":               {"wait", "--field=rootCA", "--sha256", fingerprint},
+		"no field \"internalRegistryPullSecret": {"wait", "--field=internalRegistryPullSecret", "--sha256", fingerprint},
+		"--registry belongs to the fields":      {"wait", "--field=rootCAData", "--registry=r", "--sha256", fingerprint},
+		"lists of registries, which need it":    {"wait", "--field=imageRegistryBundleData", "--sha256", fingerprint},
+		"--field, --registry: ":                 {"wait", "--field=imageRegistryBundleData", "--registry=a/b", "--sha256", fingerprint},
+		"--sha256 is missing":                   {"wait", "--field=rootCAData"},
+		"is no SHA-256 in hexadecimal":          {"wait", "--field=rootCAData", "--sha256=0a0b"},
+		"is no time to wait":                    {"wait", "--field=rootCAData", "--sha256", fingerprint, "--timeout=0s"},
+		"name one request; 'kubectl get csr'":   {"approve"},
+		"--ignore-nodes: ":                      {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
 	} {
 		var out, complaint bytes.Buffer
 		if code := run(t.Context(), args, &out, &complaint); code != process.Usage || !strings.Contains(complaint.String(), want) {

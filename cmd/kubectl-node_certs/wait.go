@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
+	"github.com/node-cert-agent/node-cert-agent/cluster/publisher/merge"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
@@ -74,11 +74,12 @@ Run it before you have the servers of a CA renewed, and before you take the old 
 // question reads the flags.
 func (w waiting) question() (q fleet.Question, err error) {
 	q.Key = plan.Key{Field: plan.Field(w.field), Name: w.registry}
+	_, err = merge.SpecOf(q.Key)
 	switch {
-	case !slices.Contains(plan.Fields(), q.Key.Field) || q.Key.Field.FromConfigMap() || q.Key.Field.Secret():
-		return q, fmt.Errorf("--field %q is no field of certificates of the ControllerConfig", w.field)
 	case q.Key.Field.List() != (w.registry != ""):
 		return q, fmt.Errorf("--registry belongs to the fields that are lists of registries, which need it")
+	case err != nil:
+		return q, fmt.Errorf("--field, --registry: %v", err)
 	case len(w.sha256) == 0:
 		return q, fmt.Errorf("--sha256 is missing: which certificates shall every node have?")
 	case w.timeout <= 0:
