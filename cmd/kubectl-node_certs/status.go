@@ -16,14 +16,12 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func statusCommand(c *connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how each node stands",
-		Args:  process.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := c.config()
 			if err != nil {

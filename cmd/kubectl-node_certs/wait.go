@@ -45,7 +45,6 @@ It asks by an annotation of the ControllerConfig: a node answers by following th
 What a node reported before does not count, because it may have been installed again since.
 
 Run it before you have the servers of a CA renewed, and before you take the old CA out.`,
-		Args: process.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := w.question()
 			if err != nil {

@@ -49,7 +49,6 @@ apply --revert. A service that runs carries it out; if none runs, this command d
 --now alone confirms what the ControllerConfig asks for, or what was applied before: what is held goes at once, and what
 is dropped later waits as ever.
 With --root it fills a tree, as an image build does, and leaves nothing there that would win later.`,
-		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			given := o.input != (inputOptions{})
 			switch {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
@@ -25,12 +26,7 @@ func bootstrapCommand(f *flags) *cobra.Command {
 /etc/node-cert-agent/bootstrap.d, waits until somebody approves the request, proves the certificate and
 keeps it. It prints each state and exits with 4 if there is no identity in time. It works only
 while the service is stopped: both would write to its state directory.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
@@ -47,7 +43,7 @@ while the service is stopped: both would write to its state directory.`,
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			return getIdentity(ctx, identity.New(d.identity(s, dir)), c.OutOrStdout())
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	return cmd

@@ -16,7 +16,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // expiryWarning is how long before its end a certificate is worth a word, if that is at most a quarter of its
@@ -45,12 +44,7 @@ func certsCommand(f *flags) *cobra.Command {
 		Long: `certs reads the managed files through the writer and lists every certificate in them: where it is, its
 subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
 the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			ctx, cancel := context.WithTimeout(c.Context(), credentialsTimeout)
 			defer cancel()
 			if err := f.becomeServiceUser(); err != nil {
@@ -61,7 +55,7 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 				return err
 			}
 			return listCertificates(c.OutOrStdout(), output, all)
-		},
+		}),
 	}
 	output.flag(cmd)
 	kubeconfig.flag(cmd, "take the agent's own certificate from a `FILE`, not from the service")

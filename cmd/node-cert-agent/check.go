@@ -30,12 +30,7 @@ allowlist, the identity, the API server and the clock, and prints a line for eac
 fail, what was found, and what to do about it. It changes nothing, and may run at any time beside the
 service. As root it sees most. It exits with 0 if nothing fails, with 1 if something does, and with 2 if
 the configuration is invalid.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			facts, err := collect.Facts(ctx, f.collectOptions(s, string(kubeconfig), c.ErrOrStderr()))
@@ -43,7 +38,7 @@ the configuration is invalid.`,
 				return err
 			}
 			return printFindings(c.OutOrStdout(), output, check.Judge(facts))
-		},
+		}),
 	}
 	output.flag(cmd)
 	kubeconfig.flag(cmd,

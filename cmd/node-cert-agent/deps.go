@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
@@ -77,6 +78,17 @@ func (f *flags) load() (config.Settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// configured runs a command with the settings of this host.
+func (f *flags) configured(run func(*cobra.Command, config.Settings) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error {
+		s, err := f.load()
+		if err != nil {
+			return err
+		}
+		return run(c, s)
+	}
 }
 
 // deps are what the commands work with. They outlive one configuration.

@@ -27,17 +27,13 @@ func diffCommand(f *flags) *cobra.Command {
 		Long: `diff reads the ControllerConfig once, looks at the managed files and prints the plan. With -f it shows what
 apply of the same input would do, and needs no API server. It exits with 0 if there is nothing to do, with 3
 if changes are pending, and with 4 if there is no identity.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			if input.file != "" {
 				o := applyOptions{input: input, dryRun: true, timeout: timeout}
 				return f.apply(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
 			var given *apiserver.Conn
+			var err error
 			if kubeconfig != "" {
 				// Read before we give up being root: what it names may be root's alone.
 				if given, err = apiserver.Snapshot(string(kubeconfig)); err != nil {
@@ -50,7 +46,7 @@ if changes are pending, and with 4 if there is no identity.`,
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
 			return diff(ctx, f, s, given, c.OutOrStdout(), c.ErrOrStderr())
-		},
+		}),
 	}
 	input.flags(cmd)
 	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, not from the service")

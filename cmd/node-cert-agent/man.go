@@ -9,8 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // manCommand is for the build of the package: the manual page has the same words as --help, and
@@ -20,7 +18,6 @@ func manCommand() *cobra.Command {
 		Use:    "man",
 		Short:  "Print the commands as sections of the manual page",
 		Hidden: true,
-		Args:   process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, sub := range c.Root().Commands() {
 				if !sub.Hidden && sub.Name() != "help" {

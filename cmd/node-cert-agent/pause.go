@@ -57,7 +57,6 @@ func resumeCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := f.ownState()
 			if err != nil {

@@ -21,16 +21,11 @@ func reloaderCommand(f *flags) *cobra.Command {
 		Long: `reloader is the process that may ask systemd for something: it takes the name of a unit from the agent
 over a local socket, and has that unit reloaded or restarted if the root-owned configuration of this host
 allows it. It has no network and writes no file. It ends when nobody has asked for anything for a while.`,
-		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.plain() {
 				return process.Misused(errors.New("--root: in plain mode there is no systemd"))
 			}
-			uid, err := serviceUID()
-			if err != nil {
-				return err
-			}
-			ln, err := inherited()
+			ln, admitted, err := serviceSocket()
 			if err != nil {
 				return err
 			}
@@ -39,7 +34,7 @@ allows it. It has no network and writes no file. It ends when nobody has asked f
 			defer func() { _ = bus.Close() }()
 			allowlist := &configCache[[]unitplan.Unit]{options: f.configOptions(),
 				from: func(s config.Settings) []unitplan.Unit { return s.Policy.Units }}
-			return reloader.Serve(c.Context(), ln, bus, allowlist.load, allowUser(uid), c.ErrOrStderr())
+			return reloader.Serve(c.Context(), ln, bus, allowlist.load, admitted, c.ErrOrStderr())
 		},
 	}
 }

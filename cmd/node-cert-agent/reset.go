@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func resetCommand(f *flags) *cobra.Command {
@@ -18,7 +17,6 @@ func resetCommand(f *flags) *cobra.Command {
 		Long: `reset sets the agent's certificates and keys aside, so that the next start of the service asks for new
 ones with a bootstrap credential. What is set aside is removed once another identity is proven. The managed
 files are not touched. It works only while the service is stopped.`,
-		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := f.ownState()
 			if err != nil {

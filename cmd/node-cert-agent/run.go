@@ -18,7 +18,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func runCommand(f *flags) *cobra.Command {
@@ -30,17 +29,12 @@ func runCommand(f *flags) *cobra.Command {
 reloader act on allowlisted units. It works without privileges and never exits because the world is
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
 /var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			settings, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, settings config.Settings) error {
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
 			return runService(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
-		},
+		}),
 	}
 	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd

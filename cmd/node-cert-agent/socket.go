@@ -30,3 +30,13 @@ func inherited() (*net.UnixListener, error) {
 	}
 	return unix, nil
 }
+
+// serviceSocket is the inherited socket, and who may connect to it: the service's user, or root.
+func serviceSocket() (ln *net.UnixListener, admitted func(peer uint32) bool, err error) {
+	uid, err := serviceUID()
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, err = inherited()
+	return ln, func(peer uint32) bool { return peer == 0 || peer == uid }, err
+}

@@ -29,7 +29,6 @@ func statusCommand(f *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running agent last published",
-		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return showStatus(f, output, c.OutOrStdout())
 		},

@@ -53,8 +53,3 @@ func serviceUID() (uint32, error) {
 	n, err := strconv.ParseUint(u.Uid, 10, 32)
 	return uint32(n), err
 }
-
-// allowUser admits a peer of a socket if it is the service's user, or root.
-func allowUser(uid uint32) func(peer uint32) bool {
-	return func(peer uint32) bool { return peer == 0 || peer == uid }
-}

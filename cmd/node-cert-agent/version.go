@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 // version is set at link time by the Makefile.
@@ -32,7 +30,6 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.OutOrStdout(), "node-cert-agent %s %s %s/%s\n",
 				version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -19,7 +19,6 @@ func writerCommand(f *flags) *cobra.Command {
 		Short: "Publish files for the agent (started by systemd)",
 		Long: `writer is the process that changes files: it has no network and no bus, takes fields and bytes from the agent over a
 local socket, and writes only the files that the root-owned configuration of this host names.`,
-		Args: process.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.plain() {
 				return process.Misused(errors.New("--root: in plain mode there is no second process"))
@@ -33,16 +32,12 @@ local socket, and writes only the files that the root-owned configuration of thi
 			if _, err := local.load(); err != nil {
 				return process.Misused(err)
 			}
-			uid, err := serviceUID()
-			if err != nil {
-				return err
-			}
-			ln, err := inherited()
+			ln, admitted, err := serviceSocket()
 			if err != nil {
 				return err
 			}
 			defer func() { _ = ln.Close() }()
-			return writer.Serve(c.Context(), ln, local.load, allowUser(uid), c.ErrOrStderr())
+			return writer.Serve(c.Context(), ln, local.load, admitted, c.ErrOrStderr())
 		},
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
-	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
 func writerDropinCommand(f *flags) *cobra.Command {
@@ -26,12 +26,7 @@ that the service as shipped may not write to. After a file got another directory
 systemctl daemon-reload && systemctl try-restart node-cert-agent-writer.service
 
 It is not done for you: what opens a sandbox is for the administrator to see.`,
-		Args: process.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := f.load()
-			if err != nil {
-				return err
-			}
+		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			text := writer.Dropin(s.Policy.Files, func(file string) string { return resolve(f.root, file) })
 			if file == "" {
 				fmt.Fprint(c.OutOrStdout(), text)
@@ -45,7 +40,7 @@ It is not done for you: what opens a sandbox is for the administrator to see.`,
 				return fmt.Errorf("writing the drop-in: %w", err)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&file, "write", "", "replace `FILE` instead of printing")
 	return cmd

@@ -59,10 +59,15 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 }
 
 // Run executes a command line and gives its exit code. Before an error stands the name of the program; hints, which
-// may be nil, gives more lines for one.
+// may be nil, gives more lines for one. A subcommand that does not say which arguments it takes, takes none.
 func Run(ctx context.Context, name string, cmd *cobra.Command, hints func(error) []string, args []string,
 	stdout, stderr io.Writer) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	for _, sub := range cmd.Commands() {
+		if sub.Args == nil {
+			sub.Args = NoArgs
+		}
+	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Misused(err) })
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
