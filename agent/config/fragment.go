@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -193,9 +194,7 @@ func join(key, name string) string {
 			break
 		}
 	}
-	if name == "" {
-		name = `""`
-	}
+	name = cmp.Or(name, `""`)
 	if len(name) > 256 {
 		name = name[:253] + "..."
 	}

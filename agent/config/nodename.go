@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -35,11 +36,7 @@ func NodeName(o Options, s Settings) (string, error) {
 	if s.NodeName != "" {
 		return s.NodeName, nil
 	}
-	top := o.Root
-	if top == "" {
-		top = "/"
-	}
-	root, err := os.OpenRoot(top)
+	root, err := os.OpenRoot(cmp.Or(o.Root, "/"))
 	if err != nil {
 		return "", err
 	}

@@ -84,9 +84,6 @@ func (f *Files) leave(p plan.Plan) {
 
 // set remembers a file as long as there is something to remember of it.
 func (cs *conflicts) set(k plan.Key, c conflict) {
-	if cs.files == nil {
-		cs.files = make(map[plan.Key]conflict)
-	}
 	cs.files[k] = c
 	if !c.open && len(c.repairs) == 0 {
 		delete(cs.files, k)

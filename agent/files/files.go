@@ -96,7 +96,8 @@ type Written struct {
 
 // New knows nothing yet.
 func New(o Options) *Files {
-	return &Files{Options: o, disk: disk{cache: newCache(), failing: make(map[plan.Field]bool)}}
+	return &Files{Options: o, conflicts: conflicts{files: make(map[plan.Key]conflict)},
+		disk: disk{cache: newCache(), unsynced: make(map[plan.Key]bool), failing: make(map[plan.Field]bool)}}
 }
 
 // Timers are the end of a hold and a repair that was put off.

@@ -109,9 +109,6 @@ func (f *Files) wrote(p plan.Plan, after plan.Observed) (written []Written) {
 // lost, so the next reconcile stages them anew.
 func (f *Files) doubt(p plan.Plan) {
 	f.unswept = true
-	if f.unsynced == nil {
-		f.unsynced = make(map[plan.Key]bool)
-	}
 	for _, w := range p.Writes {
 		f.unsynced[w.Key] = true
 	}

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
@@ -78,10 +79,7 @@ func (r request) stage() (s stage, why string) {
 	if len(r.certificate) > 0 {
 		return issued, ""
 	}
-	if why == "" {
-		why = "waiting for approval"
-	}
-	return waiting, why
+	return waiting, cmp.Or(why, "waiting for approval")
 }
 
 // backdate is how long before its issue a certificate of the kube-controller-manager begins.

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -52,10 +53,7 @@ const announced = "the present identity, at the announced cluster"
 // hintCredential is the identity as a credential for the announced cluster; nil if there is none, or if the identity
 // is for that cluster already. It has a certificate and no token: the server cannot use what is sent there.
 func (m *Manager) hintCredential() *requester {
-	g := m.current
-	if g == nil {
-		g = m.previous
-	}
+	g := cmp.Or(m.current, m.previous)
 	if m.migration.hint == nil || g == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net"
@@ -24,9 +25,6 @@ type Bootstrap interface {
 	Consume(ctx context.Context, digest plan.Digest) (done string, err error)
 }
 
-// Recorder takes audit records.
-type Recorder interface{ Record(audit.Record) }
-
 // Options say how an identity is got and kept.
 type Options struct {
 	// Node is the name of this node in the cluster. Without it there is no identity to ask for.
@@ -44,7 +42,7 @@ type Options struct {
 	FollowHint bool
 	// Credential is a kubeconfig that systemd handed over; it is tried after the files.
 	Credential secret.Bytes
-	Trail      Recorder
+	Trail      audit.Recorder
 	Times      Times
 	// Clock and Rand (in [0,1)) are the system's if nil, and Dial, which connects to a server or a proxy.
 	Clock clock.Clock
@@ -102,9 +100,7 @@ func (o Options) withDefaults() Options {
 	if o.Rand == nil {
 		o.Rand = rand.Float64
 	}
-	if o.Lifetime == 0 {
-		o.Lifetime = 7 * 24 * time.Hour
-	}
+	o.Lifetime = cmp.Or(o.Lifetime, 7*24*time.Hour)
 	if o.renewal == nil {
 		o.renewal = func(g *generation) time.Time { return renewal(g.leaf, g.Received) }
 	}

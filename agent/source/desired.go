@@ -3,6 +3,7 @@
 package source
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
@@ -23,11 +24,8 @@ type input struct {
 // one, it is projected onto the host's files.
 func (s *Source) update(in *input, r watch.Reading) desired.Reading {
 	in.Reading = r
-	out := desired.Reading{State: report.SourceState(s.object.State), Reason: s.object.Reason,
+	out := desired.Reading{State: report.SourceState(cmp.Or(s.object.State, watch.Connecting)), Reason: s.object.Reason,
 		Time: desired.ServerTime{Date: s.object.ServerDate, Seen: s.object.SeenAt}}
-	if out.State == "" {
-		out.State = report.SourceState(watch.Connecting)
-	}
 	if s.configMap.State != "" {
 		out.ConfigMap = &report.Source{State: report.SourceState(s.configMap.State), Reason: s.configMap.Reason}
 	}

@@ -3,6 +3,7 @@
 package units
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -46,10 +47,7 @@ func failure(unit string, verb unitplan.Verb, err error) *reloader.Error {
 	case errors.As(err, &own):
 		f.Reason, f.Detail = own.Reason, own.Detail
 	case errors.As(err, &answer):
-		f.Reason, f.Detail = reasons[answer.Name], answer.Name
-		if f.Reason == "" {
-			f.Reason = reloader.Unexpected
-		}
+		f.Reason, f.Detail = cmp.Or(reasons[answer.Name], reloader.Unexpected), answer.Name
 		if message := answer.Error(); message != answer.Name {
 			f.Detail += ": " + message
 		}

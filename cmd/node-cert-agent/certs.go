@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -78,10 +79,7 @@ func (f *flags) certificates(ctx context.Context, s config.Settings, kubeconfig 
 	for _, f := range files {
 		all = append(all, lines(printable.Text(f.Key.String()), f.Path, f.Data, now)...)
 	}
-	file := kubeconfig
-	if file == "" {
-		file = stateDir + "/identity.pem"
-	}
+	file := cmp.Or(kubeconfig, stateDir+"/identity.pem")
 	name, _ := config.NodeName(f.configOptions(), s) // an identity that is another node's is said to be below
 	id, err := a.Identity(name)
 	if err != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -42,10 +43,7 @@ func section(w io.Writer, c *cobra.Command) {
 		}
 		text = c.Short + ": " + strings.Join(names, ", ") + "."
 	}
-	if text == "" {
-		text = c.Short + "."
-	}
-	for paragraph := range strings.SplitSeq(text, "\n\n") {
+	for paragraph := range strings.SplitSeq(cmp.Or(text, c.Short+"."), "\n\n") {
 		fmt.Fprintf(w, ".PP\n%s\n", roff(paragraph))
 	}
 	flagList(w, c.LocalNonPersistentFlags())

@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,10 +119,7 @@ func readable(ctx context.Context, id *apiserver.Conn, path []string) (out check
 	}
 	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	_ = json.Unmarshal(data, &status) // without a message there is the status
-	out.Reason = status.Message
-	if out.Reason == "" {
-		out.Reason = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
-	}
+	out.Reason = cmp.Or(status.Message, fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
 	// Of an object that is missing the server gives the name; of a kind it knows nothing at all.
 	out.NoKind = res.StatusCode == http.StatusNotFound && status.Details.Name == ""
 	return out
