@@ -11,12 +11,17 @@ ARCHES  ?= amd64 arm64
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 PACK     = go run ./packaging/pack
 
+# The image of node-cert-controller is for these, and is known by this name in manifests.
+IMAGE_ARCHES ?= amd64 arm64 ppc64le s390x
+IMAGE_LAYOUT  = dist/node-cert-controller.oci
+BUILDAH       = buildah --root $(CURDIR)/build/image/store --runroot $(CURDIR)/build/image/run --storage-driver vfs
+
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
 PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl p11-kit p11-kit-modules ca-certificates spin
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
+.PHONY: build deb rpm tar image install-yaml chart share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent, bin/node-cert-controller and bin/kubectl-node_certs
 build:
@@ -36,6 +41,48 @@ tar: $(ARCHES:%=programs-%) share
 	@version=$$($(PACK) version '$(VERSION)') && for arch in $(ARCHES); do \
 		$(PACK) tar packaging/nfpm.yaml $$arch >dist/node-cert-agent_$${version}_$$arch.tar.gz || exit; \
 	done && ls dist/*.tar.gz
+
+## image: node-cert-controller for $(IMAGE_ARCHES), as an OCI layout in dist/; needs buildah
+# Storage and result begin empty, and buildah says nothing of itself in the image: same commit, same digest.
+image: $(IMAGE_ARCHES:%=programs-%)
+	@rm -rf build/image $(IMAGE_LAYOUT) && mkdir -p build/image dist
+	@$(BUILDAH) manifest create node-cert-controller >build/image/log
+	@for arch in $(IMAGE_ARCHES); do \
+		$(BUILDAH) build --os linux --arch $$arch --timestamp $(SOURCE_DATE_EPOCH) --identity-label=false \
+			--label org.opencontainers.image.title=node-cert-controller \
+			--label org.opencontainers.image.source=https://github.com/node-cert-agent/node-cert-agent \
+			--label org.opencontainers.image.licenses=Apache-2.0 \
+			--label org.opencontainers.image.version='$(VERSION)' \
+			--manifest node-cert-controller --file packaging/image/Containerfile build/$$arch >>build/image/log 2>&1 \
+			|| { cat build/image/log; exit 1; }; \
+	done
+	@$(BUILDAH) manifest push --quiet --all --format oci node-cert-controller oci:$(IMAGE_LAYOUT):'$(VERSION)' >>build/image/log
+	@rm -rf build/image/store build/image/run
+	@echo "$(IMAGE_LAYOUT) $$(jq -r '.manifests[0].digest' $(IMAGE_LAYOUT)/index.json)"
+
+## install-yaml: dist/install.yaml, with the image that is in dist/, to be found at IMAGE (registry/path, no tag)
+install-yaml: build/kustomize
+	@test -n '$(IMAGE)' || { echo 'say where the image is: make install-yaml IMAGE=registry.example/node-cert-controller'; exit 1; }
+	@test -f $(IMAGE_LAYOUT)/index.json || { echo 'run make image first: install.yaml names the image by its digest'; exit 1; }
+	@mkdir -p build/install
+	@digest=$$(jq -er '.manifests[0].digest' $(IMAGE_LAYOUT)/index.json) && printf '%s\n' \
+		'apiVersion: kustomize.config.k8s.io/v1beta1' 'kind: Kustomization' \
+		'resources: [../../packaging/install]' \
+		"images: [{name: registry.invalid/node-cert-controller, newName: '$(IMAGE)', digest: '$$digest'}]" >build/install/kustomization.yaml
+	@build/kustomize build build/install >build/install/install.yaml && mv build/install/install.yaml dist/install.yaml
+	@grep -H '  image:' dist/install.yaml
+
+## chart: the Helm chart, in dist/: packaging/helm with packaging/kubernetes beside, and the version set
+chart:
+	@rm -rf build/chart && mkdir -p build/chart dist
+	@cp -R packaging/helm build/chart/node-cert-controller && cp -R packaging/kubernetes build/chart/node-cert-controller/
+	@version=$$($(PACK) version '$(VERSION)' | sed 's/~/-/') && cd build/chart && \
+		sed -i -E "s/^(version|appVersion): .*/\1: \"$$version\"/" node-cert-controller/Chart.yaml && \
+		tar -c --sort=name --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) node-cert-controller | \
+		gzip -9n >../../dist/node-cert-controller-$$version.tgz && ls ../../dist/node-cert-controller-$$version.tgz
+
+build/kustomize: packaging/kustomize/go.mod packaging/kustomize/go.sum
+	go build -C packaging/kustomize -o ../../build/kustomize sigs.k8s.io/kustomize/kustomize/v5
 
 ## install, install-controller: lay the files of a package out below DESTDIR, for image builders
 install: programs-$(shell go env GOARCH) share

@@ -52,6 +52,7 @@ var parts = []part{
 	{name: "newest-go", args: test("./..."), env: []string{"GOTOOLCHAIN=" + newestGo}},
 	{name: "contract", args: append([]string{"-C", "tests/contract"}, test("./...")...)},
 	{name: "exposition", args: append([]string{"-C", "tests/exposition"}, test("./...")...)},
+	{name: "helm", args: append([]string{"-C", "tests/helm"}, test("./...")...)},
 	{name: "generate", args: append([]string{"-C", "cluster/api/generate"}, test("./...")...)},
 	{name: "race", args: test("-race", "./agent/...", "./cluster/...", "./cmd/...")},
 	// Fresh seeds, and those of before, which are the same for everybody. make simulate walks for longer.
@@ -67,6 +68,7 @@ var parts = []part{
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
 	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
+	{name: "image", args: test("-tags", "real", "./tests/image/..."), needs: append([]string{"packages"}, plane...)},
 	{name: "readers", args: test("-tags", "real", "./tests/readers/..."), needs: all},
 	{name: "packages", args: test("-tags", "real", "./tests/packages/..."), needs: all},
 	{name: "enable", args: test("-tags", "real", "./tests/enable/..."), needs: all},
