@@ -150,13 +150,22 @@ simulate-mutations:
 docs:
 	go test ./tests -run 'Dependencies|Picture' -update
 
-## generate: write what the types of cluster/api say: their copies, and the definitions of kinds
+## generate: write what the types of cluster/api say: their copies, the definitions of kinds, and docs/api.md
 GENERATED_GO  = cluster/api/v1alpha1
-GENERATED_CRD = packaging/kubernetes/components/publisher
+GENERATED_CRD = packaging/kubernetes
+GENERATED_DOC = docs
 generate:
 	go tool -modfile=cluster/api/generate/go.mod controller-gen paths=./cluster/api/v1alpha1 \
 		object:headerFile=cluster/api/generate/header.go.txt output:object:dir=$(GENERATED_GO) \
-		crd:headerFile=cluster/api/generate/header.yaml.txt output:crd:dir=$(GENERATED_CRD)
+		crd:headerFile=cluster/api/generate/header.yaml.txt output:crd:dir=build/crd
+	@mkdir -p $(GENERATED_CRD)/crd $(GENERATED_CRD)/components/publisher
+	@mv build/crd/node-cert-agent.io_nodebundles.yaml $(GENERATED_CRD)/components/publisher/
+	@for kind in controllerconfigs nodecertificatestates; do \
+		mv build/crd/node-cert-agent.io_$$kind.yaml $(GENERATED_CRD)/crd/$$kind.node-cert-agent.io.yaml || exit; \
+	done
+	@go -C cluster/api/generate run . $(foreach f,crd/controllerconfigs.node-cert-agent.io.yaml crd/nodecertificatestates.node-cert-agent.io.yaml \
+		components/publisher/node-cert-agent.io_nodebundles.yaml,$(abspath $(GENERATED_CRD))/$(f)) >build/api.md
+	@mv build/api.md $(GENERATED_DOC)/api.md
 
 ## lint: golangci-lint, built from its module (some minutes, once)
 lint:

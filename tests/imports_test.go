@@ -38,6 +38,7 @@ var house = map[string][]string{
 	"cmd/process":    {},
 	"packaging/pack": {},
 
+	"cluster/api/generate": {},
 	"cluster/api/v1alpha1": {},
 	"cluster/fleet":        {"agent/liveness", "agent/pki", "agent/plan", "cluster/api/v1alpha1"},
 	"cluster/publisher": {"agent/pki", "agent/plan", "agent/printable", "agent/watch", "cluster/api/v1alpha1",

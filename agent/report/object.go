@@ -4,6 +4,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,7 @@ type ObjectOptions struct {
 	Trouble func(error)
 }
 
-// Object keeps nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a
+// Object keeps the status of nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a
 // report and nothing depends on it: it never holds up the loop, writes only when something changed or
 // the heartbeat is due, and takes no answer for an order. It writes nothing where the cluster would let it
 // write for another node.
@@ -43,10 +44,14 @@ type Object struct {
 	client   *http.Client
 	server   *url.URL
 	confined bool // the cluster was seen to refuse a write for another node
+	exists   bool // the object was seen, and since has what it says
+	since    transitions
 }
 
 // NewObject makes an Object; Run makes it work.
-func NewObject(o ObjectOptions) *Object { return &Object{opt: o, newest: make(chan Status, 1)} }
+func NewObject(o ObjectOptions) *Object {
+	return &Object{opt: o, newest: make(chan Status, 1), since: transitions{}}
+}
 
 // Publish takes s over what was not sent yet. It does not wait, and may be called before Run. One goroutine may
 // call it.
@@ -93,7 +98,7 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 		case last = <-o.newest:
 		default:
 		}
-		body := body(last, o.opt.Node, time.Time{})
+		body := stateOf(last, o.opt.Node, time.Time{}).encode()
 		if last.State == "" || !due && bytes.Equal(body, sent) {
 			continue
 		}
@@ -138,52 +143,135 @@ var errUnconfined = errors.New("state object: it is not written, because this cl
 // apply writes s, once it is known that the cluster confines us. It is no error if there is nothing to write
 // to.
 func (o *Object) apply(ctx context.Context, s Status) error {
-	if !o.confined {
-		code, _, err := o.patch(ctx, nobody, true, body(Status{State: s.State}, nobody, time.Time{}))
-		switch {
-		case err != nil:
-			return err
-		case code < 300:
-			return errUnconfined
-		case code == http.StatusNotFound:
-			return nil // the cluster does not have the kind
-		}
-		// A policy's refusal is 422. What is missing before that, such as a right, is missing for the next
-		// request as well, which says so.
-		o.confined = code == http.StatusUnprocessableEntity
-	}
-	code, message, err := o.patch(ctx, o.opt.Node, false, body(s, o.opt.Node, o.opt.Now()))
-	if err != nil || code < 300 || code == http.StatusNotFound {
+	if there, err := o.confine(ctx); err != nil || !there {
 		return err
 	}
-	return fmt.Errorf("state object: the server answered %d %s", code, printable.Text(message))
+	for {
+		found := o.exists
+		if there, err := o.begin(ctx); err != nil || !there {
+			return err
+		}
+		now := o.opt.Now()
+		object := stateOf(s, o.opt.Node, now)
+		o.since.stamp(object.Status.Conditions, now)
+		a, err := o.send(ctx, request{method: http.MethodPatch, path: o.opt.Node + "/status", manager: manager, force: true,
+			object: object.encode()}, nil)
+		if o.exists = a.code != http.StatusNotFound; o.exists || !found || err != nil {
+			return cmp.Or(err, a.fault())
+		}
+		// somebody deleted it since we saw it
+	}
 }
 
-// patch is one server-side apply with our field manager; see "Server-Side Apply" in the Kubernetes
-// documentation.
-func (o *Object) patch(ctx context.Context, name string, dryRun bool, object []byte,
-) (code int, message string, err error) {
-	u := o.server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", name)
-	query := url.Values{"fieldManager": {"node-cert-agent"}, "force": {"true"}}
-	if dryRun {
+// confine asks once whether the cluster refuses what we write for another node. Without an error, there tells whether
+// it has the kind.
+func (o *Object) confine(ctx context.Context) (there bool, err error) {
+	if o.confined {
+		return true, nil
+	}
+	a, err := o.send(ctx, request{method: http.MethodPost, manager: manager, dryRun: true,
+		object: newStateObject(nobody).encode()}, nil)
+	if err == nil && a.code < 300 {
+		err = errUnconfined
+	}
+	// A policy's refusal is 422. What is missing before that, such as a right, is missing for the next request as well,
+	// which says so.
+	o.confined = a.code == http.StatusUnprocessableEntity
+	return a.code != http.StatusNotFound, err
+}
+
+// begin makes the object, or reads since when its conditions are as they are. We may not read it, and the answer to a
+// write that changes nothing is the object. Without an error, there tells whether the cluster has the kind.
+func (o *Object) begin(ctx context.Context) (there bool, err error) {
+	if o.exists {
+		return true, nil
+	}
+	var found struct {
+		Status struct{ Conditions []condition }
+	}
+	a, err := o.send(ctx, request{method: http.MethodPatch, path: o.opt.Node + "/status", manager: manager + "-reader",
+		dryRun: true, object: newStateObject(o.opt.Node).encode()}, &found)
+	if err == nil && a.code == http.StatusNotFound {
+		a, err = o.send(ctx, request{method: http.MethodPost, manager: manager,
+			object: newStateObject(o.opt.Node).encode()}, nil)
+		if a.code == http.StatusConflict { // the approver made it meanwhile
+			a.code = http.StatusCreated
+		}
+	}
+	if err != nil || a.code == http.StatusNotFound {
+		return false, err
+	}
+	if len(o.since) == 0 {
+		o.since.restore(found.Status.Conditions)
+	}
+	return true, a.fault()
+}
+
+// manager is our name as a field manager; see "Server-Side Apply" in the Kubernetes documentation.
+const manager = "node-cert-agent"
+
+// request is one to the API server about our kind. Without a path it is about all objects.
+type request struct {
+	method, path, manager string
+	dryRun, force         bool
+	object                []byte
+}
+
+// answer is what the API server made of a request.
+type answer struct {
+	code    int
+	message string
+}
+
+func (a answer) fault() error {
+	if a.code < 300 {
+		return nil
+	}
+	return fmt.Errorf("state object: the server answered %d %s", a.code, printable.Text(a.message))
+}
+
+// mostObject is more than the API server keeps of an object, in bytes.
+const mostObject = 4 << 20
+
+// send has the API server carry out r. It decodes the object of the answer into found, unless that is nil.
+func (o *Object) send(ctx context.Context, r request, found any) (a answer, err error) {
+	u := o.server.JoinPath("apis/node-cert-agent.io/v1alpha1/nodecertificatestates", r.path)
+	query := url.Values{"fieldManager": {r.manager}}
+	if r.force {
+		query.Set("force", "true")
+	}
+	if r.dryRun {
 		query.Set("dryRun", "All")
 	}
 	u.RawQuery = query.Encode()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u.String(), bytes.NewReader(object))
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.object))
 	if err != nil {
-		return 0, "", fmt.Errorf("state object: %v", err)
+		return a, fmt.Errorf("state object: %v", err)
 	}
-	req.Header.Set("Content-Type", "application/apply-patch+yaml")
-	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+	req.Header.Set("Content-Type", "application/json")
+	if r.method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
+	accept, most := "application/json", int64(mostObject)
+	if found == nil {
+		accept, most = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json", 4096
+	}
+	req.Header.Set("Accept", accept)
 	res, err := o.client.Do(req)
 	if err != nil {
-		return 0, "", fmt.Errorf("state object: %s", reply.Fact(err))
+		return a, fmt.Errorf("state object: %s", reply.Fact(err))
 	}
 	defer func() { _ = res.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
-	var status struct{ Message string }
-	_ = json.Unmarshal(answer, &status)
-	return res.StatusCode, status.Message, nil
+	text, _ := io.ReadAll(io.LimitReader(res.Body, most))
+	a.code = res.StatusCode
+	if a.code >= 300 {
+		var status struct{ Message string }
+		_ = json.Unmarshal(text, &status)
+		a.message = status.Message
+	} else if found != nil {
+		_ = json.Unmarshal(text, found) // without it, the conditions begin anew
+	}
+	return a, nil
 }

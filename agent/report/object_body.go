@@ -24,14 +24,15 @@ type stateObject struct {
 	Metadata   struct {
 		Name string `json:"name"`
 	} `json:"metadata"`
-	Spec stateSpec `json:"spec"`
+	Status *stateStatus `json:"status,omitempty"`
 }
 
-type stateSpec struct {
-	State     SourceState `json:"state"`
-	Reason    string      `json:"reason,omitempty"`
-	Heartbeat time.Time   `json:"heartbeat,omitzero"`
-	Agent     struct {
+type stateStatus struct {
+	Conditions []condition `json:"conditions,omitempty"`
+	State      SourceState `json:"state"`
+	Reason     string      `json:"reason,omitempty"`
+	Heartbeat  time.Time   `json:"heartbeat,omitzero"`
+	Agent      struct {
 		Version string `json:"version,omitempty"`
 	} `json:"agent"`
 	Synced stateSynced `json:"synced,omitzero"`
@@ -91,20 +92,20 @@ type stateBreaker struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// body is the object as JSON. Without a heartbeat it holds only what tells one state from another.
-func body(s Status, node string, heartbeat time.Time) []byte {
-	o := stateObject{APIVersion: "node-cert-agent.io/v1alpha1", Kind: "NodeCertificateState"}
-	o.Metadata.Name = node
-	o.Spec = stateSpec{State: s.State, Reason: cut(s.Reason), Heartbeat: heartbeat.UTC().Truncate(time.Second)}
+// stateOf is the object. Without a heartbeat it holds only what tells one state from another. Its conditions are without
+// times.
+func stateOf(s Status, node string, heartbeat time.Time) stateObject {
+	o := newStateObject(node)
+	o.Status = &stateStatus{Conditions: conditions(s), State: s.State, Reason: cut(s.Reason), Heartbeat: heartbeat.UTC().Truncate(time.Second)}
 	if i := s.Identity; i != nil && i.Serial != "" {
-		o.Spec.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
+		o.Status.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
 	}
 	if s.Error != "" {
-		o.Spec.Reason = cut(s.Error)
+		o.Status.Reason = cut(s.Error)
 	}
-	o.Spec.Agent.Version, o.Spec.Fields = s.Version, s.Fields
+	o.Status.Agent.Version, o.Status.Fields = s.Version, s.Fields
 	if s.Error == "" {
-		o.Spec.Synced = stateSynced{UID: printable.Text(s.ControllerConfig.UID),
+		o.Status.Synced = stateSynced{UID: printable.Text(s.ControllerConfig.UID),
 			ResourceVersion: printable.Text(s.ControllerConfig.ResourceVersion)}
 	}
 	for _, f := range s.Files[:min(len(s.Files), maxFiles)] {
@@ -115,24 +116,33 @@ func body(s Status, node string, heartbeat time.Time) []byte {
 		if use := f.Use(); use != liveness.Waiting {
 			file.Use = use
 		}
-		o.Spec.Files = append(o.Spec.Files, file)
-		if e := o.Spec.EarliestExpiry; e.IsZero() || !f.Expires.IsZero() && f.Expires.Before(e) {
-			o.Spec.EarliestExpiry = f.Expires
+		o.Status.Files = append(o.Status.Files, file)
+		if e := o.Status.EarliestExpiry; e.IsZero() || !f.Expires.IsZero() && f.Expires.Before(e) {
+			o.Status.EarliestExpiry = f.Expires
 		}
 	}
 	for _, u := range s.Units {
 		if !u.State.Settled() {
-			o.Spec.Pending = append(o.Spec.Pending, statePending{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
+			o.Status.Pending = append(o.Status.Pending, statePending{Unit: u.Name, Verb: string(u.Verb), Reason: cut(u.Reason)})
 		}
-		if o.Spec.Breaker == nil && !u.BreakerOpened.IsZero() {
-			o.Spec.Breaker = &stateBreaker{Unit: u.Name, Since: u.BreakerOpened.Truncate(time.Second), Reason: cut(u.Reason)}
+		if o.Status.Breaker == nil && !u.BreakerOpened.IsZero() {
+			o.Status.Breaker = &stateBreaker{Unit: u.Name, Since: u.BreakerOpened.Truncate(time.Second), Reason: cut(u.Reason)}
 		}
 	}
 	for _, h := range s.Held[:min(len(s.Held), maxHeld)] {
-		o.Spec.Held = append(o.Spec.Held, stateHeld{Field: string(h.Field), Name: h.Name, Certificate: h.Fingerprint,
+		o.Status.Held = append(o.Status.Held, stateHeld{Field: string(h.Field), Name: h.Name, Certificate: h.Fingerprint,
 			Until: h.Until, Reason: cut(h.Reason)})
 	}
-	o.Spec.Counts.Files, o.Spec.Counts.Held, o.Spec.Counts.Pending = len(s.Files), len(s.Held), len(o.Spec.Pending)
+	o.Status.Counts.Files, o.Status.Counts.Held, o.Status.Counts.Pending = len(s.Files), len(s.Held), len(o.Status.Pending)
+	return o
+}
+
+func newStateObject(node string) (o stateObject) {
+	o.APIVersion, o.Kind, o.Metadata.Name = "node-cert-agent.io/v1alpha1", "NodeCertificateState", node
+	return o
+}
+
+func (o stateObject) encode() []byte {
 	b, err := json.Marshal(o)
 	if err != nil {
 		panic(err) // strings, numbers and times always encode

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 )
 
 // TestTheStateObjectHasExactlyTheFieldsOfItsKind: the API server drops a field that the schema does not
@@ -36,8 +38,8 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)["spec"]
-	schemaFields("spec", spec.(map[string]any), want)
+	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema["properties"].(map[string]any)["status"]
+	schemaFields("status", status.(map[string]any), want)
 
 	s := sample()
 	s.Reason, s.ControllerConfig.UID = "why", "uid"
@@ -48,14 +50,32 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 		Reason: "it waits"}}
 	s.Identity = &Identity{State: "active", Serial: "1", PublicKey: "0a", Issued: time.Unix(1e9, 0),
 		Expires: time.Unix(2e9, 0)}
-	var object struct{ Spec any }
-	if err := json.Unmarshal(body(s, "n1", time.Unix(1e9, 0)), &object); err != nil {
+	now := time.Unix(1e9, 0)
+	o := stateOf(s, "n1", now)
+	transitions{}.stamp(o.Status.Conditions, now)
+	body := o.encode()
+	var object struct{ Status any }
+	if err := json.Unmarshal(body, &object); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	objectFields("spec", object.Spec, got)
+	objectFields("status", object.Status, got)
 	if !maps.Equal(got, want) {
 		t.Errorf("sent are\n%q, the schema has\n%q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+
+	// The Go type, from which the schema is generated and with which others read, has the same JSON.
+	var typed v1alpha1.NodeCertificateState
+	if err := json.Unmarshal(body, &typed); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(typed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent, read any
+	if json.Unmarshal(body, &sent) != nil || json.Unmarshal(again, &read) != nil || !reflect.DeepEqual(sent, read) {
+		t.Errorf("sent is\n%s, the Go type makes of it\n%s", body, again)
 	}
 }
 

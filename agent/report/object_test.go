@@ -21,15 +21,23 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 )
 
-const ownPath = "/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/n1"
+const (
+	kindPath = "/apis/node-cert-agent.io/v1alpha1/nodecertificatestates"
+	ownPath  = kindPath + "/n1/status"
+)
 
 // board is an API server that takes state objects and answers as it is told.
 type board struct {
 	t       *testing.T
 	clock   *agenttest.Clock
 	answers chan int
-	// dry is the answer to a dry run, which is a write for another node.
-	dry     atomic.Int64
+	// dry is the answer to a write for another node, which is a dry run.
+	dry atomic.Int64
+	// there is the object that the server has, as JSON; none if it is empty. made and read count how often it was.
+	there   atomic.Value
+	made    atomic.Int64
+	read    atomic.Int64
+	last    atomic.Value
 	got     chan string
 	trouble chan error
 	object  *report.Object
@@ -40,17 +48,19 @@ func newBoard(t *testing.T, before ...report.Status) *board {
 	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10),
 		trouble: make(chan error, 10)}
 	b.dry.Store(http.StatusUnprocessableEntity)
+	b.there.Store("")
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		var o struct {
-			Spec struct{ State, Heartbeat string }
-		}
-		_ = json.Unmarshal(body, &o)
-		if r.URL.Query().Get("dryRun") != "" && r.URL.Path != ownPath {
-			w.WriteHeader(int(b.dry.Load()))
+		if b.besides(w, r, body) {
 			return
 		}
-		b.got <- fmt.Sprint(r.Method, " ", r.URL, " ", r.Header.Get("Content-Type"), " ", o.Spec.State, " ", o.Spec.Heartbeat)
+		b.last.Store(body)
+		var o struct {
+			Status struct{ State, Heartbeat string }
+		}
+		_ = json.Unmarshal(body, &o)
+		b.got <- fmt.Sprint(r.Method, " ", r.URL, " ", r.Header.Get("Content-Type"), " ", o.Status.State, " ",
+			o.Status.Heartbeat)
 		w.WriteHeader(<-b.answers)
 		_, _ = io.WriteString(w, `{"message":"no\nway"}`)
 	}))
@@ -67,6 +77,55 @@ func newBoard(t *testing.T, before ...report.Status) *board {
 	go func() { defer close(ended); b.object.Run(ctx, srv.Client(), u) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return b
+}
+
+// besides answers everything but the write of a status.
+func (b *board) besides(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	there := b.there.Load().(string)
+	dry := r.URL.Query().Get("dryRun") != ""
+	if r.URL.Path == ownPath && dry {
+		b.read.Add(1)
+	}
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == kindPath && dry:
+		w.WriteHeader(int(b.dry.Load()))
+	case r.Method == http.MethodPost && r.URL.Path == kindPath:
+		if strings.Contains(string(body), "status") || !strings.Contains(string(body), `"n1"`) {
+			b.t.Errorf("made with %s", body)
+		}
+		b.made.Add(1)
+		b.there.Store(`{}`)
+		w.WriteHeader(http.StatusCreated)
+	case r.URL.Path == ownPath && there == "":
+		w.WriteHeader(http.StatusNotFound)
+	case r.URL.Path == ownPath && dry:
+		if strings.Contains(string(body), "status") || r.URL.Query().Get("fieldManager") == "node-cert-agent" {
+			b.t.Errorf("read by %s with %s, which takes away what is there", r.URL, body)
+		}
+		_, _ = io.WriteString(w, there)
+	default:
+		return false
+	}
+	return true
+}
+
+// condition is what was sent last of the condition of that type: its status and time.
+func (b *board) condition(of string) string {
+	b.t.Helper()
+	var o struct {
+		Status struct {
+			Conditions []struct{ Type, Status, LastTransitionTime string }
+		}
+	}
+	if err := json.Unmarshal(b.last.Load().([]byte), &o); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == of {
+			return c.Status + " " + c.LastTransitionTime
+		}
+	}
+	return ""
 }
 
 // wants answers the next request, and checks it.
@@ -220,6 +279,53 @@ func (b *board) outage(n int) {
 		if i < n-1 {
 			b.clock.Move(5 * time.Minute)
 		}
+	}
+}
+
+func TestTheStateObjectIsMadeOnceAndAgainAfterItWasDeleted(t *testing.T) {
+	b := newBoard(t)
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 200)
+	b.pass(10 * time.Second)
+	b.object.Publish(report.Status{State: "b"})
+	b.wants("b", 200)
+	if made, read := b.made.Load(), b.read.Load(); made != 1 || read != 1 {
+		t.Errorf("it was made %d times, and read %d times", made, read)
+	}
+	b.pass(10 * time.Second)
+	b.there.Store("")
+	b.object.Publish(report.Status{State: "c"})
+	b.wants("c", 200)
+	if got := b.made.Load(); got != 2 {
+		t.Errorf("it was made %d times", got)
+	}
+}
+
+func TestAConditionKeepsItsTimeOverAStartUntilItChanges(t *testing.T) {
+	b := newBoard(t)
+	const before = "2020-01-02T03:04:05Z"
+	b.there.Store(`{"status":{"state":"x","conditions":[{"type":"Synced","status":"True","lastTransitionTime":"` + before +
+		`"},{"type":"Paused","status":"True","lastTransitionTime":"` + before + `"}]}}`)
+	now := b.clock.Now().Format(time.RFC3339)
+	b.object.Publish(report.Status{State: report.Following})
+	b.wants("following", 200)
+	for of, want := range map[string]string{"Synced": "True " + before, "Paused": "False " + now,
+		"IdentityValid": "True " + now} {
+		if got := b.condition(of); got != want {
+			t.Errorf("%s is %s, want %s", of, got, want)
+		}
+	}
+	b.pass(10 * time.Second)
+	b.object.Publish(report.Status{State: report.Following, Error: "x"})
+	b.wants("following", 200)
+	if got, want := b.condition("Synced"), "False "+b.clock.Now().Format(time.RFC3339); got != want {
+		t.Errorf("Synced is %s, want %s", got, want)
+	}
+	if got, want := b.condition("Paused"), "False "+now; got != want {
+		t.Errorf("Paused is %s, want %s", got, want)
+	}
+	if b.made.Load() != 0 {
+		t.Error("what was there was made")
 	}
 }
 

@@ -115,17 +115,18 @@ func TestSentences(t *testing.T) {
 
 func TestTheStateObjectNamesWhatIsPendingAndTheOpenBreaker(t *testing.T) {
 	var o stateObject
-	if err := json.Unmarshal(body(sample(), "n1", time.Time{}), &o); err != nil {
+	if err := json.Unmarshal(stateOf(sample(), "n1", time.Time{}).encode(), &o); err != nil {
 		t.Fatal(err)
 	}
-	if o.Spec.Counts.Pending != 2 || len(o.Spec.Pending) != 2 || o.Spec.Pending[0].Unit != "b.service" {
-		t.Errorf("pending is %+v", o.Spec.Pending)
+	if o.Status.Counts.Pending != 2 || len(o.Status.Pending) != 2 || o.Status.Pending[0].Unit != "b.service" {
+		t.Errorf("pending is %+v", o.Status.Pending)
 	}
 	want := stateBreaker{Unit: "c.service", Since: time.Unix(1e9, 0).UTC(), Reason: "job-failed"}
-	if b := o.Spec.Breaker; b == nil || *b != want {
+	if b := o.Status.Breaker; b == nil || *b != want {
 		t.Errorf("the breaker is %+v, want %+v", b, want)
 	}
-	if strings.Contains(string(body(Status{State: "following", Units: []Unit{{State: "up to date"}}}, "n1", time.Time{})),
+	settled := Status{State: "following", Units: []Unit{{State: "up to date"}}}
+	if strings.Contains(string(stateOf(settled, "n1", time.Time{}).encode()),
 		"breaker") {
 		t.Error("a breaker that is closed is reported")
 	}
@@ -166,7 +167,7 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 		if want != "" && want != liveness.Waiting { // which would change by itself
 			use = `,"use":"` + string(want) + `"`
 		}
-		if b := string(body(Status{Files: []File{f}}, "n", time.Time{})); !strings.Contains(b,
+		if b := string(stateOf(Status{Files: []File{f}}, "n", time.Time{}).encode()); !strings.Contains(b,
 			`"files":[{"field":"","name":""`+use+"}]") {
 			t.Errorf("the state object of %q is\n%s", states, b)
 		}
@@ -177,7 +178,7 @@ func TestAFileIsShownByTheConsumerThatStandsWorst(t *testing.T) {
 func TestTheStateObjectHasOnlyWhatIsOnTheDisk(t *testing.T) {
 	for state, want := range map[FileState]bool{InPlace: true, Pending: false} {
 		f := File{Key: plan.Key{Field: plan.RootCAData}, State: state, Digest: plan.Digest{1}, Fingerprints: []string{"0a"}}
-		b := string(body(Status{Files: []File{f}}, "n", time.Time{}))
+		b := string(stateOf(Status{Files: []File{f}}, "n", time.Time{}).encode())
 		if got := strings.Contains(b, `"certificates":["0a"]`) && strings.Contains(b, `"sha256":"01`); got != want {
 			t.Errorf("a file that is %s gives %s", state, b)
 		}

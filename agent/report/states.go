@@ -12,8 +12,11 @@ const Following SourceState = "following"
 // IdentityState is how it stands with the agent's own identity, in the words of package identity.
 type IdentityState string
 
-// Active says that there is a certificate, and that it works.
-const Active IdentityState = "active"
+// An identity is active if there is a certificate and it works, and renewing while it also asks for the next one.
+const (
+	Active   IdentityState = "active"
+	Renewing IdentityState = "renewing"
+)
 
 // FileState is how it stands with a managed file.
 type FileState string

@@ -3,7 +3,7 @@
 // Package approver watches the certificate requests of nodes and carries out the verdicts of package
 // verdict: it approves, denies with a condition, or leaves pending with an event that names the check.
 //
-// It owns the effects on the cluster: conditions of CertificateSigningRequests of our own, the status of
+// It owns the effects on the cluster: conditions of CertificateSigningRequests of our own, the spec of
 // NodeCertificateStates, events, and the deletion of bootstrap tokens that are labelled for single use. It
 // promises that a token is deleted only after the node wrote under the identity which the token got, so that a
 // lost answer never costs the token; that an error of the API leaves a request pending and is tried again; and

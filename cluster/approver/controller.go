@@ -105,7 +105,7 @@ func newController(to clients, events record.EventRecorder, o Options) *controll
 		reports:  states.ForResource(stateKind).Informer(),
 		joined:   nodes.ForResource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Informer(),
 		index:    pending.NewIndex(), queue: pending.NewQueue(requeueAfter, requeueMax),
-		seen: heartbeats{of: map[string]heartbeat{}}, written: written{of: map[string]nodeStatus{}},
+		seen: heartbeats{of: map[string]heartbeat{}}, written: written{of: map[string]notes{}},
 		reviewBudget: pending.NewBudget(share, roundLength), eventBudget: pending.NewBudget(share, roundLength),
 		crowdedBudget: pending.NewBudget(1, crowdedEvery),
 		lastEvent:     map[string]string{},
@@ -243,7 +243,7 @@ func (c *controller) requeue(name string) {
 func (c *controller) stateChanged(o any) {
 	s := o.(*nodeState)
 	c.seen.see(*s, time.Now())
-	c.written.arrived(s.Name, &s.Status)
+	c.written.arrived(s.Name, &s.Spec)
 	c.nodeChanged(s.Name)
 }
 

@@ -82,7 +82,7 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	err = pager.New(states).EachListItem(ctx, meta.ListOptions{}, func(o runtime.Object) error {
 		kept, err := keepState(o)
 		if s, ok := kept.(*nodeState); ok {
-			e.seen.of[s.Name] = heartbeat{s.UID, s.Generation, lastWrite(o.(meta.Object))}
+			e.seen.of[s.Name] = heartbeat{s.UID, s.ResourceVersion, s.Status, lastWrite(o.(meta.Object))}
 			return e.reported.Add(s)
 		}
 		return err
@@ -93,10 +93,10 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	return nil
 }
 
-// lastWrite is when somebody last wrote o, as the API server noted it.
+// lastWrite is when the agent last wrote o, as the API server noted it. Nobody else writes its status.
 func lastWrite(o meta.Object) (at time.Time) {
 	for _, m := range o.GetManagedFields() {
-		if m.Manager != Name && m.Time != nil && m.Time.After(at) {
+		if m.Subresource == "status" && m.Time != nil && m.Time.After(at) {
 			at = m.Time.Time
 		}
 	}

@@ -68,6 +68,5 @@ func keepNode(o any) (any, error) {
 }
 
 func bare(o meta.Object) meta.ObjectMeta {
-	return meta.ObjectMeta{Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
-		Generation: o.GetGeneration()}
+	return meta.ObjectMeta{Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
 }

@@ -37,12 +37,12 @@ func report(t testing.TB, node string) *unstructured.Unstructured {
 	}
 	note := map[string]any{"secret": "bootstrap-token-abcdef", "approved": "2026-11-22T12:00:00Z"}
 	b, err := json.Marshal(map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
-		"metadata": map[string]any{"name": node, "uid": "u-" + node, "generation": 7, "resourceVersion": "12",
+		"metadata": map[string]any{"name": node, "uid": "u-" + node, "resourceVersion": "12",
 			"annotations":   map[string]any{verdict.AllowAnnotation: "request", "note": strings.Repeat("x", 10000)},
 			"managedFields": []any{map[string]any{"manager": strings.Repeat("m", 10000)}}},
-		"spec": map[string]any{"state": "following", "files": files,
+		"status": map[string]any{"state": "following", "files": files, "heartbeat": "2026-11-22T12:00:00Z",
 			"identity": map[string]any{"publicKey": strings.Repeat("0a", 32), "expires": "2026-12-24T00:00:00Z"}},
-		"status": map[string]any{"bootstrap": note}})
+		"spec": map[string]any{"bootstrap": note}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +63,9 @@ func TestOfAStateWhatDecidesIsKeptAndNothingElse(t *testing.T) {
 	if err != nil || len(b) > 700 {
 		t.Errorf("%d bytes are kept (%v): %s", len(b), err, b)
 	}
-	if s.Name != "a" || s.UID != "u-a" || s.Generation != 7 || s.Annotations[verdict.AllowAnnotation] != "request" ||
-		s.Spec.State != "following" || s.Spec.Identity.Expires == "" ||
-		s.Status.Bootstrap.Secret != "bootstrap-token-abcdef" {
+	if s.Name != "a" || s.UID != "u-a" || s.Annotations[verdict.AllowAnnotation] != "request" ||
+		s.Status.State != "following" || s.Status.Identity.Expires == "" || s.Status.Heartbeat == "" ||
+		s.Spec.Bootstrap.Secret != "bootstrap-token-abcdef" {
 		t.Errorf("kept is %s", b)
 	}
 	if again, err := keepState(kept); err != nil || again != kept {
@@ -140,8 +140,8 @@ func TestOfARequestItsClaimIsKeptAndNothingElse(t *testing.T) {
 
 // TestASpentTokenIsKnownBeforeTheInformerHasIt: two nodes may ask in the same second.
 func TestASpentTokenIsKnownBeforeTheInformerHasIt(t *testing.T) {
-	w := written{of: map[string]nodeStatus{}}
-	spent := nodeStatus{Bootstrap: &bootstrap{Secret: "s", Approved: "2026-11-22T12:00:00Z"}}
+	w := written{of: map[string]notes{}}
+	spent := notes{Bootstrap: &bootstrap{Secret: "s", Approved: "2026-11-22T12:00:00Z"}}
 	old := &nodeState{ObjectMeta: meta.ObjectMeta{Name: "a"}}
 	named := func(states ...any) (out []string) {
 		for n := range w.notes(states) {
@@ -159,11 +159,11 @@ func TestASpentTokenIsKnownBeforeTheInformerHasIt(t *testing.T) {
 	w.put("a", spent)
 	want("the informer has nothing", named(), "a s")
 	want("the informer is behind", named(old), "a s")
-	w.arrived("a", &old.Status)
+	w.arrived("a", &old.Spec)
 	want("something older came", named(old), "a s")
 	copied := *spent.Bootstrap
-	now := &nodeState{ObjectMeta: meta.ObjectMeta{Name: "a"}, Status: nodeStatus{Bootstrap: &copied}}
-	w.arrived("a", &now.Status)
+	now := &nodeState{ObjectMeta: meta.ObjectMeta{Name: "a"}, Spec: notes{Bootstrap: &copied}}
+	w.arrived("a", &now.Spec)
 	want("the informer has it", named(now), "a s")
 	want("and is asked alone", named())
 	w.put("a", spent)

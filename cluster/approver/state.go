@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
@@ -24,19 +25,23 @@ var stateKind = schema.GroupVersionResource{Group: "node-cert-agent.io", Version
 // must not make the object unreadable.
 type nodeState struct {
 	meta.ObjectMeta `json:"metadata"`
-	Spec            struct {
-		State    string `json:"state,omitempty"`
-		Identity struct {
-			PublicKey string `json:"publicKey,omitempty"`
-			Issued    string `json:"issued,omitempty"`
-			Expires   string `json:"expires,omitempty"`
-		} `json:"identity"`
-	} `json:"spec"`
-	Status nodeStatus `json:"status"`
+	Spec            notes      `json:"spec"`
+	Status          nodeStatus `json:"status"`
 }
 
-// nodeStatus is what the approver keeps about a node, and applies as a whole.
+// nodeStatus is what the agent reports.
 type nodeStatus struct {
+	State     string `json:"state,omitempty"`
+	Heartbeat string `json:"heartbeat,omitempty"`
+	Identity  struct {
+		PublicKey string `json:"publicKey,omitempty"`
+		Issued    string `json:"issued,omitempty"`
+		Expires   string `json:"expires,omitempty"`
+	} `json:"identity"`
+}
+
+// notes are what the approver keeps about a node, and applies as a whole.
+type notes struct {
 	Bootstrap *bootstrap `json:"bootstrap,omitempty"`
 	// KnownSince is when the approver first found the node in the inventory after it admitted it.
 	KnownSince string `json:"knownSince,omitempty"`
@@ -71,18 +76,18 @@ func readNodeState(u *unstructured.Unstructured) (s nodeState, err error) {
 
 // identity is nil for a node that has not reported yet; seen is when it last did.
 func (s nodeState) identity(seen time.Time) *verdict.Identity {
-	if s.Spec.State == "" && s.Spec.Identity.PublicKey == "" {
+	if s.Status.State == "" && s.Status.Identity.PublicKey == "" {
 		return nil
 	}
-	return &verdict.Identity{Issued: when(s.Spec.Identity.Issued), Expires: when(s.Spec.Identity.Expires),
-		PublicKey: s.Spec.Identity.PublicKey, Heartbeat: seen}
+	return &verdict.Identity{Issued: when(s.Status.Identity.Issued), Expires: when(s.Status.Identity.Expires),
+		PublicKey: s.Status.Identity.PublicKey, Heartbeat: seen}
 }
 
 // facts are what the state says for a verdict.
 func (s nodeState) facts(seen time.Time) verdict.Facts {
 	f := verdict.Facts{Identity: s.identity(seen), Allowed: s.Annotations[verdict.AllowAnnotation],
-		KnownSince: when(s.Status.KnownSince)}
-	if b := s.Status.Bootstrap; b != nil {
+		KnownSince: when(s.Spec.KnownSince)}
+	if b := s.Spec.Bootstrap; b != nil {
 		f.Admitted, f.Last = when(b.Approved), b.Request
 	}
 	return f
@@ -100,40 +105,34 @@ func when(s string) time.Time {
 // found again after a restart of the approver. It comes before the approval; a note without one is
 // harmless, because no node will report that key. A token that the note before this names was used, and goes.
 func (c *controller) recordApproval(ctx context.Context, claim verdict.Claim, f facts) error {
-	if f.state.UID == "" {
-		bare := &unstructured.Unstructured{}
-		bare.SetGroupVersionKind(stateKind.GroupVersion().WithKind("NodeCertificateState"))
-		bare.SetName(claim.Node)
-		if _, err := c.states.Create(ctx, bare, meta.CreateOptions{FieldManager: Name}); err != nil &&
-			!apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("making the state of %s: %v", claim.Node, err)
-		}
-	}
-	if b := f.state.Status.Bootstrap; b != nil && b.Secret != f.secret {
+	if b := f.state.Spec.Bootstrap; b != nil && b.Secret != f.secret {
 		if _, err := c.deleteToken(ctx, f.state); err != nil {
 			return err
 		}
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
-	status := nodeStatus{Bootstrap: &bootstrap{Request: claim.Request, Requester: claim.User, PublicKey: claim.PublicKey,
+	n := notes{Bootstrap: &bootstrap{Request: claim.Request, Requester: claim.User, PublicKey: claim.PublicKey,
 		Approved: now, Secret: f.secret}}
 	if f.Known {
-		status.KnownSince = now
+		n.KnownSince = now
 	}
-	return c.writeStatus(ctx, claim.Node, status)
+	return c.writeNotes(ctx, claim.Node, f.state.UID, n)
 }
 
-func (c *controller) writeStatus(ctx context.Context, node string, status nodeStatus) error {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+// writeNotes makes the object if there was none when it was read, which is without a UID. One that was deleted since
+// stays away.
+func (c *controller) writeNotes(ctx context.Context, node string, uid types.UID, n notes) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&n)
 	if err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
 	u.SetGroupVersionKind(stateKind.GroupVersion().WithKind("NodeCertificateState"))
 	u.SetName(node)
-	if _, err := c.states.ApplyStatus(ctx, node, u, meta.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
+	u.SetUID(uid)
+	if _, err := c.states.Apply(ctx, node, u, meta.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
 		return fmt.Errorf("noting what is known of %s: %v", node, err)
 	}
-	c.written.put(node, status)
+	c.written.put(node, n)
 	return nil
 }

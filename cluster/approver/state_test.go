@@ -22,10 +22,10 @@ func TestANodeHasAnIdentityOnceItReported(t *testing.T) {
 		want   bool
 	}{
 		"never written":         {`{"metadata":{"name":"a"}}`, false},
-		"made by the approver":  {`{"metadata":{"name":"a"},"status":{"bootstrap":{"request":"r"},"knownSince":"x"}}`, false},
+		"made by the approver":  {`{"metadata":{"name":"a"},"spec":{"bootstrap":{"request":"r"},"knownSince":"x"}}`, false},
 		"annotated by somebody": {`{"metadata":{"annotations":{"a":"b"}}}`, false},
-		"written by the agent":  {`{"spec":{"state":"following"}}`, true},
-		"with its key":          {`{"spec":{"identity":{"publicKey":"x"}}}`, true},
+		"written by the agent":  {`{"status":{"state":"following"}}`, true},
+		"with its key":          {`{"status":{"identity":{"publicKey":"x"}}}`, true},
 	} {
 		if i := parse(t, c.object).identity(time.Unix(1, 0)); (i != nil) != c.want {
 			t.Errorf("%s: %+v", sentence, i)
@@ -34,7 +34,7 @@ func TestANodeHasAnIdentityOnceItReported(t *testing.T) {
 }
 
 func TestAnUnreadableTimeIsNone(t *testing.T) {
-	s := parse(t, `{"spec":{"state":"x","identity":{"issued":"yesterday","expires":"2026-11-22T10:00:00.5+01:00"}}}`)
+	s := parse(t, `{"status":{"state":"x","identity":{"issued":"yesterday","expires":"2026-11-22T10:00:00.5+01:00"}}}`)
 	if i := s.identity(time.Time{}); !i.Issued.IsZero() || i.Expires.UTC().Hour() != 9 {
 		t.Errorf("got %+v", i)
 	}

@@ -27,7 +27,7 @@ func (c *controller) tend(ctx context.Context, node string) error {
 		return err
 	}
 	if spent(s) {
-		if s.Status, err = c.deleteToken(ctx, s); err != nil {
+		if s.Spec, err = c.deleteToken(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -39,14 +39,14 @@ func (c *controller) tend(ctx context.Context, node string) error {
 
 // spent is true of a state whose note names a token and the key under which the node reports.
 func spent(s nodeState) bool {
-	b := s.Status.Bootstrap
-	return b != nil && b.Secret != "" && b.PublicKey != "" && b.PublicKey == s.Spec.Identity.PublicKey
+	b := s.Spec.Bootstrap
+	return b != nil && b.Secret != "" && b.PublicKey != "" && b.PublicKey == s.Status.Identity.PublicKey
 }
 
 // arrived is true of a node that was admitted and is in the inventory, as far as that costs no request, and
 // this is not noted yet.
 func (c *controller) arrived(s nodeState) bool {
-	if s.Status.Bootstrap == nil || s.Status.KnownSince != "" {
+	if s.Spec.Bootstrap == nil || s.Spec.KnownSince != "" {
 		return false
 	}
 	listed, err := c.Listed(s.Name)
@@ -54,34 +54,34 @@ func (c *controller) arrived(s nodeState) bool {
 }
 
 func (c *controller) recordKnown(ctx context.Context, s nodeState) error {
-	s.Status.KnownSince = time.Now().UTC().Format(time.RFC3339)
-	return c.writeStatus(ctx, s.Name, s.Status)
+	s.Spec.KnownSince = time.Now().UTC().Format(time.RFC3339)
+	return c.writeNotes(ctx, s.Name, s.UID, s.Spec)
 }
 
 // deleteToken deletes the token that the state's note names, if any, and then the name. A token that was
 // made later under the same name, or is no longer labelled for single use, stays.
-func (c *controller) deleteToken(ctx context.Context, s nodeState) (nodeStatus, error) {
-	b := s.Status.Bootstrap
+func (c *controller) deleteToken(ctx context.Context, s nodeState) (notes, error) {
+	b := s.Spec.Bootstrap
 	if b == nil || b.Secret == "" {
-		return s.Status, nil
+		return s.Spec, nil
 	}
 	token, _, err := c.token(ctx, b.Secret)
 	if err != nil {
-		return s.Status, err
+		return s.Spec, err
 	}
 	if token != nil && singleUse(token) && token.Type == core.SecretTypeBootstrapToken &&
 		!token.CreationTimestamp.After(when(b.Approved)) {
 		err := c.client.CoreV1().Secrets(meta.NamespaceSystem).Delete(ctx, token.Name,
 			meta.DeleteOptions{Preconditions: meta.NewUIDPreconditions(string(token.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return s.Status, fmt.Errorf("deleting the spent token %s: %v", token.Name, err)
+			return s.Spec, fmt.Errorf("deleting the spent token %s: %v", token.Name, err)
 		}
 		c.Log.Info("deleted a spent token", zap.String("secret", token.Name), zap.String("node", s.Name))
 	}
 	note := *b
 	note.Secret = ""
-	s.Status.Bootstrap = &note
-	return s.Status, c.writeStatus(ctx, s.Name, s.Status)
+	s.Spec.Bootstrap = &note
+	return s.Spec, c.writeNotes(ctx, s.Name, s.UID, s.Spec)
 }
 
 // token reads a bootstrap token. It is nil if there is none. Without the component single-use the approver may

@@ -10,29 +10,29 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
 
-// written are the statuses that this replica wrote and that the informer may not have yet: a token that is
+// written are the notes that this replica wrote and that the informer may not have yet: a token that is
 // spent on one node must not be good for another in the moment between. It is safe for concurrent use.
 type written struct {
 	mu sync.Mutex
-	of map[string]nodeStatus
+	of map[string]notes
 }
 
-func (w *written) put(node string, s nodeStatus) {
+func (w *written) put(node string, n notes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of[node] = s
+	w.of[node] = n
 }
 
-// arrived tells that the informer has a status, or with none that the state is gone.
-func (w *written) arrived(node string, s *nodeStatus) {
+// arrived tells that the informer has notes, or with none that the state is gone.
+func (w *written) arrived(node string, n *notes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if ours, ok := w.of[node]; ok && (s == nil || same(ours, *s)) {
+	if ours, ok := w.of[node]; ok && (n == nil || same(ours, *n)) {
 		delete(w.of, node)
 	}
 }
 
-func same(a, b nodeStatus) bool {
+func same(a, b notes) bool {
 	if a.Bootstrap == nil || b.Bootstrap == nil {
 		return a.Bootstrap == b.Bootstrap && a.KnownSince == b.KnownSince
 	}
@@ -52,10 +52,10 @@ func (w *written) notes(states []any) iter.Seq[verdict.Note] {
 		}
 		for _, o := range states {
 			s, ok := o.(*nodeState)
-			if !ok || s.Status.Bootstrap == nil {
+			if !ok || s.Spec.Bootstrap == nil {
 				continue
 			}
-			if _, newer := ours[s.Name]; !newer && !yield(s.Status.Bootstrap.note(s.Name)) {
+			if _, newer := ours[s.Name]; !newer && !yield(s.Spec.Bootstrap.note(s.Name)) {
 				return
 			}
 		}

@@ -52,7 +52,7 @@ func keepState(o any) (any, error) {
 
 // state is what of a NodeCertificateState is read.
 type state struct {
-	Spec struct {
+	Status struct {
 		State  string `json:"state"`
 		Counts struct {
 			Held    int `json:"held"`
@@ -72,20 +72,20 @@ type state struct {
 			Certificates []string       `json:"certificates"`
 			Use          liveness.State `json:"use"`
 		} `json:"files"`
-	} `json:"spec"`
+	} `json:"status"`
 }
 
 // reportOf is nil if the node said nothing that can be read. The approver makes objects for nodes that have not
 // reported.
 func reportOf(u *unstructured.Unstructured) *Report {
 	var s state
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil || s.Spec.State == "" {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil || s.Status.State == "" {
 		return nil
 	}
-	r := &Report{At: written(u), State: s.Spec.State, Held: s.Spec.Counts.Held, Pending: s.Spec.Counts.Pending,
-		Breaker: s.Spec.Breaker.Unit, Fields: s.Spec.Fields, Files: make(map[plan.Key]File, len(s.Spec.Files)),
-		Synced: plan.ControllerConfig{UID: s.Spec.Synced.UID, ResourceVersion: s.Spec.Synced.ResourceVersion}}
-	for _, f := range s.Spec.Files {
+	r := &Report{At: written(u), State: s.Status.State, Held: s.Status.Counts.Held, Pending: s.Status.Counts.Pending,
+		Breaker: s.Status.Breaker.Unit, Fields: s.Status.Fields, Files: make(map[plan.Key]File, len(s.Status.Files)),
+		Synced: plan.ControllerConfig{UID: s.Status.Synced.UID, ResourceVersion: s.Status.Synced.ResourceVersion}}
+	for _, f := range s.Status.Files {
 		r.Files[plan.Key{Field: f.Field, Name: f.Name}] = File{Certificates: NewSet(fingerprints(f.Certificates)), Use: f.Use}
 	}
 	return r

@@ -16,8 +16,8 @@ import (
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-func stateObject(spec map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "n1"}, "spec": spec}}
+func stateObject(status map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "n1"}, "status": status}}
 	before, now := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: agent, Time: &before}, {Manager: "other", Time: &now}})
 	return u
@@ -41,11 +41,11 @@ func TestWhatAnAgentReportsIsKept(t *testing.T) {
 }
 
 func TestANodeThatSaysNothingHasNotReported(t *testing.T) {
-	for sentence, spec := range map[string]map[string]any{
+	for sentence, status := range map[string]map[string]any{
 		"the approver made the object": nil,
 		"the object makes no sense":    {"state": "following", "files": "none"},
 	} {
-		o, err := keepState(stateObject(spec))
+		o, err := keepState(stateObject(status))
 		if err != nil || o.(*kept).node.Report != nil {
 			t.Errorf("%s: %v", sentence, err)
 		}

@@ -214,7 +214,7 @@ func TestTheServiceWatchesAndReportsAsTheIdentityThatItGot(t *testing.T) {
 	})
 	// The state object begins with the question whether a write for another node is refused; here the kind is missing.
 	for _, want := range []string{"GET /apis/node-cert-agent.io/v1alpha1/controllerconfigs",
-		"PATCH /apis/node-cert-agent.io/v1alpha1/nodecertificatestates/node-cert-agent.invalid"} {
+		"POST /apis/node-cert-agent.io/v1alpha1/nodecertificatestates"} {
 		r.await(want, func() bool {
 			i.mu.Lock()
 			defer i.mu.Unlock()

@@ -41,7 +41,7 @@ func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
 	t.Logf("renewal: %v", time.Since(begin).Round(time.Millisecond))
 	c.report(again, "a", map[string]any{"publicKey": second.publicKey(t)})
 	if got := c.kubectl("get", "nodecertificatestates", "a", "-o",
-		"jsonpath={.status.bootstrap.request} {.status.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
+		"jsonpath={.spec.bootstrap.request} {.spec.bootstrap.requester}"); got != first.name+" system:bootstrap:abcdef" {
 		t.Errorf("the note says %q", got)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -313,7 +313,7 @@ func TestATokenForSingleUseGoesWhenTheNodeHasReported(t *testing.T) {
 	c.approver("--lease", "6s")
 	c.until("the token is deleted", func() bool { return !there(secret) })
 	c.until("the note says so", func() bool {
-		return c.kubectl("get", "nodecertificatestate", "a", "-o", "jsonpath={.status.bootstrap.secret}") == ""
+		return c.kubectl("get", "nodecertificatestate", "a", "-o", "jsonpath={.spec.bootstrap.secret}") == ""
 	})
 	if !there("bootstrap-token-multis") {
 		t.Error("a token for many uses is gone")

@@ -120,7 +120,7 @@ func TestANodeThatWasDeletedStopsRenewingUntilItIsBack(t *testing.T) {
 	agent := c.issued(c.send(token, newClaim(t, "a")))
 	firewall := c.issued(c.send(token, newClaim(t, "firewall")))
 	c.until("it is noted that the node has come", func() bool {
-		return c.kubectl("get", "nodecertificatestate", "early", "-o", "jsonpath={.status.knownSince}") != ""
+		return c.kubectl("get", "nodecertificatestate", "early", "-o", "jsonpath={.spec.knownSince}") != ""
 	})
 	c.kubectl("delete", "node", "a", "early")
 	must(t, os.WriteFile(list, nil, 0o600))
@@ -148,18 +148,11 @@ func TestALyingNodeIsSilentWhenItIs(t *testing.T) {
 	first := c.send(shared, newClaim(t, "a"))
 	agent := c.issued(first)
 	const future = "2031-01-01T00:00:00Z"
-	code, answer := c.ask(agent, http.MethodPatch, states+"/a?fieldManager=node-cert-agent&force=true", map[string]any{
-		"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState", "metadata": map[string]any{"name": "a"},
-		"spec": map[string]any{"state": "synced", "heartbeat": future,
-			"identity": map[string]any{"publicKey": first.publicKey(t), "issued": future, "expires": future}},
-	})
-	if code != http.StatusOK && code != http.StatusCreated {
-		t.Fatalf("the report: %d %s", code, answer)
-	}
+	c.reportAt(agent, "a", future, map[string]any{"publicKey": first.publicKey(t), "issued": future, "expires": future})
 	// Somebody who may write managedFields, which no agent may, changes nothing by it.
-	c.kubectl("patch", "nodecertificatestate", "a", "--type=merge", "-p", `{"metadata":{"managedFields":[{
+	c.kubectl("patch", "nodecertificatestate", "a", "--subresource=status", "--type=merge", "-p", `{"metadata":{"managedFields":[{
 		"manager":"node-cert-agent","operation":"Apply","apiVersion":"node-cert-agent.io/v1alpha1","time":"`+future+`",
-		"fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:state":{}}}}]}}`)
+		"fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:state":{}}},"subresource":"status"}]}}`)
 	second := c.send(shared, newClaim(t, "a"))
 	c.left(second.name, "live identity")
 	c.kubectl("wait", "csr/"+second.name, "--for=condition=Approved", "--timeout=150s")

@@ -311,14 +311,21 @@ func (c *cluster) left(name string, checks ...string) {
 // report writes the state of a node as its agent would.
 func (c *cluster) report(agent *http.Client, node string, identity map[string]any) {
 	c.t.Helper()
-	code, answer := c.ask(agent, http.MethodPatch, states+"/"+node+"?fieldManager=node-cert-agent&force=true",
-		map[string]any{
-			"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
-			"metadata": map[string]any{"name": node},
-			"spec": map[string]any{"state": "synced", "heartbeat": time.Now().UTC().Format(time.RFC3339),
-				"identity": identity},
-		})
-	if code != http.StatusOK && code != http.StatusCreated {
+	c.reportAt(agent, node, time.Now().UTC().Format(time.RFC3339), identity)
+}
+
+// reportAt is a report by another clock.
+func (c *cluster) reportAt(agent *http.Client, node, heartbeat string, identity map[string]any) {
+	c.t.Helper()
+	object := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
+		"metadata": map[string]any{"name": node}}
+	if code, answer := c.ask(agent, http.MethodPost, states+"?fieldManager=node-cert-agent",
+		object); code != http.StatusCreated && code != http.StatusConflict {
+		c.t.Fatalf("the state of %s: %d %s", node, code, answer)
+	}
+	object["status"] = map[string]any{"state": "synced", "heartbeat": heartbeat, "identity": identity}
+	if code, answer := c.ask(agent, http.MethodPatch, states+"/"+node+"/status?fieldManager=node-cert-agent&force=true",
+		object); code != http.StatusOK {
 		c.t.Fatalf("the report of %s: %d %s", node, code, answer)
 	}
 }

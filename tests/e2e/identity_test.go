@@ -457,11 +457,11 @@ func TestANodeReportsItsStateToTheCluster(t *testing.T) {
 	}
 	want := plan.DigestOf(ca).String()
 	n.Await("the state object", func() bool {
-		return get(".spec.state") == "following" && get(".spec.files[0].sha256") == want
+		return get(".status.state") == "following" && get(".status.files[0].sha256") == want
 	})
-	if i := n.Status().Identity; i == nil || get(".spec.identity.publicKey") != i.PublicKey ||
-		get(".spec.identity.serial") != i.Serial {
-		t.Errorf("the ControllerConfig says of the identity %s, the status %+v", get(".spec.identity"), i)
+	if i := n.Status().Identity; i == nil || get(".status.identity.publicKey") != i.PublicKey ||
+		get(".status.identity.serial") != i.Serial {
+		t.Errorf("the ControllerConfig says of the identity %s, the status %+v", get(".status.identity"), i)
 	}
 	line, err := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "--no-headers")
 	n.Must(err)

@@ -102,7 +102,7 @@ func TestNoSecretLeavesItsOwnFile(t *testing.T) {
 	}
 
 	n.Await("the report of the refusals", func() bool {
-		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.spec.identity.publicKey}")
+		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o", "jsonpath={.status.identity.publicKey}")
 		return out != ""
 	})
 

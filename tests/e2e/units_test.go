@@ -300,7 +300,7 @@ func TestAReloadThatFailsAgainAndAgainOpensABreakerThatShowsEverywhere(t *testin
 	}
 	n.Await("the state object", func() bool {
 		out, _ := n.Plane.Kubectl(n.Ctx, "get", "nodecertificatestates", "node", "-o",
-			"jsonpath={.spec.breaker.unit} {.spec.breaker.reason}")
+			"jsonpath={.status.breaker.unit} {.status.breaker.reason}")
 		return strings.HasPrefix(out, "broken.service reload broken.service: job-failed")
 	})
 	n.Run("systemctl", "kill", "-s", "KILL", "node-cert-agent.service") // which is no repair

@@ -111,7 +111,8 @@ func TestOurGroupsAskForOneFormOfCertificateOnly(t *testing.T) {
 }
 
 // everything is a report with every field.
-const everything = `{"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
+const everything = `{"conditions":[{"type":"Synced","status":"True","reason":"InPlace","message":"m",
+"lastTransitionTime":"2026-11-21T08:00:00Z","observedVersion":"7"}],"state":"synced","reason":"in line with the object","heartbeat":"2026-11-21T08:00:00Z",
 "agent":{"version":"1.0.0"},"synced":{"uid":"u","resourceVersion":"7"},
 "counts":{"files":2,"held":1,"pending":1},"earliestExpiry":"2027-01-01T00:00:00Z",
 "files":[{"field":"rootCAData","sha256":"DIGEST","certificates":["DIGEST"],"earliestExpiry":"2027-01-01T00:00:00Z"},
@@ -127,19 +128,51 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 	state := func(name string, more map[string]any) map[string]any {
 		s := map[string]any{"apiVersion": "node-cert-agent.io/v1alpha1", "kind": "NodeCertificateState",
 			"metadata": map[string]any{"name": name},
-			"spec":     json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
+			"status":   json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))}
 		maps.Copy(s["metadata"].(map[string]any), more)
 		return s
 	}
-	apply := func(name string) string {
+	bare := func(name string, more map[string]any) map[string]any {
+		s := state(name, more)
+		delete(s, "status")
+		return s
+	}
+	main := func(name string) string {
 		return p.URL() + states + "/" + name + "?fieldManager=node-cert-agent&force=true"
 	}
-	for _, want := range []int{http.StatusCreated, http.StatusOK} {
-		if code, answer := ask(t, agent, http.MethodPatch, apply("a"), state("a", nil)); code != want {
-			t.Fatalf("its own: %d %s, want %d", code, answer, want)
+	apply := func(name string) string {
+		return p.URL() + states + "/" + name + "/status?fieldManager=node-cert-agent&force=true"
+	}
+	forged := map[string]any{"managedFields": []any{map[string]any{"manager": "node-cert-agent", "operation": "Apply",
+		"apiVersion": "node-cert-agent.io/v1alpha1", "time": "2031-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+		"subresource": "status", "fieldsV1": map[string]any{"f:status": map[string]any{"f:state": map[string]any{}}}}}}
+	note := bare("a", nil)
+	note["spec"] = map[string]any{"knownSince": "2026-11-21T08:00:00Z"}
+	for sentence, object := range map[string]map[string]any{
+		"a note":              note,
+		"a time":              bare("a", forged),
+		"an annotation":       bare("a", map[string]any{"annotations": map[string]string{"x": "y"}}),
+		"another node's name": bare("b", nil),
+	} {
+		if code, answer := ask(t, agent, http.MethodPost, p.URL()+states, object); code != http.StatusUnprocessableEntity {
+			t.Errorf("its own, made with %s: %d %s", sentence, code, answer)
 		}
 	}
-	if code, answer := ask(t, p.AdminClient(), http.MethodPatch, apply("b"), state("b", nil)); code != http.StatusCreated {
+	if code, answer := ask(t, agent, http.MethodPost, p.URL()+states, state("a", nil)); code != http.StatusCreated ||
+		strings.Contains(answer, `"synced"`) {
+		t.Fatalf("its own: %d %s, want it made without the status", code, answer)
+	}
+	if code, answer := ask(t, agent, http.MethodPatch, apply("a"), state("a", nil)); code != http.StatusOK {
+		t.Fatalf("its own: %d %s", code, answer)
+	}
+	// An apply of nothing by another manager, which is how an agent reads what it said before its start.
+	read := strings.Replace(apply("a"), "agent&force=true", "agent-reader&dryRun=All", 1)
+	if code, answer := ask(t, agent, http.MethodPatch, read, bare("a", nil)); code != http.StatusOK ||
+		!strings.Contains(answer, `"observedVersion":"7"`) {
+		t.Errorf("its own, by an apply of nothing: %d %s", code, answer)
+	}
+	read = strings.Replace(read, "/a/", "/b/", 1)
+	if code, answer := ask(t, p.AdminClient(), http.MethodPatch, main("b"), bare("b", nil)); code != http.StatusCreated {
 		t.Fatalf("the administrator: %d %s", code, answer)
 	}
 	// A field that the schema does not have would be dropped, and the report be poorer than it says.
@@ -151,25 +184,26 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 		method, url string
 		body        any
 	}{
-		"another's, there":   {http.MethodPatch, apply("b"), state("b", nil)},
-		"another's, new":     {http.MethodPatch, apply("c"), state("c", nil)},
-		"another's, by POST": {http.MethodPost, p.URL() + states, state("c", nil)},
-		"an annotation": {http.MethodPatch, apply("a"), state("a",
+		"another's, there":           {http.MethodPatch, apply("b"), state("b", nil)},
+		"another's, read by a write": {http.MethodPatch, read, bare("b", nil)},
+		"another's, by POST":         {http.MethodPost, p.URL() + states, state("c", nil)},
+		"an annotation": {http.MethodPatch, main("a"), bare("a",
 			map[string]any{"annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}})},
-		"a label": {http.MethodPatch, apply("a"), state("a",
-			map[string]any{"labels": map[string]string{"x": "y"}})},
-		"a finalizer": {http.MethodPatch, apply("a"), state("a",
+		"a label": {http.MethodPatch, main("a"), bare("a", map[string]any{"labels": map[string]string{"x": "y"}})},
+		"a finalizer": {http.MethodPatch, main("a"), bare("a",
 			map[string]any{"finalizers": []string{"example.com/x"}})},
-		"status":          {http.MethodPatch, p.URL() + states + "/a/status?fieldManager=x", state("a", nil)},
-		"update":          {http.MethodPut, p.URL() + states + "/a", state("a", nil)},
-		"delete":          {http.MethodDelete, p.URL() + states + "/a", nil},
-		"reading its own": {http.MethodGet, p.URL() + states + "/a", nil},
-		"reading all":     {http.MethodGet, p.URL() + states, nil},
-		"secrets":         {http.MethodGet, p.URL() + "/api/v1/secrets", nil},
-		"a secret":        {http.MethodGet, p.URL() + "/api/v1/namespaces/kube-system/secrets/x", nil},
-		"nodes":           {http.MethodGet, p.URL() + "/api/v1/nodes", nil},
-		"its node":        {http.MethodGet, p.URL() + "/api/v1/nodes/a", nil},
-		"all requests":    {http.MethodGet, p.URL() + requests, nil},
+		"a note":           {http.MethodPatch, main("a"), note},
+		"another manager":  {http.MethodPatch, p.URL() + states + "/a/status?fieldManager=x&force=true", state("a", nil)},
+		"update":           {http.MethodPut, p.URL() + states + "/a", state("a", nil)},
+		"update of status": {http.MethodPut, p.URL() + states + "/a/status", state("a", nil)},
+		"delete":           {http.MethodDelete, p.URL() + states + "/a", nil},
+		"reading its own":  {http.MethodGet, p.URL() + states + "/a", nil},
+		"reading all":      {http.MethodGet, p.URL() + states, nil},
+		"secrets":          {http.MethodGet, p.URL() + "/api/v1/secrets", nil},
+		"a secret":         {http.MethodGet, p.URL() + "/api/v1/namespaces/kube-system/secrets/x", nil},
+		"nodes":            {http.MethodGet, p.URL() + "/api/v1/nodes", nil},
+		"its node":         {http.MethodGet, p.URL() + "/api/v1/nodes/a", nil},
+		"all requests":     {http.MethodGet, p.URL() + requests, nil},
 		"approval": {http.MethodPut, p.URL() + requests + "/x/approval",
 			request(t, "x", csr.User("a"), csr.Group)},
 		"a controllerconfig": {http.MethodGet, p.URL() + "/apis/node-cert-agent.io/v1alpha1/controllerconfigs/other",
@@ -186,9 +220,13 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 		}
 	}
 	forgeTimes(t, p, agent, apply("a"), state("a", nil))
+	smuggle(t, p, agent, apply("a"), state)
+	noteAndReport(t, p, note)
+	_, err := p.Kubectl(t.Context(), "wait", "--for=condition=Synced", "ncs", "a", "--timeout=10s")
+	must.Do(t, err)
 	out, err := p.Kubectl(t.Context(), "get", "nodecertificatestates")
 	must.Do(t, err)
-	for _, want := range []string{"MAY BE OFF UNTIL", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced",
+	for _, want := range []string{"MAY BE OFF UNTIL", "True", "2026-12-24T00:00:00Z", "2027-01-01T00:00:00Z", "synced",
 		"a.service"} {
 		if !strings.Contains(out, want) || strings.Count(out, "\n") != 3 {
 			t.Errorf("not one readable line for each node, with %s:\n%s", want, out)
@@ -201,7 +239,7 @@ func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {
 // taken nevertheless, also where somebody else has written the object.
 func forgeTimes(t *testing.T, p *controlplane.Plane, agent *http.Client, url string, honest map[string]any) {
 	t.Helper()
-	object, _, _ := strings.Cut(url, "?")
+	object, _, _ := strings.Cut(url, "/status?")
 	_, answer := ask(t, p.AdminClient(), http.MethodGet, object, nil)
 	var live struct {
 		Metadata struct {
@@ -212,40 +250,88 @@ func forgeTimes(t *testing.T, p *controlplane.Plane, agent *http.Client, url str
 	for _, m := range live.Metadata.ManagedFields {
 		m["time"] = "2031-01-01T00:00:00Z"
 	}
-	spec := map[string]any{"state": "forged"}
+	status := map[string]any{"state": "forged"}
 	for sentence, patch := range map[string]map[string]any{
-		// Of a change of times alone the server takes nothing, and says that this is well.
+		// Of a change of managedFields alone the server takes nothing, and says that this is well.
 		"the times alone":           {"metadata": map[string]any{"managedFields": live.Metadata.ManagedFields}},
-		"the times with its report": {"metadata": map[string]any{"managedFields": live.Metadata.ManagedFields}, "spec": spec},
+		"the times with its report": {"metadata": map[string]any{"managedFields": live.Metadata.ManagedFields}, "status": status},
 		"no managers":               {"metadata": map[string]any{"managedFields": []any{map[string]any{}}}},
-		"its report by a patch":     {"spec": spec},
+		"its report by a patch":     {"status": status},
 	} {
 		code, answer := merge(t, agent, url, patch)
-		if code != http.StatusUnprocessableEntity && code != http.StatusForbidden && sentence != "the times alone" {
+		if code != http.StatusUnprocessableEntity && code != http.StatusForbidden && patch["status"] != nil {
 			t.Errorf("%s: %d %.300s", sentence, code, answer)
 		}
 	}
 	_, answer = ask(t, p.AdminClient(), http.MethodGet, object, nil)
-	if strings.Contains(answer, "2031") || strings.Contains(answer, "forged") {
+	if strings.Contains(answer, "2031") || strings.Contains(answer, "forged") || !strings.Contains(answer, `"f:status"`) {
 		t.Errorf("the object holds what was forged: %.2000s", answer)
 	}
-	honest["spec"] = map[string]any{"state": "synced", "heartbeat": "2026-11-21T09:00:00Z"}
+	honest["status"] = map[string]any{"state": "synced", "heartbeat": "2026-11-21T09:00:00Z"}
 	if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
 		t.Errorf("an honest report: %d %s", code, answer)
 	}
 	for _, by := range []string{"kubectl-edit", "somebody"} {
 		edit := strings.Replace(url, "node-cert-agent&force", by+"&force", 1)
-		if code, answer := merge(t, p.AdminClient(), edit, map[string]any{"spec": map[string]any{"state": by},
-			"metadata": map[string]any{"annotations": map[string]any{"x": by}}}); code != http.StatusOK {
+		if code, answer := merge(t, p.AdminClient(), edit, map[string]any{"status": map[string]any{"state": by}}); code != http.StatusOK {
 			t.Fatalf("the administrator: %d %s", code, answer)
 		}
 		if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
 			t.Errorf("an honest report after that of %s: %d %s", by, code, answer)
 		}
 	}
-	honest["spec"] = json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))
+	honest["status"] = json.RawMessage(strings.ReplaceAll(everything, "DIGEST", strings.Repeat("0a", 32)))
 	if code, answer := ask(t, agent, http.MethodPatch, url, honest); code != http.StatusOK {
 		t.Errorf("an honest report: %d %s", code, answer)
+	}
+}
+
+// smuggle has an agent write notes and annotations together with its status, through the one door that it has.
+func smuggle(t *testing.T, p *controlplane.Plane, agent *http.Client, url string,
+	state func(name string, more map[string]any) map[string]any,
+) {
+	t.Helper()
+	noted := state("a", nil)
+	noted["spec"] = map[string]any{"knownSince": "2026-11-21T08:00:00Z"}
+	for sentence, object := range map[string]map[string]any{
+		"a note": noted,
+		"an annotation": state("a",
+			map[string]any{"annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}}),
+	} {
+		// The server may take nothing of it and say that this is well.
+		code, answer := ask(t, agent, http.MethodPatch, url, object)
+		t.Logf("%s through the status: %d %.200s", sentence, code, answer)
+	}
+	_, answer := ask(t, p.AdminClient(), http.MethodGet, strings.Split(url, "/status?")[0], nil)
+	if strings.Contains(answer, "knownSince") || strings.Contains(answer, "allow-rebootstrap") {
+		t.Errorf("the object holds what was smuggled: %.2000s", answer)
+	}
+}
+
+// noteAndReport has the controller write its notes, and nothing else of the object.
+func noteAndReport(t *testing.T, p *controlplane.Plane, note map[string]any) {
+	t.Helper()
+	controller := p.Client(approver, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
+	url := p.URL() + states + "/a?fieldManager=node-cert-controller-approver&force=true"
+	annotated := map[string]any{"apiVersion": note["apiVersion"], "kind": note["kind"], "spec": note["spec"],
+		"metadata": map[string]any{"name": "a", "annotations": map[string]string{"node-cert-agent.io/allow-rebootstrap": "x"}}}
+	wait.For(t, "the policy about notes at the server", func() bool {
+		_, answer := ask(t, controller, http.MethodPatch, url+"&dryRun=All", annotated)
+		return strings.Contains(answer, "'node-cert-controller-states'")
+	})
+	if code, answer := ask(t, controller, http.MethodPatch, url, note); code != http.StatusOK ||
+		!strings.Contains(answer, "knownSince") || !strings.Contains(answer, `"observedVersion":"7"`) {
+		t.Errorf("a note beside a report: %d %s", code, answer)
+	}
+	report := map[string]any{"apiVersion": note["apiVersion"], "kind": note["kind"],
+		"metadata": map[string]any{"name": "a"}, "status": map[string]any{"state": "forged"}}
+	if code, answer := ask(t, controller, http.MethodPatch, strings.Replace(url, "/a?", "/a/status?", 1),
+		report); code != http.StatusForbidden {
+		t.Errorf("the controller writes a report: %d %s", code, answer)
+	}
+	report["spec"] = note["spec"]
+	if code, answer := ask(t, controller, http.MethodPatch, url, report); code >= 300 || strings.Contains(answer, "forged") {
+		t.Errorf("the controller writes a report beside its note: %d %s", code, answer)
 	}
 }
 

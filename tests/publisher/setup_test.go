@@ -177,9 +177,10 @@ func (c *cluster) reports(node, registry, version string, bundles ...[]byte) {
 	text, err := json.Marshal(certificates)
 	must(c.t, err)
 	uid := c.kubectl("get", object, "-o", "jsonpath={.metadata.uid}")
-	c.apply(fmt.Sprintf("{apiVersion: node-cert-agent.io/v1alpha1, kind: NodeCertificateState, metadata: {name: %s}, "+
-		"spec: {state: following, synced: {uid: %s, resourceVersion: %q}, fields: [imageRegistryBundleData], "+
-		"files: [{field: imageRegistryBundleData, name: %s, certificates: %s}]}}", node, uid, version, registry, text))
+	c.apply(fmt.Sprintf("{apiVersion: node-cert-agent.io/v1alpha1, kind: NodeCertificateState, metadata: {name: %s}}", node))
+	c.kubectl("patch", "nodecertificatestate", node, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
+		`{"status": {"state": "following", "synced": {"uid": %q, "resourceVersion": %q}, "fields": ["imageRegistryBundleData"], `+
+			`"files": [{"field": "imageRegistryBundleData", "name": %q, "certificates": %s}]}}`, uid, version, registry, text))
 }
 
 // field is what the ControllerConfig has in a field that is no list.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package generate
+package main
 
 import (
 	"os"
@@ -11,23 +11,26 @@ import (
 
 // TestGeneratingAgainChangesNothing runs what `make generate` runs, into other directories.
 func TestGeneratingAgainChangesNothing(t *testing.T) {
-	crds, code := t.TempDir(), t.TempDir()
+	crds, code, docs := t.TempDir(), t.TempDir(), t.TempDir()
 	cmd := exec.Command("make", "-C", "../../..", "--no-print-directory", "generate",
-		"GENERATED_CRD="+crds, "GENERATED_GO="+code)
+		"GENERATED_CRD="+crds, "GENERATED_GO="+code, "GENERATED_DOC="+docs)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for generated, stored := range map[string]string{
-		filepath.Join(crds, "node-cert-agent.io_nodebundles.yaml"): "../../../packaging/kubernetes/components/publisher",
-		filepath.Join(code, "zz_generated.deepcopy.go"):            "../v1alpha1",
+	const kinds = "../../../packaging/kubernetes"
+	for _, file := range []struct{ name, generated, stored string }{
+		{"crd/controllerconfigs.node-cert-agent.io.yaml", crds, kinds},
+		{"crd/nodecertificatestates.node-cert-agent.io.yaml", crds, kinds},
+		{"components/publisher/node-cert-agent.io_nodebundles.yaml", crds, kinds},
+		{"api.md", docs, "../../../docs"},
+		{"zz_generated.deepcopy.go", code, "../v1alpha1"},
 	} {
-		want, err := os.ReadFile(generated)
+		want, err := os.ReadFile(filepath.Join(file.generated, file.name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored = filepath.Join(stored, filepath.Base(generated))
-		if got, err := os.ReadFile(stored); err != nil || string(got) != string(want) {
-			t.Errorf("%s is not what the types say (%v); make generate", stored, err)
+		if got, err := os.ReadFile(filepath.Join(file.stored, file.name)); err != nil || string(got) != string(want) {
+			t.Errorf("%s is not what the types say (%v); make generate", file.name, err)
 		}
 	}
 }

@@ -1,9 +1,11 @@
-// controller-gen, in a module of its own: none of what it needs is the product's.
+// controller-gen and what writes docs/api.md, in a module of their own: none of what it needs is the product's.
 module github.com/node-cert-agent/node-cert-agent/cluster/api/generate
 
 go 1.26.0
 
 tool sigs.k8s.io/controller-tools/cmd/controller-gen
+
+require go.yaml.in/yaml/v3 v3.0.5
 
 require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -36,7 +38,6 @@ require (
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
-	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
