@@ -21,7 +21,7 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar image install-yaml chart share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
+.PHONY: build deb rpm tar plugin image install-yaml chart share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent, bin/node-cert-controller and bin/kubectl-node_certs
 build:
@@ -83,6 +83,16 @@ chart:
 
 build/kustomize: packaging/kustomize/go.mod packaging/kustomize/go.sum
 	go build -C packaging/kustomize -o ../../build/kustomize sigs.k8s.io/kustomize/kustomize/v5
+## plugin: kubectl node-certs for $(PLUGIN_PLATFORMS), in dist/
+PLUGIN_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+plugin:
+	@mkdir -p dist
+	@version=$$($(PACK) version '$(VERSION)') && for p in $(PLUGIN_PLATFORMS); do \
+		os=$${p%/*} arch=$${p#*/}; \
+		GOOS=$$os GOARCH=$$arch $(GOBUILD) -o build/plugin/$$p/ ./cmd/kubectl-node_certs || exit; \
+		tar -C build/plugin/$$p --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) -c . | \
+			gzip -9n >dist/kubectl-node_certs_$${version}_$${os}_$$arch.tar.gz || exit; \
+	done && ls dist/kubectl-node_certs_*
 
 ## install, install-controller: lay the files of a package out below DESTDIR, for image builders
 install: programs-$(shell go env GOARCH) share

@@ -57,6 +57,21 @@ func (e *Examiner) Examine(ctx context.Context, name string) (x Examination, err
 	return x, err
 }
 
+// Waiting examines the requests for a node's identity that nobody has decided.
+func (e *Examiner) Waiting(ctx context.Context, node string) (all []Examination, err error) {
+	if err := e.learn(ctx, &verdict.Claim{Node: node}); err != nil {
+		return nil, err
+	}
+	for _, name := range e.index.OfNode(node) {
+		x, err := e.Examine(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
 // learn reads what the controller has from its informers: the other requests, and for a token whom it has served.
 func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	requests := func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {

@@ -3,8 +3,8 @@
 // Command kubectl-node_certs is a plugin of kubectl for those who rotate CAs: which nodes follow, and when all have a
 // certificate.
 //
-// This package is flags, construction and tables; exit codes: 0 ok, 1 failed or not in time, 2 usage. What a node
-// has is decided in package cluster/fleet.
+// This package is flags, construction and tables; exit codes: 0 ok, 1 failed or not in time, 2 usage, 3 something
+// that expires was found. What a node has is decided in package cluster/fleet.
 //
 // Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/.
 package main
@@ -46,7 +46,7 @@ func root() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "the `FILE` to use, as kubectl does")
 	cmd.PersistentFlags().StringVar(&c.context, "context", "", "the `NAME` of the context in it")
-	cmd.AddCommand(statusCommand(&c), waitCommand(&c), approveCommand(&c))
+	cmd.AddCommand(statusCommand(&c), whyCommand(&c), certsCommand(&c), waitCommand(&c), approveCommand(&c))
 	return cmd
 }
 
@@ -60,6 +60,15 @@ func (c *connection) config() (*rest.Config, error) {
 	}
 	config.UserAgent = "kubectl-node-certs/" + version
 	return config, nil
+}
+
+// cluster is what is read from.
+func (c *connection) cluster() (cluster, error) {
+	config, err := c.config()
+	if err != nil {
+		return cluster{}, err
+	}
+	return newCluster(config)
 }
 
 // listTimeout is more than the lists of a large cluster take.

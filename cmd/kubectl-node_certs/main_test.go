@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
-	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
@@ -27,6 +25,9 @@ func TestMistakesOfTheCommandLineAreUsageErrors(t *testing.T) {
 		"--sha256 is missing":                   {"wait", "--field=rootCAData"},
 		"is no SHA-256 in hexadecimal":          {"wait", "--field=rootCAData", "--sha256=0a0b"},
 		"is no time to wait":                    {"wait", "--field=rootCAData", "--sha256", fingerprint, "--timeout=0s"},
+		"name one node;":                        {"why"},
+		"is neither json nor yaml":              {"certs", "-o", "table"},
+		"is before now":                         {"certs", "--expires-within=-1h"},
 		"name one request; 'kubectl get csr'":   {"approve"},
 		"--ignore-nodes: ":                      {"wait", "--field=rootCAData", "--sha256", fingerprint, "--ignore-nodes=a b"},
 	} {
@@ -50,20 +51,5 @@ func TestAMissingKubeconfigFails(t *testing.T) {
 	if code := run(t.Context(), []string{"status", "--kubeconfig", t.TempDir() + "/none"}, &out, &complaint); code !=
 		process.Failed || !strings.Contains(complaint.String(), "none") {
 		t.Errorf("code %d, %s", code, complaint.String())
-	}
-}
-
-func TestNodesAreShownByName(t *testing.T) {
-	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	all := []fleet.Node{{Name: "b"}, {Name: "a", Report: &fleet.Report{State: "following", At: now.Add(-3 * time.Minute),
-		Synced: plan.ControllerConfig{ResourceVersion: "7"}, Held: 2, Breaker: "x.service"}}}
-	var out bytes.Buffer
-	printNodes(&out, all, now)
-	want := "NODE  STATE           VERSION  HELD  PENDING  BREAKER    REPORTED\n" +
-		"a     following       7        2     0        x.service  3m\n" +
-		"b     never reported  -        -     -        -          -\n\n" +
-		"2 nodes: 1 follow, 1 never reported, 1 with a breaker open\n"
-	if out.String() != want {
-		t.Errorf("it prints\n%s, want\n%s", out.String(), want)
 	}
 }

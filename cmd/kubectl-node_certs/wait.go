@@ -155,3 +155,12 @@ func (w waiting) ask(ctx context.Context, config *rest.Config) (plan.ControllerC
 	}
 	return plan.ControllerConfig{UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}, nil
 }
+
+// printMissing shows who lacks what, and since when nothing was heard of it.
+func printMissing(out io.Writer, a fleet.Answer) {
+	lines := [][]string{{"NODE", "LAST HEARD", "REASON"}}
+	for _, m := range a.Missing {
+		lines = append(lines, []string{m.Node, since(&m.Since, time.Now()), m.Reason})
+	}
+	columns(out, lines)
+}
