@@ -44,6 +44,8 @@ func TestTheRotationPageIsAsWritten(t *testing.T) {
 	page.run(0, "\thas not reported since it was asked\n", "4. Take the old CA out", 2)
 	page.run(1, "timed out", "4. Take the old CA out", 1)
 	n.awaitOfNodeBundle("{.status.counts.certificates} {.status.counts.held}", "2 1")
+	page.kubectl("the NodeBundle kubelet-clients: it has not reported", "node-certs", "why", "node")
+	page.kubectl(`"field": "kubeAPIServerServingCAData"`, "node-certs", "certs", "-o", "json")
 
 	n.Must(n.StartAgent(n.Ctx))
 	n.awaitOfNodeBundle(`{.status.conditions[?(@.type=="Converged")].reason} {.status.counts.nodes}`, "Converged 1/1")

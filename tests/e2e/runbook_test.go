@@ -54,6 +54,16 @@ func (r *runbook) run(code int, want, heading string, block int) {
 	}
 }
 
+// kubectl runs a command that no page has, which shall print what is wanted.
+func (r *runbook) kubectl(want string, args ...string) {
+	r.T.Helper()
+	cmd := exec.CommandContext(r.Ctx, filepath.Join(r.dir, "bin", "kubectl"), args...)
+	cmd.Env = r.env
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+		r.T.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+}
+
 // host runs a block on the node, as root.
 func (r *runbook) host(want, heading string, block int) {
 	r.T.Helper()
