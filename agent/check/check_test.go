@@ -205,6 +205,12 @@ var cases = map[string]struct {
 		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, kubelet-ca.key"}
 	}, []string{"warn  file: /etc/kubernetes/kubelet-ca.crt is not written: beside a private key, kubelet-ca.key; fix: " +
 		"give it another path: `files: {kubeAPIServerServingCAData: {path: PATH}}`, or move what is in the way"}},
+	"the key of kubeadm's CA": {func(f *Facts) {
+		f.Files[0].Path = "/etc/kubernetes/pki/ca.crt"
+		f.Files[0].File = plan.File{Kind: plan.Irregular, Reason: "beside a private key, ca.key"}
+	}, []string{"warn  file: /etc/kubernetes/pki/ca.crt is not written: beside a private key, ca.key; fix: on a control " +
+		"plane set `files: {kubeAPIServerServingCAData: {path: /etc/kubernetes/kubelet-ca.crt}}`, and the same " +
+		"clientCAFile in /var/lib/kubelet/config.yaml"}},
 	"a label of another type": {func(f *Facts) { f.Files[0].Label = "system_u:object_r:etc_t:s0" },
 		[]string{"warn  SELinux: /etc/kubernetes/kubelet-ca.crt is etc_t, and its directory cert_t; fix: restorecon -nv " +
 			"/etc/kubernetes/kubelet-ca.crt says whether that is right"}},

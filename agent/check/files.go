@@ -145,14 +145,22 @@ func files(f Facts, r *report) {
 			good++
 		case file.Reason == "", f.missing(file.Path):
 		default:
-			r.add(Warn, "file", fmt.Sprintf("give it another path: `files: {%s: {path: PATH}}`, or move what is in the way",
-				file.Field),
-				"%s is not written: %s", printable.Text(file.Path), printable.Text(file.Reason))
+			r.add(Warn, "file", file.anotherPath(), "%s is not written: %s", printable.Text(file.Path), printable.Text(file.Reason))
 		}
 	}
 	if f.Writer.Asked && f.Writer.Problem == "" {
 		r.ok("files", "%s in place", count(good, "managed file"))
 	}
+}
+
+// anotherPath is the fix for a file with something in its way. On a control plane of kubeadm that is the key of the
+// cluster's CA, which nobody can move.
+func (file File) anotherPath() string {
+	if file.Field == plan.KubeAPIServerServingCAData && file.Path == "/etc/kubernetes/pki/ca.crt" {
+		return "on a control plane set `files: {kubeAPIServerServingCAData: {path: /etc/kubernetes/kubelet-ca.crt}}`, and " +
+			"the same clientCAFile in /var/lib/kubelet/config.yaml"
+	}
+	return fmt.Sprintf("give it another path: `files: {%s: {path: PATH}}`, or move what is in the way", file.Field)
 }
 
 // missing reports whether a file has a finding already: that of its directory.

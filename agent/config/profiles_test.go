@@ -27,7 +27,7 @@ func TestTheProfilesAreTheTableOfTheDesign(t *testing.T) {
 		plan.ImageRegistryBundleUserData: {true, true, true},
 		plan.InternalRegistryPullSecret:  {false, true, false},
 		plan.KubeconfigCAData:            {false, true, false},
-		plan.KubeletKubeconfigCAData:     {false, true, false},
+		plan.KubeletKubeconfigCAData:     {false, true, true},
 	}
 	if len(table) != len(plan.Fields()) {
 		t.Errorf("the table has %d fields, there are %d", len(table), len(plan.Fields()))
@@ -67,7 +67,7 @@ func TestTheProfilesDifferInTheirSourcesAsWell(t *testing.T) {
 		consume   string
 	}{
 		"standalone": {small, ConfigMap{}, "delete"},
-		"kubeadm":    {small, ConfigMap{}, "delete"},
+		"kubeadm":    {small, ConfigMap{"kube-public", "kube-root-ca.crt", "ca.crt"}, "delete"},
 		"openshift": {ControllerConfig{"machineconfiguration.openshift.io", "v1", "controllerconfigs",
 			"machine-config-controller"},
 			ConfigMap{"openshift-machine-config-operator", "kubeconfig-data", "ca-bundle.crt"}, "mark-used"},

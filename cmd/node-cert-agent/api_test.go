@@ -85,6 +85,9 @@ func (a *api) object(path string) (object []byte, changed chan struct{}, refuse 
 	switch {
 	case strings.HasSuffix(path, "/configmaps") && a.configMap != nil:
 		meta["name"] = "kubeconfig-data"
+		if strings.Contains(path, "/kube-public/") {
+			meta["name"] = "kube-root-ca.crt"
+		}
 		object, _ = json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta,
 			"data": a.configMap})
 	case strings.HasSuffix(path, "/controllerconfigs") && a.spec != nil:
@@ -97,7 +100,7 @@ func (a *api) object(path string) (object []byte, changed chan struct{}, refuse 
 func served(path string) bool {
 	return slices.Contains([]string{"/apis/node-cert-agent.io/v1alpha1/controllerconfigs",
 		"/apis/machineconfiguration.openshift.io/v1/controllerconfigs",
-		"/api/v1/namespaces/openshift-machine-config-operator/configmaps"}, path)
+		"/api/v1/namespaces/openshift-machine-config-operator/configmaps", "/api/v1/namespaces/kube-public/configmaps"}, path)
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {

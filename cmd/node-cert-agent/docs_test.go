@@ -120,10 +120,14 @@ func TestTheTableOfFilesIsWhatTheProfilesSay(t *testing.T) {
 		cells := []string{""}
 		for _, name := range []string{"standalone", "openshift", "kubeadm"} {
 			r, enabled := profile(t, name).Policy.File(id)
-			if enabled {
+			if enabled && spec.Path == "" {
 				spec = r
 			}
-			cells = append(cells, on[enabled])
+			cell := on[enabled]
+			if enabled && r.Path != spec.Path {
+				cell = "`" + r.Path + "`"
+			}
+			cells = append(cells, cell)
 		}
 		mode := fmt.Sprintf("`\"%04o\"`", spec.Mode)
 		if id.Edits() {

@@ -241,27 +241,6 @@ func TestAKubeconfigThatCannotBeEditedIsReportedAndLeftAlone(t *testing.T) {
 	r.awaitFile(kubeletKubeconfig, []byte(hostKubeconfig(next)))
 }
 
-func TestKubeadmsOwnCAIsNeverWritten(t *testing.T) {
-	r := newTree(t)
-	r.configure("profile: kubeadm\nfiles: {kubeAPIServerServingCAData: {path: /etc/kubernetes/pki/ca.crt}}\n")
-	if err := os.MkdirAll(r.path("/etc/kubernetes/pki"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	save(t, r.path("/etc/kubernetes/pki/ca.crt"), string(ca("kubernetes")))
-	save(t, r.path("/etc/kubernetes/pki/ca.key"), "key")
-	before := r.file("/etc/kubernetes/pki/ca.crt")
-	root := ca("root")
-	r.api.publish(map[string]any{"kubeAPIServerServingCAData": ca("other"), "rootCAData": root})
-	r.start()
-	r.awaitStatus("a reason", func(s report.Status) bool {
-		return len(s.Refused) == 1 && s.Refused[0].Reason == "beside a private key, ca.key"
-	})
-	r.awaitFile("/etc/kubernetes/ca.crt", root)
-	if r.file("/etc/kubernetes/pki/ca.crt") != before {
-		t.Error("it was written")
-	}
-}
-
 func TestAKubeconfigIsHelpedByHandWhenNoAPIServerCanBeTrusted(t *testing.T) {
 	old, next := ca("old"), ca("next")
 	r := newOpenShift(t, old)

@@ -201,7 +201,7 @@ func boot(t *testing.T, l layout, r host.Release) *node {
 	files := map[string]host.File{
 		"/etc/node-cert-agent/config.d/50-site.yaml": {Data: []byte("apiVersion: " +
 			"config.node-cert-agent.io/v1alpha1\nprofile: " + l.profile +
-			"\nfiles:\n  kubeAPIServerServingCAData: {onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
+			"\nfiles:\n  kubeAPIServerServingCAData: {path: /etc/kubernetes/kubelet-ca.crt, onChange: [reader.service]}\nunits:\n  reader.service: {verb: reload}\n  " +
 			"waiting.service: {verb: reload}\n")},
 		"/etc/node-cert-agent/bootstrap.d/x.note": private(secret),
 		"/root/.ssh/id_ecdsa":                     private(secret),
