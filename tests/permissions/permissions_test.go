@@ -45,6 +45,7 @@ func plane(t *testing.T) *controlplane.Plane {
 	must.Do(t, err)
 	must.Do(t, p.Apply(t.Context(), monitoring))
 	must.Do(t, p.InstallPublisher(t.Context()))
+	must.Do(t, p.InstallKubeadm(t.Context()))
 	return p
 }
 
@@ -135,7 +136,7 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 	for _, resource := range resources {
 		name, group, _ := strings.Cut(resource, ".")
 		for _, verb := range verbs {
-			for _, namespace := range []string{"", "default", "kube-system", "node-cert-agent",
+			for _, namespace := range []string{"", "default", "kube-system", "kube-public", "node-cert-agent",
 				controlplane.MachineConfigNamespace, "openshift-machine-api"} {
 				for _, object := range slices.Compact(slices.Clone(names)) {
 					out = append(out, Request{Verb: verb, Group: group, Resource: name, Namespace: namespace, Name: object})
@@ -192,7 +193,7 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	rel, err := filepath.Rel(dir, root)
 	must.Do(t, err)
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
-		rel + "/components/publisher, " + rel + "/components/single-use, " + rel + "/components/openshift, " + rel +
+		rel + "/components/publisher, " + rel + "/components/kubeadm, " + rel + "/components/single-use, " + rel + "/components/openshift, " + rel +
 		"/components/openshift-machines, " + rel + "/components/monitoring]\n"
 	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
@@ -211,6 +212,11 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	}
 	if !strings.Contains(out, "- --controllers=approver,publisher\n") {
 		t.Error("with the publisher nobody runs it")
+	}
+	for _, name := range []string{"extension-apiserver-authentication", "kube-root-ca.crt"} {
+		if !strings.Contains(out, "      name: "+name+"\n") {
+			t.Error("with kubeadm no NodeBundle takes from " + name)
+		}
 	}
 	if got.Markdown() != want.Markdown() {
 		t.Errorf("kustomize makes another table:\n%s", got.Markdown())

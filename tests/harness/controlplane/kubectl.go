@@ -97,6 +97,16 @@ func (p *Plane) InstallPublisher(ctx context.Context) error {
 	return p.served(ctx, "node-cert-agent.io/v1alpha1/nodebundles")
 }
 
+// InstallKubeadm adds the component kubeadm to what InstallPublisher installs.
+func (p *Plane) InstallKubeadm(ctx context.Context) error {
+	for _, file := range []string{"rbac.yaml", "nodebundles.yaml"} {
+		if err := p.applyFile(ctx, p.manifest("components/kubeadm/"+file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // InstallMachines makes OpenShift's namespace for Machines and adds the rights of the component
 // openshift-machines. The kind itself is not installed.
 func (p *Plane) InstallMachines(ctx context.Context) error {
