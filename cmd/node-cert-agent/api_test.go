@@ -100,7 +100,8 @@ func (a *api) object(path string) (object []byte, changed chan struct{}, refuse 
 func served(path string) bool {
 	return slices.Contains([]string{"/apis/node-cert-agent.io/v1alpha1/controllerconfigs",
 		"/apis/machineconfiguration.openshift.io/v1/controllerconfigs",
-		"/api/v1/namespaces/openshift-machine-config-operator/configmaps", "/api/v1/namespaces/kube-public/configmaps"}, path)
+		"/api/v1/namespaces/openshift-machine-config-operator/configmaps",
+		"/api/v1/namespaces/kube-public/configmaps"}, path)
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {

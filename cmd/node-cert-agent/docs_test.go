@@ -42,7 +42,8 @@ func blocks(page, language string) (out []string) {
 
 func TestEveryConfigurationInTheDocumentationIsValid(t *testing.T) {
 	n := 0
-	for _, page := range []string{"README.md", "docs/usage/configuration.md", "docs/usage/kubeadm.md", "docs/usage/operating.md"} {
+	for _, page := range []string{"README.md", "docs/usage/configuration.md", "docs/usage/kubeadm.md",
+		"docs/usage/operating.md"} {
 		for i, text := range blocks(read(t, page), "yaml") {
 			dir := t.TempDir()
 			save(t, filepath.Join(dir, "50-site.yaml"), text)
