@@ -145,7 +145,8 @@ func files(f Facts, r *report) {
 			good++
 		case file.Reason == "", f.missing(file.Path):
 		default:
-			r.add(Warn, "file", file.anotherPath(), "%s is not written: %s", printable.Text(file.Path), printable.Text(file.Reason))
+			r.add(Warn, "file", file.anotherPath(), "%s is not written: %s", printable.Text(file.Path),
+				printable.Text(file.Reason))
 		}
 	}
 	if f.Writer.Asked && f.Writer.Problem == "" {

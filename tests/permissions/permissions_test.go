@@ -193,7 +193,8 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	rel, err := filepath.Rel(dir, root)
 	must.Do(t, err)
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
-		rel + "/components/publisher, " + rel + "/components/kubeadm, " + rel + "/components/single-use, " + rel + "/components/openshift, " + rel +
+		rel + "/components/publisher, " + rel + "/components/kubeadm, " + rel + "/components/single-use, " + rel +
+		"/components/openshift, " + rel +
 		"/components/openshift-machines, " + rel + "/components/monitoring]\n"
 	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
