@@ -21,7 +21,7 @@ PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rp
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 
-.PHONY: build deb rpm tar plugin image install-yaml chart share install install-controller demo test test-selinux test-powercut bench fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
+.PHONY: build deb rpm tar plugin image install-yaml chart share install install-controller demo test test-selinux test-powercut bench bench-fleet fuzz simulate simulate-mutations docs generate lint controlplane host-root packages clean
 
 ## build: the static binaries, bin/node-cert-agent, bin/node-cert-controller and bin/kubectl-node_certs
 build:
@@ -142,6 +142,11 @@ test-powercut: packages
 ## bench: latency, memory, idle cost, size and start, as ratios to a baseline of the same run
 bench: build controlplane host-root
 	go run ./tests/cmd/bench
+
+## bench-fleet: a fleet of NODES agents in one process on one real API server (15 minutes for 500, an hour for all)
+NODES ?= 500,2000,5000
+bench-fleet: controlplane
+	go run ./tests/cmd/benchfleet -nodes $(NODES)
 
 ## fuzz: each fuzz target for a minute
 fuzz:

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
+)
+
+// settings are the shipped ones, but that the ControllerConfig is mirrored: what it drops would stay for an hour
+// else, and the CA that verifies the API server, which is not rotated here, for ever.
+const settings = `apiVersion: config.node-cert-agent.io/v1alpha1
+trust: {holdRemovals: 0s, source: ""}
+`
+
+// env is a control plane with what is shipped, the controller, and what the fleet is to follow.
+type env struct {
+	options    options
+	n          int
+	table      *table
+	bin        string // with the binaries
+	dir        string // of ours, in memory if there is room
+	plane      *controlplane.Plane
+	admin      *http.Client
+	controller *controller
+	store      controllerconfig.Store
+	content    *content
+	files      board                  // which agents have written
+	reports    board                  // whose state object was written
+	want       atomic.Pointer[[]byte] // what the kubelet's bundle is to have
+	bare       []samples              // the rounds of the baseline
+	ours       atomic.Int64           // connections of the administrator that failed
+	fleet      []*node
+	end        func() // ends the fleet and what watches it
+}
+
+// newEnv brings up all but the fleet.
+func newEnv(ctx context.Context, p options, n int, bin string, t *table) (e *env, err error) {
+	e = &env{options: p, n: n, bin: bin, table: t, content: newContent(), end: func() {}}
+	e.want.Store(&e.content.spec.KubeAPIServerServingCAData)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.stop())
+		}
+	}()
+	if e.dir, err = os.MkdirTemp(inMemory(), "benchfleet-"); err != nil {
+		return e, err
+	}
+	audited, err := e.audit()
+	if err != nil {
+		return e, err
+	}
+	e.plane, err = controlplane.Start(ctx, controlplane.Options{Keys: testpki.RSA, APIServerArgs: audited,
+		Progress: os.Stderr})
+	if err != nil {
+		return e, err
+	}
+	e.admin = e.plane.AdminClient()
+	e.countOurs()
+	for _, install := range []func(context.Context) error{e.plane.InstallShipped, e.plane.InstallPublisher} {
+		if err := install(ctx); err != nil {
+			return e, err
+		}
+	}
+	e.store = controllerconfig.Store{API: controllerconfig.Small, URL: e.plane.URL(), Client: e.admin}
+	if _, err := e.store.Create(ctx, e.content.spec); err != nil {
+		return e, err
+	}
+	e.controller = &controller{env: e, binary: filepath.Join(bin, "node-cert-controller")}
+	return e, e.controller.start(ctx)
+}
+
+// inMemory is a directory of a file system in memory, or empty: the figures are about the cluster and not about
+// the disk, and 5000 nodes have 125 000 files.
+func inMemory() string {
+	const shared = "/dev/shm"
+	var fs unix.Statfs_t
+	if unix.Statfs(shared, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
+		return shared
+	}
+	return ""
+}
+
+// makeNodes makes Nodes, which are the inventory of the approver.
+func (e *env) makeNodes(ctx context.Context, names ...string) error {
+	return each(len(names), func(i int) error {
+		body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node",
+			"metadata": map[string]any{"name": names[i]}})
+		if err != nil {
+			return err
+		}
+		_, err = e.ask(ctx, e.admin, http.MethodPost, nodesPath, asJSON, body)
+		return err
+	})
+}
+
+func (e *env) stop() error {
+	e.end()
+	e.controller.stop()
+	var err error
+	if e.plane != nil {
+		err = e.plane.Stop()
+	}
+	if e.dir != "" {
+		err = errors.Join(err, os.RemoveAll(e.dir))
+	}
+	return err
+}
+
+// controller is the process of node-cert-controller, with the rights of its ServiceAccount.
+type controller struct {
+	env     *env
+	binary  string
+	cmd     *exec.Cmd
+	process *cluster.Process
+}
+
+func (c *controller) start(ctx context.Context) error {
+	const account = "system:serviceaccount:node-cert-agent:node-cert-controller"
+	p := c.env.plane
+	config, err := p.Kubeconfig(p.URL(), account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(c.log())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.cmd = exec.Command(c.binary, "--kubeconfig", config, "--controllers=approver,publisher")
+	c.cmd.Stdout, c.cmd.Stderr = log, log
+	if c.process, err = cluster.Launch(c.cmd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = wait.Success(ctx, func() error {
+		_, err := p.Kubectl(ctx, "wait", "-n", "node-cert-agent", "lease/node-cert-controller",
+			"--for=jsonpath={.spec.holderIdentity}", "--timeout=1s")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the controller to lead: %w", err)
+	}
+	return nil
+}
+
+// stop ends the process, if there is one.
+func (c *controller) stop() {
+	if c != nil {
+		c.process.Stop()
+	}
+}
+
+func (c *controller) log() string { return filepath.Join(c.env.plane.Dir(), "controller.log") }
+
+// tail is the end of what it said.
+func (c *controller) tail() string {
+	b, _ := os.ReadFile(c.log()) // an empty tail says as much
+	return string(b[max(0, len(b)-2000):])
+}
+
+func (c *controller) pid() int { return c.cmd.Process.Pid }

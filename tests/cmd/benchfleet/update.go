@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// round updates the ControllerConfig, and waits until all have it.
+func (e *env) round(ctx context.Context) (samples, error) {
+	e.files.round(e.n)
+	accepted, err := e.update(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := e.files.wait(ctx, "the update", e.options.limit)
+	return since(accepted, at), err
+}
+
+// update puts another certificate into the kubelet's bundle, and returns when that was accepted.
+func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
+	spec := e.content.rotate()
+	e.want.Store(&spec.KubeAPIServerServingCAData)
+	_, err = e.store.Patch(ctx, spec)
+	return time.Now(), err
+}
+
+// update is the time from an accepted update until the file is on the disk of the nodes, and when they report it. A
+// round begins when the reports of the last one are done.
+func update(ctx context.Context, e *env) error {
+	var rounds []samples
+	var spread, busy []float64
+	for range e.options.rounds {
+		pause(ctx, reportLeast+time.Second)
+		e.reports.round(e.n)
+		took, err := e.round(ctx)
+		if err != nil {
+			return err
+		}
+		rounds = append(rounds, took)
+		reported, err := e.reports.wait(ctx, "reports", e.options.limit)
+		if err != nil {
+			return err
+		}
+		first := slices.MinFunc(reported, time.Time.Compare)
+		spread, busy = append(spread, since(first, reported).at(1)), append(busy, float64(busiest(reported)))
+	}
+	e.table.note("update accepted -> file written", "%s", summary(rounds))
+	e.table.judge("  last, median of the rounds", column(rounds, 1).at(.5), 2, "s")
+	if len(e.bare) > 0 {
+		e.table.note("  agent / baseline, last", "%.2f x", column(rounds, 1).at(.5)/column(e.bare, 1).at(.5))
+	}
+	e.table.note("  reports of a round: first to last", "%.1f s at least, %.1f s at most", slices.Min(spread),
+		slices.Max(spread))
+	e.table.note("  reports in the busiest second", "%.0f", slices.Max(busy))
+	return e.check()
+}
+
+// summary is each round's median and p99, each as the median of the rounds, and the worst last.
+func summary(rounds []samples) string {
+	last := column(rounds, 1)
+	return fmt.Sprintf("p50 %.3f  p99 %.3f  last %.3f s, at most %.3f (%d rounds)", column(rounds, .5).at(.5),
+		column(rounds, .99).at(.5), last.at(.5), last.at(1), len(rounds))
+}
