@@ -6,21 +6,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
-	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // settings are the shipped ones, but that the ControllerConfig is mirrored: what it drops would stay for an hour
@@ -82,8 +77,7 @@ func newEnv(ctx context.Context, p options, n int, bin string, t *table) (e *env
 	if _, err := e.store.Create(ctx, e.content.spec); err != nil {
 		return e, err
 	}
-	e.controller = &controller{env: e, binary: filepath.Join(bin, "node-cert-controller")}
-	return e, e.controller.start(ctx)
+	return e, e.startController(ctx, filepath.Join(bin, "node-cert-controller"))
 }
 
 // inMemory is a directory of a file system in memory, or empty: the figures are about the cluster and not about
@@ -122,58 +116,3 @@ func (e *env) stop() error {
 	}
 	return err
 }
-
-// controller is the process of node-cert-controller, with the rights of its ServiceAccount.
-type controller struct {
-	env     *env
-	binary  string
-	cmd     *exec.Cmd
-	process *cluster.Process
-}
-
-func (c *controller) start(ctx context.Context) error {
-	const account = "system:serviceaccount:node-cert-agent:node-cert-controller"
-	p := c.env.plane
-	config, err := p.Kubeconfig(p.URL(), account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(c.log())
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	c.cmd = exec.Command(c.binary, "--kubeconfig", config, "--controllers=approver,publisher")
-	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.process, err = cluster.Launch(c.cmd); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	err = wait.Success(ctx, func() error {
-		_, err := p.Kubectl(ctx, "wait", "-n", "node-cert-agent", "lease/node-cert-controller",
-			"--for=jsonpath={.spec.holderIdentity}", "--timeout=1s")
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the controller to lead: %w", err)
-	}
-	return nil
-}
-
-// stop ends the process, if there is one.
-func (c *controller) stop() {
-	if c != nil {
-		c.process.Stop()
-	}
-}
-
-func (c *controller) log() string { return filepath.Join(c.env.plane.Dir(), "controller.log") }
-
-// tail is the end of what it said.
-func (c *controller) tail() string {
-	b, _ := os.ReadFile(c.log()) // an empty tail says as much
-	return string(b[max(0, len(b)-2000):])
-}
-
-func (c *controller) pid() int { return c.cmd.Process.Pid }

@@ -56,6 +56,9 @@ func junk(ctx context.Context, e *env) error {
 	e.table.note("renewal of a node: while they are pending", "%v", after)
 	e.table.judge("  slowest", after.at(1), 5, "s")
 	e.table.note("  pending / baseline, median", "%.2f x", after.at(.5)/before.at(.5))
+	if err := held(ctx, e); err != nil {
+		return err
+	}
 	_, err = e.ask(ctx, e.admin, http.MethodDelete, csrPath, asJSON, nil)
 	return err
 }

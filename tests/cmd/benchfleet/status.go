@@ -63,14 +63,3 @@ func (e *env) status(ctx context.Context) (took time.Duration, peak float64, err
 		}
 	}
 }
-
-// held is what the controller holds now.
-func held(_ context.Context, e *env) error {
-	resident, peak := memory(e.controller.pid())
-	if peak == 0 {
-		return fmt.Errorf("the controller has ended: %s", e.controller.tail())
-	}
-	e.table.note("controller, resident now", "%.1f MiB", resident)
-	e.table.judge("controller, peak so far", peak, 150, "MiB")
-	return nil
-}

@@ -38,6 +38,9 @@ func Launch(cmd *exec.Cmd) (*Process, error) {
 	return p, <-started
 }
 
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.ended }
+
 // Stop asks the process to end and waits for it. It may have ended by itself. Nil is no process.
 func (p *Process) Stop() {
 	if p == nil || p.cmd.Process == nil {
