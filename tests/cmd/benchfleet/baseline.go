@@ -5,8 +5,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
+	"math"
+	"math/big"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -39,10 +47,17 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	defer running.Wait()
 	defer cancel()
 	var read atomic.Int64
+	clients := make([]*http.Client, e.n)
+	if err := each(e.n, func(i int) (err error) {
+		clients[i], err = e.client(csr.User(fmt.Sprintf("bare-%04d", i)), csr.Group)
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	e.files.round(e.n)
 	began := time.Now()
-	for i := range e.n {
-		w := &bare{env: e, i: i, metadata: metadata, read: &read}
+	for i, client := range clients {
+		w := &bare{env: e, i: i, client: client, metadata: metadata, read: &read}
 		running.Go(func() { w.run(watching) })
 	}
 	at, err := e.files.wait(ctx, "watchers", e.options.limit)
@@ -79,32 +94,56 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	return rounds, nil
 }
 
+// client has a certificate with a key like those of agents: the control plane's own would be RSA, which takes longer to
+// make than all else.
+func (e *env) client(user, group string) (*http.Client, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(math.MaxInt64))
+	if err != nil {
+		return nil, err
+	}
+	ca := e.plane.CA()
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial,
+		Subject:  pkix.Name{CommonName: user, Organization: []string{group}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour)}, ca.Cert, key.Public(), ca.Key)
+	if err != nil {
+		return nil, err
+	}
+	transport := e.admin.Transport.(*http.Transport).Clone()
+	transport.TLSClientConfig.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+	return &http.Client{Transport: transport}, nil
+}
+
 // bare is a watcher with a connection and a client certificate of its own, which marks what it has read.
 type bare struct {
 	env      *env
 	i        int
+	client   *http.Client
 	metadata bool
 	read     *atomic.Int64 // bytes of all
 }
 
 // run tries again for ever.
 func (w *bare) run(ctx context.Context) {
-	client := w.env.plane.Client(csr.User(fmt.Sprintf("bare-%04d", w.i)), csr.Group)
-	defer client.CloseIdleConnections()
+	defer w.client.CloseIdleConnections()
 	for ctx.Err() == nil {
-		w.follow(ctx, client)
+		w.follow(ctx)
 		pause(ctx, time.Second)
 	}
 }
 
-func (w *bare) follow(ctx context.Context, client *http.Client) {
+func (w *bare) follow(ctx context.Context) {
 	query := url.Values{"watch": {"1"}, "fieldSelector": {"metadata.name=" + controllerconfig.Name},
 		"timeoutSeconds": {"7200"}}
 	accept := asJSON
 	if w.metadata {
 		accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	}
-	stream := w.get(ctx, client, "?"+query.Encode(), accept)
+	stream := w.get(ctx, "?"+query.Encode(), accept)
 	if stream == nil {
 		return
 	}
@@ -121,7 +160,7 @@ func (w *bare) follow(ctx context.Context, client *http.Client) {
 		if bytes.IndexByte(buf[:n], '\n') >= 0 {
 			if g := generation(event); g != last {
 				last = g
-				w.fetch(ctx, client)
+				w.fetch(ctx)
 			}
 			event = event[:0]
 			w.env.files.mark(w.i)
@@ -133,11 +172,11 @@ func (w *bare) follow(ctx context.Context, client *http.Client) {
 }
 
 // fetch gets the object, if only its metadata is watched.
-func (w *bare) fetch(ctx context.Context, client *http.Client) {
+func (w *bare) fetch(ctx context.Context) {
 	if !w.metadata {
 		return
 	}
-	if answer := w.get(ctx, client, "/"+controllerconfig.Name, asJSON); answer != nil {
+	if answer := w.get(ctx, "/"+controllerconfig.Name, asJSON); answer != nil {
 		n, _ := io.Copy(io.Discard, answer) // what is cut off is no faster
 		w.read.Add(n)
 		_ = answer.Close()
@@ -145,14 +184,14 @@ func (w *bare) fetch(ctx context.Context, client *http.Client) {
 }
 
 // get is the body of a good answer, or nil.
-func (w *bare) get(ctx context.Context, client *http.Client, path, accept string) io.ReadCloser {
+func (w *bare) get(ctx context.Context, path, accept string) io.ReadCloser {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		w.env.plane.URL()+controllerconfig.Small.Path()+path, nil)
 	if err != nil {
 		return nil
 	}
 	req.Header.Set("Accept", accept)
-	res, err := client.Do(req)
+	res, err := w.client.Do(req)
 	if err != nil {
 		return nil
 	}
