@@ -74,7 +74,7 @@ func (c *controller) start() error {
 	c.starts++
 	go func() {
 		<-process.Done()
-		time.Sleep(time.Second) // as RestartSec= does
+		<-time.After(time.Second) // as RestartSec= does
 		if err := c.start(); err != nil {
 			fmt.Fprintln(os.Stderr, "  starting the controller again:", err)
 		}
