@@ -160,6 +160,13 @@ func TestNumbersOfProc(t *testing.T) {
 	if got, err := attemptFails(snmp); got != 7 || err != nil {
 		t.Errorf("failed are %d: %v", got, err)
 	}
+	const exposition = "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1.25\n"
+	if got, err := processTime(exposition); got != 1250*time.Millisecond || err != nil {
+		t.Errorf("the processors were used for %v: %v", got, err)
+	}
+	if _, err := processTime("go_goroutines 5\n"); err == nil {
+		t.Error("no time is no error")
+	}
 	if _, err := attemptFails("Udp: InDatagrams\nUdp: 1\n"); err == nil {
 		t.Error("nothing is no error")
 	}

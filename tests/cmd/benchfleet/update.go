@@ -4,9 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // round updates the ControllerConfig, and waits until all have it.
@@ -32,14 +38,24 @@ func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
 // round begins when the reports of the last one are done.
 func update(ctx context.Context, e *env) error {
 	var rounds []samples
-	var spread, busy []float64
+	var spread, busy, agents, server []float64
 	for range e.options.rounds {
 		pause(ctx, reportLeast+time.Second)
 		e.reports.round(e.n)
+		before, err := e.processors(ctx)
+		if err != nil {
+			return err
+		}
 		took, err := e.round(ctx)
 		if err != nil {
 			return err
 		}
+		after, err := e.processors(ctx)
+		if err != nil {
+			return err
+		}
+		agents = append(agents, milliseconds(after.ours-before.ours)/float64(e.n))
+		server = append(server, milliseconds(after.server-before.server)/float64(e.n))
 		rounds = append(rounds, took)
 		reported, err := e.reports.wait(ctx, "reports", e.options.limit)
 		if err != nil {
@@ -53,6 +69,8 @@ func update(ctx context.Context, e *env) error {
 	if len(e.bare) > 0 {
 		e.table.note("  agent / baseline, last", "%.2f x", column(rounds, 1).at(.5)/column(e.bare, 1).at(.5))
 	}
+	e.table.note("  until then, CPU of agents and API server, each agent", "%.2f, %.2f ms at most", slices.Max(agents),
+		slices.Max(server))
 	e.table.note("  reports of a round: first to last", "%.1f s at least, %.1f s at most", slices.Min(spread),
 		slices.Max(spread))
 	e.table.note("  reports in the busiest second", "%.0f", slices.Max(busy))
@@ -65,3 +83,33 @@ func summary(rounds []samples) string {
 	return fmt.Sprintf("p50 %.3f  p99 %.3f  last %.3f s, at most %.3f (%d rounds)", column(rounds, .5).at(.5),
 		column(rounds, .99).at(.5), last.at(.5), last.at(1), len(rounds))
 }
+
+// processors is the time that this process and the API server have had processors.
+type processors struct{ ours, server time.Duration }
+
+func (e *env) processors(ctx context.Context) (p processors, err error) {
+	var self unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &self); err != nil {
+		return p, err
+	}
+	p.ours = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+	metrics, err := e.ask(ctx, e.admin, http.MethodGet, "/metrics", asJSON, nil)
+	if err != nil {
+		return p, err
+	}
+	p.server, err = processTime(string(metrics))
+	return p, err
+}
+
+// processTime is process_cpu_seconds_total of an exposition.
+func processTime(metrics string) (time.Duration, error) {
+	for line := range strings.Lines(metrics) {
+		if text, ok := strings.CutPrefix(line, "process_cpu_seconds_total "); ok {
+			seconds, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			return time.Duration(seconds * float64(time.Second)), err
+		}
+	}
+	return 0, errors.New("the API server does not say how long it has had processors")
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
