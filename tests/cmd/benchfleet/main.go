@@ -12,7 +12,7 @@
 //
 // Agents are put together as "node-cert-agent run --root" does it, with the shipped settings, except that holds and
 // the trust source are off, and that no agent has inotify, whose instances are limited. Their files are in memory if
-// /dev/shm is. A size of 5000 takes about 12 GiB and half an hour. With -check it exits 1 if a goal is missed.
+// /dev/shm is. With -check it exits 1 if a goal is missed.
 package main
 
 import (

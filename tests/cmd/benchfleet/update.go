@@ -38,7 +38,7 @@ func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
 // round begins when the reports of the last one are done.
 func update(ctx context.Context, e *env) error {
 	var rounds []samples
-	var spread, busy, agents, server []float64
+	var spread, busy, agents, server, reports []float64
 	for range e.options.rounds {
 		pause(ctx, reportLeast+time.Second)
 		e.reports.round(e.n)
@@ -61,6 +61,11 @@ func update(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
+		done, err := e.processors(ctx)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, milliseconds(done.server-after.server)/float64(e.n))
 		first := slices.MinFunc(reported, time.Time.Compare)
 		spread, busy = append(spread, since(first, reported).at(1)), append(busy, float64(busiest(reported)))
 	}
@@ -73,6 +78,8 @@ func update(ctx context.Context, e *env) error {
 		slices.Max(server))
 	e.table.note("  reports of a round: first to last", "%.1f s at least, %.1f s at most", slices.Min(spread),
 		slices.Max(spread))
+	e.table.note("  from the last file to the last report, CPU of the API server", "%.2f ms an agent at most",
+		slices.Max(reports))
 	e.table.note("  reports in the busiest second", "%.0f", slices.Max(busy))
 	return e.check()
 }
