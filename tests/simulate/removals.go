@@ -309,8 +309,8 @@ func (m *model) mass(w *env, claims map[string]claim) {
 			missing++
 		}
 	}
-	for p := range m.inForce(w) { // what would be there too, if only it could be claimed
-		if _, claimed := claims[p]; m.unsaved && !claimed && !w.single(p) && w.disk.files[p] == nil {
+	for p := range m.inForce(w) { // what would be there too, if only it could be claimed, or staged
+		if _, claimed := claims[p]; !claimed && !w.single(p) && w.disk.files[p] == nil {
 			present++
 		}
 	}
