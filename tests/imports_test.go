@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -19,12 +20,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const module = "github.com/node-cert-agent/node-cert-agent/"
 
 // maxFunction is the longest function, in lines from func to its closing brace.
 const maxFunction = 60
+
+// maxLine is the longest line, in characters.
+const maxLine = 120
 
 // house says for each product package which of ours it may import. Imports point down.
 var house = map[string][]string{
@@ -290,6 +295,25 @@ func TestFunctionsAreShort(t *testing.T) {
 			}
 			if n := f.set.Position(fn.End()).Line - f.set.Position(fn.Pos()).Line + 1; n > maxFunction {
 				t.Errorf("%s/%s: %s has %d lines", f.dir, f.name, fn.Name.Name, n)
+			}
+		}
+	}
+}
+
+// TestLinesOfTheProductAreShort: what controller-gen reads has to be on one line.
+func TestLinesOfTheProductAreShort(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.product() || strings.HasPrefix(f.name, "zz_generated") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("..", f.dir, f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(text), "\n") {
+			marker := strings.HasPrefix(strings.TrimSpace(line), "// +")
+			if n := utf8.RuneCountInString(line); n > maxLine && !marker {
+				t.Errorf("%s/%s:%d has %d columns", f.dir, f.name, i+1, n)
 			}
 		}
 	}

@@ -92,11 +92,12 @@ type stateBreaker struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// stateOf is the object. Without a heartbeat it holds only what tells one state from another. Its conditions are without
+// stateOf is the object. Without a heartbeat it holds only what tells one state from another. Its conditions have no
 // times.
 func stateOf(s Status, node string, heartbeat time.Time) stateObject {
 	o := newStateObject(node)
-	o.Status = &stateStatus{Conditions: conditions(s), State: s.State, Reason: cut(s.Reason), Heartbeat: heartbeat.UTC().Truncate(time.Second)}
+	o.Status = &stateStatus{Conditions: conditions(s), State: s.State, Reason: cut(s.Reason),
+		Heartbeat: heartbeat.UTC().Truncate(time.Second)}
 	if i := s.Identity; i != nil && i.Serial != "" {
 		o.Status.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
 	}

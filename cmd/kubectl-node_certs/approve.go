@@ -34,10 +34,11 @@ func approveCommand(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve REQUEST",
 		Short: "Show what a certificate request asks for, and approve it",
-		Long: `approve shows what a CertificateSigningRequest asks for and what node-cert-controller finds about it, and approves it.
+		Long: `approve shows what a CertificateSigningRequest asks for and what node-cert-controller finds about it,
+and approves it.
 
-It never approves what the controller would deny. What the controller leaves pending it approves with --force: read the
-reason first. The list of nodes that the controller has by --nodes is not known here.`,
+It never approves what the controller would deny. What the controller leaves pending it approves with --force:
+read the reason first. The list of nodes that the controller has by --nodes is not known here.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return process.Misused(fmt.Errorf("name one request; 'kubectl get csr' lists them"))
@@ -62,7 +63,8 @@ reason first. The list of nodes that the controller has by --nodes is not known 
 	f := cmd.Flags()
 	f.BoolVar(&a.force, "force", false, "approve also what the controller leaves pending")
 	f.BoolVar(&a.dryRun, "dry-run", false, "show the request, and approve nothing")
-	f.BoolVar(&a.machines, "machines", false, "also accept the nodes of OpenShift's Machines, as the controller's flag does")
+	f.BoolVar(&a.machines, "machines", false,
+		"also accept the nodes of OpenShift's Machines, as the controller's flag does")
 	return cmd
 }
 

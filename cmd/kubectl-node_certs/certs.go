@@ -36,8 +36,8 @@ func certsCommand(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "Show when certificates on nodes expire",
-		Long: `certs shows, the earliest first, when the first certificate of each managed file expires on each node, and when the
-node's own identity does. Nodes renew their identity by themselves.
+		Long: `certs shows, the earliest first, when the first certificate of each managed file expires on each node,
+and when the node's own identity does. Nodes renew their identity by themselves.
 
 With --expires-within it shows only what expires in that time, and exits with 3 if anything does.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

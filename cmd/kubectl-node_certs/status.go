@@ -177,8 +177,8 @@ func (s fleetStatus) summarize(out io.Writer, now time.Time) {
 	trouble := func(kind, reason string) int {
 		return count(func(n nodeStatus) bool { r, is := n.Troubles[kind]; return is && (reason == "" || r == reason) })
 	}
-	fmt.Fprintf(out, "\n%d nodes: %d follow, %d never reported, %d hold removals, %d refuse a field, %d have a consumer that is "+
-		"not live, %d are paused, %d have a breaker open\n", len(s.Nodes),
+	fmt.Fprintf(out, "\n%d nodes: %d follow, %d never reported, %d hold removals, %d refuse a field, %d have a consumer "+
+		"that is not live, %d are paused, %d have a breaker open\n", len(s.Nodes),
 		count(func(n nodeStatus) bool { return n.State == "following" }),
 		count(func(n nodeStatus) bool { return n.State == "" }), count(func(n nodeStatus) bool { return n.Held > 0 }),
 		trouble(v1alpha1.Synced, "Refused"), trouble(v1alpha1.ConsumersLive, ""), trouble(v1alpha1.Paused, ""),
@@ -192,8 +192,8 @@ func (s fleetStatus) summarize(out io.Writer, now time.Time) {
 		fmt.Fprintf(out, "the oldest report is of %s, %s ago\n", printable.Text(n.Name), since(n.Reported, now))
 	}
 	for _, b := range s.Bundles {
-		fmt.Fprintf(out, "%s (%s): %s nodes have all certificates; %d of them no source has any more", b.Name, b.Field, dash(b.Nodes),
-			b.Held)
+		fmt.Fprintf(out, "%s (%s): %s nodes have all certificates; %d of them no source has any more", b.Name, b.Field,
+			dash(b.Nodes), b.Held)
 		if b.Reason != "" {
 			fmt.Fprintf(out, ": %s", b.Reason)
 		}

@@ -134,7 +134,8 @@ const annotation = "asked.node-cert-agent.io/kubectl"
 
 // ask makes a new version of the ControllerConfig, and gives that.
 func (w waiting) ask(ctx context.Context, config *rest.Config) (plan.ControllerConfig, error) {
-	resource := schema.GroupVersionResource{Group: "node-cert-agent.io", Version: "v1alpha1", Resource: "controllerconfigs"}
+	resource := schema.GroupVersionResource{Group: "node-cert-agent.io", Version: "v1alpha1",
+		Resource: "controllerconfigs"}
 	if w.openShift {
 		resource.Group, resource.Version = "machineconfiguration.openshift.io", "v1"
 	}

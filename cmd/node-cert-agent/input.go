@@ -81,7 +81,8 @@ func (o inputOptions) bare(specs []plan.FileSpec, data []byte) (plan.Desired, er
 		return plan.Desired{}, process.Misused(fmt.Errorf("this host has no field %q", o.field))
 	}
 	if id.List() != (o.entry != "") {
-		return plan.Desired{}, process.Misused(fmt.Errorf("field %s: --entry is for the registry fields, and they want it", id))
+		err := fmt.Errorf("field %s: --entry is for the registry fields, and they want it", id)
+		return plan.Desired{}, process.Misused(err)
 	}
 	var field watch.Field
 	field.Data = data

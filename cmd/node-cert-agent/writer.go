@@ -17,8 +17,8 @@ func writerCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "writer",
 		Short: "Publish files for the agent (started by systemd)",
-		Long: `writer is the process that changes files: it has no network and no bus, takes fields and bytes from the agent over a
-local socket, and writes only the files that the root-owned configuration of this host names.`,
+		Long: `writer is the process that changes files: it has no network and no bus, takes fields and bytes from the agent
+over a local socket, and writes only the files that the root-owned configuration of this host names.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.plain() {
 				return process.Misused(errors.New("--root: in plain mode there is no second process"))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command generate writes the reference of our kinds, docs/api.md, to standard output: what their definitions say, which
-// controller-gen makes of the Go types. Its arguments are the files of the definitions. `make generate` runs it, after
-// controller-gen, which is in the same module.
+// Command generate writes the reference of our kinds, docs/api.md, to standard output: what their definitions say,
+// which controller-gen makes of the Go types. Its arguments are the files of the definitions. `make generate` runs it,
+// after controller-gen, which is in the same module.
 //
 // Source: CustomResourceDefinition of apiextensions.k8s.io/v1.
 package main
@@ -51,8 +51,8 @@ type schema struct {
 
 const head = `# API reference
 
-This page lists every field of our kinds, for whoever writes or reads them. ` + "`make generate`" + ` makes it from the Go types in
-` + "`cluster/api/v1alpha1`" + `; ` + "`kubectl explain`" + ` shows the same texts.
+This page lists every field of our kinds, for whoever writes or reads them. ` + "`make generate`" + ` makes it from the
+Go types in ` + "`cluster/api/v1alpha1`" + `; ` + "`kubectl explain`" + ` shows the same texts.
 `
 
 func main() {

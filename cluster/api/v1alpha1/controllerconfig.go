@@ -8,8 +8,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // this kind, machine-config-controller unless configured otherwise, and writes each field to the file that the node's
 // own configuration names. A field that is absent, null, empty or invalid leaves the last good file in place.
 //
-// It is for clusters that are not OpenShift. The fields are those of controllerconfigs.machineconfiguration.openshift.io
-// which reach a node's disk, under the same names, so that one agent reads both.
+// It is for clusters that are not OpenShift. The fields are those of OpenShift's own kind which reach a node's disk,
+// under the same names, so that one agent reads both.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
