@@ -25,6 +25,9 @@ type ObjectOptions struct {
 	Node string
 	// Least is the least time between two writes, Heartbeat the most, more or less a tenth.
 	Least, Heartbeat time.Duration
+	// Spread is how long a change waits before it is written, drawn anew for each: all nodes see a new ControllerConfig
+	// at once, and shall not report at once. Nil means that nothing waits.
+	Spread func() time.Duration
 	// After is time.After, or a test's.
 	After func(time.Duration) <-chan time.Time
 	// Now is time.Now, or a test's.
@@ -75,15 +78,18 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 	var lastError string
 	var tried time.Time
 	var pause <-chan time.Time
-	failures, due := 0, false
+	failures, due, waits := 0, false, false
 	heartbeat := o.opt.After(o.pace())
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-o.newest:
-			if failures > 0 && differs(s, last) {
+			switch {
+			case failures > 0 && differs(s, last):
 				failures, pause = 0, o.opt.After(o.opt.Least-o.opt.Now().Sub(tried))
+			case !waits && sent != nil && o.opt.Spread != nil && unlessOver(pause) == nil:
+				waits, pause = true, o.opt.After(o.opt.Spread())
 			}
 			last = s
 		case <-heartbeat:
@@ -94,15 +100,18 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 		if pause != nil {
 			continue
 		}
-		select { // what came while the pause ended
-		case last = <-o.newest:
-		default:
+		if failures > 0 || waits || o.opt.Spread == nil {
+			select { // what came while the pause ended; else it has yet to wait
+			case last = <-o.newest:
+			default:
+			}
 		}
 		body := stateOf(last, o.opt.Node, time.Time{}).encode()
 		if last.State == "" || !due && bytes.Equal(body, sent) {
+			waits = false
 			continue
 		}
-		tried = o.opt.Now()
+		tried, waits = o.opt.Now(), false
 		if err := o.apply(ctx, last); err == nil {
 			sent, due, lastError, failures = body, false, "", 0
 		} else {
@@ -113,6 +122,16 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 			failures++
 		}
 		pause = o.opt.After(min(o.opt.Least<<min(failures, 20), max(o.opt.Least, longestPause)))
+	}
+}
+
+// unlessOver is pause, or nil if that is over.
+func unlessOver(pause <-chan time.Time) <-chan time.Time {
+	select {
+	case <-pause:
+		return nil
+	default:
+		return pause
 	}
 }
 

@@ -44,7 +44,10 @@ type board struct {
 }
 
 // newBoard has an object at work. Statuses were published before it could be written.
-func newBoard(t *testing.T, before ...report.Status) *board {
+func newBoard(t *testing.T, before ...report.Status) *board { return newSpreadBoard(t, nil, before...) }
+
+// newSpreadBoard is newBoard with an object whose changes wait for so long.
+func newSpreadBoard(t *testing.T, spread func() time.Duration, before ...report.Status) *board {
 	b := &board{t: t, clock: agenttest.NewClock(), answers: make(chan int, 10), got: make(chan string, 10),
 		trouble: make(chan error, 10)}
 	b.dry.Store(http.StatusUnprocessableEntity)
@@ -68,7 +71,7 @@ func newBoard(t *testing.T, before ...report.Status) *board {
 	t.Cleanup(func() { close(b.answers) })
 	u, _ := url.Parse(srv.URL)
 	b.object = report.NewObject(report.ObjectOptions{Node: "n1", Least: 10 * time.Second, Heartbeat: time.Hour,
-		After: b.clock.After, Now: b.clock.Now, Trouble: func(err error) { b.trouble <- err }})
+		Spread: spread, After: b.clock.After, Now: b.clock.Now, Trouble: func(err error) { b.trouble <- err }})
 	for _, s := range before {
 		b.object.Publish(s)
 	}
@@ -177,6 +180,19 @@ func TestTheStateObjectIsWrittenOnChangeAndAtTheHeartbeat(t *testing.T) {
 	b.clock.AwaitTimers(1)
 	b.clock.Move(66 * time.Minute)
 	b.wants("unreachable", 200)
+}
+
+func TestAChangeWaitsSoThatAFleetDoesNotReportAtOnce(t *testing.T) {
+	b := newSpreadBoard(t, func() time.Duration { return 4 * time.Second })
+	b.object.Publish(report.Status{State: "a"})
+	b.wants("a", 200) // the first report of a process does not wait
+	b.pass(10 * time.Second)
+	b.object.Publish(report.Status{State: "b"})
+	b.clock.AwaitTimers(2)
+	b.quiet()
+	b.object.Publish(report.Status{State: "c"})
+	b.clock.Move(4 * time.Second)
+	b.wants("c", 200)
 }
 
 func TestOfWhatWasPublishedBeforeItCouldBeWrittenTheNewestIs(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -192,7 +193,8 @@ func (d *deps) node(s config.Settings) string {
 // stateObject is this node's.
 func (d *deps) stateObject(node string) *report.Object {
 	return report.NewObject(report.ObjectOptions{Node: node, Least: reportLeast, Heartbeat: reportHeartbeat,
-		After: time.After, Now: time.Now,
+		Spread: func() time.Duration { return rand.N(reportLeast) },
+		After:  time.After, Now: time.Now,
 		Trouble: func(err error) { d.log.Warn("writing the node's state object", zap.Error(err)) }})
 }
 
