@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
@@ -25,7 +27,7 @@ const approvals = 30 * time.Second
 // says that it follows. Each time the host reboots, with the agent enabled and nothing but a token. Nobody
 // approves but this process, which does it after any time up to half a minute, as a person would who watches.
 // The environment is its own, since others do not outlive a reboot.
-func boot(ctx context.Context, _ *env, p plan, t *table) (err error) {
+func boot(ctx context.Context, _ *env, p plan, t *figures.Table) (err error) {
 	e, err := newEnv(ctx)
 	if err != nil {
 		return err
@@ -41,7 +43,7 @@ func boot(ctx context.Context, _ *env, p plan, t *table) (err error) {
 		return err
 	}
 	s := newTokens(e)
-	var requested, synced samples
+	var requested, synced figures.Samples
 	for i := range p.boots {
 		id := fmt.Sprintf("boo%03d", i)
 		asked, took, err := s.boot(ctx, "boot-"+id, id)
@@ -50,9 +52,9 @@ func boot(ctx context.Context, _ *env, p plan, t *table) (err error) {
 		}
 		requested, synced = append(requested, asked), append(synced, took)
 	}
-	t.note("first boot with a token: begin of the reboot -> request", "%v", requested)
-	t.note(fmt.Sprintf("approved, up to %v after the request -> synced", approvals), "%v", synced)
-	t.judge("  slowest", synced.at(1), bootBudget, "ms")
+	t.Note("first boot with a token: begin of the reboot -> request", "%v", requested)
+	t.Note(fmt.Sprintf("approved, up to %v after the request -> synced", approvals), "%v", synced)
+	t.Judge("  slowest", synced.Milliseconds(1), bootBudget, "ms")
 	return nil
 }
 
@@ -80,7 +82,7 @@ func (s *tokens) boot(ctx context.Context, node, id string) (asked, took time.Du
 	}
 	approved := time.Now()
 	want := map[string][]byte{}
-	for place, data := range files(s.arms[1].content.spec) {
+	for place, data := range controllerconfig.Files(s.arms[1].content.Spec) {
 		want[s.Host.Path(place)] = data
 	}
 	err = wait.Until(ctx, "all files", func() bool { return s.Status().State == "following" && hold(want) })

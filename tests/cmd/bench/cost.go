@@ -14,6 +14,8 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
@@ -23,11 +25,11 @@ const settling = 5 * time.Second
 const changesBefore = 60
 
 // memory is what processes that started before 60 changes hold after them.
-func memory(ctx context.Context, e *env, _ plan, t *table) error {
+func memory(ctx context.Context, e *env, _ plan, t *figures.Table) error {
 	if _, err := e.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit, baselineUnit); err != nil {
 		return err
 	}
-	if _, err := e.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+	if _, err := e.alternate(ctx, changesBefore, shortPause, (*controllerconfig.Content).Rotate); err != nil {
 		return err
 	}
 	pause(ctx, settling)
@@ -36,12 +38,12 @@ func memory(ctx context.Context, e *env, _ plan, t *table) error {
 		return err
 	}
 	at := fmt.Sprintf("after %d changes: ", changesBefore)
-	t.judge(at+"agent, resident", use[agentUnit].resident, 16, "MiB")
-	t.judge(at+"agent, anonymous", use[agentUnit].anonymous, 5, "MiB")
-	t.judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
-	t.note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
-	t.note(at+"baseline, resident / anonymous", "%.2f / %.2f MiB", use[baselineUnit].resident, use[baselineUnit].anonymous)
-	t.note(at+"threads of agent, writer, baseline", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
+	t.Judge(at+"agent, resident", use[agentUnit].resident, 16, "MiB")
+	t.Judge(at+"agent, anonymous", use[agentUnit].anonymous, 5, "MiB")
+	t.Judge(at+"writer, anonymous", use[writerUnit].anonymous, 3, "MiB")
+	t.Note(at+"writer, resident", "%.2f MiB", use[writerUnit].resident)
+	t.Note(at+"baseline, resident / anonymous", "%.2f / %.2f MiB", use[baselineUnit].resident, use[baselineUnit].anonymous)
+	t.Note(at+"threads of agent, writer, baseline", "%d, %d, %d", use[agentUnit].threads, use[writerUnit].threads,
 		use[baselineUnit].threads)
 	return nil
 }
@@ -59,7 +61,7 @@ func (e *env) uses(ctx context.Context) (map[string]use, error) {
 }
 
 // idle is what each process spends in a minute in which nothing happens.
-func idle(ctx context.Context, e *env, p plan, t *table) error {
+func idle(ctx context.Context, e *env, p plan, t *figures.Table) error {
 	pause(ctx, settling)
 	if err := e.probed(ctx); err != nil {
 		return err
@@ -76,22 +78,22 @@ func idle(ctx context.Context, e *env, p plan, t *table) error {
 	}
 	minutes := p.idle.Minutes()
 	for _, unit := range []string{agentUnit, writerUnit, baselineUnit} {
-		cpu := milliseconds(after[unit].cpu-before[unit].cpu) / minutes
+		cpu := figures.Milliseconds(after[unit].cpu-before[unit].cpu) / minutes
 		switches := float64(after[unit].switches-before[unit].switches) / minutes
 		name := map[string]string{agentUnit: "agent", writerUnit: "writer", baselineUnit: "baseline"}[unit]
 		if unit == baselineUnit {
-			t.note("idle, a minute: baseline", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
+			t.Note("idle, a minute: baseline", "%.2f ms of CPU, %.0f voluntary switches", cpu, switches)
 			continue
 		}
-		t.judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
-		t.judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
+		t.Judge("idle, a minute: "+name+", CPU", cpu, 2, "ms")
+		t.Judge("idle, a minute: "+name+", voluntary switches", switches, 60, "")
 	}
 	return e.together(ctx, t)
 }
 
 // together is what all processes hold when nothing has happened for a minute. A unit is put on the allowlist before,
 // so that the reloader was there.
-func (e *env) together(ctx context.Context, t *table) (err error) {
+func (e *env) together(ctx context.Context, t *figures.Table) (err error) {
 	if err := e.allow(ctx, cluster.Reader); err != nil {
 		return err
 	}
@@ -114,22 +116,22 @@ func (e *env) together(ctx context.Context, t *table) (err error) {
 			return err
 		}
 	}
-	t.note("idle for a minute: agent, writer, reloader, resident", "%s MiB", strings.Join(each, ", "))
-	t.judge("  together", sum, 30, "MiB")
+	t.Note("idle for a minute: agent, writer, reloader, resident", "%s MiB", strings.Join(each, ", "))
+	t.Judge("  together", sum, 30, "MiB")
 	return nil
 }
 
 // size is the binary's, static and stripped.
-func size(_ context.Context, e *env, _ plan, t *table) error {
+func size(_ context.Context, e *env, _ plan, t *figures.Table) error {
 	for name, file := range map[string]string{"agent": "/usr/bin/node-cert-agent", "baseline": baselineBinary} {
 		info, err := os.Stat(e.Host.Path(file))
 		if err != nil {
 			return err
 		}
 		if mib := float64(info.Size()) / (1 << 20); name == "baseline" {
-			t.note("binary: baseline", "%.2f MiB", mib)
+			t.Note("binary: baseline", "%.2f MiB", mib)
 		} else {
-			t.judge("binary: agent", mib, 14, "MiB")
+			t.Judge("binary: agent", mib, 14, "MiB")
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/auditlog"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
@@ -41,6 +42,7 @@ watch: {retryJitter: 200ms, retryMax: 1s}
 type env struct {
 	*cluster.Cluster
 	dir      string           // of ours, on the outer machine
+	asked    auditlog.Log     // of the API server
 	arms     []*arm           // baseline and agent
 	observer *observer        // of both's files
 	approver *cluster.Process // once agents get identities of their own
@@ -51,13 +53,13 @@ type arm struct {
 	name    string
 	root    string // above its files, on the outer machine
 	store   controllerconfig.Store
-	content *content
+	content *controllerconfig.Content
 }
 
 // want is where this arm shall have which files.
 func (a *arm) want(s controllerconfig.Spec) map[string][]byte {
 	f := map[string][]byte{}
-	for place, data := range files(s) {
+	for place, data := range controllerconfig.Files(s) {
 		f[filepath.Join(a.root, place)] = data
 	}
 	return f
@@ -83,10 +85,11 @@ func newEnv(ctx context.Context, args ...string) (e *env, err error) {
 	if err != nil {
 		return e, err
 	}
-	audited, err := e.audit()
+	log, audited, err := auditlog.New(e.dir)
 	if err != nil {
 		return e, err
 	}
+	e.asked = log
 	e.Cluster, err = cluster.Start(ctx, cluster.Options{API: controllerconfig.OpenShift, Config: config,
 		Progress: os.Stderr, Kubelet: true,
 		Plane: controlplane.Options{Keys: testpki.RSA, EtcdArgs: []string{largeStore}, APIServerArgs: audited,
@@ -143,8 +146,8 @@ func (e *env) begin(ctx context.Context) error {
 		{name: "agent", root: e.Host.Path("/"), store: e.Store}}
 	e.arms[0].store.Name = baselineName
 	for _, a := range e.arms {
-		a.content = newContent()
-		if _, err := a.store.Create(ctx, a.content.spec); err != nil {
+		a.content = controllerconfig.NewContent(21) // with the other bundles, 25 files
+		if _, err := a.store.Create(ctx, a.content.Spec); err != nil {
 			return err
 		}
 	}
@@ -152,7 +155,7 @@ func (e *env) begin(ctx context.Context) error {
 		return err
 	}
 	for _, a := range e.arms {
-		want := a.want(a.content.spec)
+		want := a.want(a.content.Spec)
 		if err := wait.Until(ctx, "the first files of the "+a.name, func() bool { return hold(want) }); err != nil {
 			return err
 		}
@@ -164,7 +167,7 @@ func (e *env) begin(ctx context.Context) error {
 func (e *env) look() (err error) {
 	var dirs []string
 	for _, a := range e.arms {
-		for path := range a.want(a.content.spec) {
+		for path := range a.want(a.content.Spec) {
 			dirs = append(dirs, filepath.Dir(path))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
@@ -21,7 +22,7 @@ import (
 // kubelet is the time from the rename of the kubelet's client CA file to its first answer to a client
 // of the CA that came with it. The baseline is mv by hand. Agent and hand replace the same file of the
 // same kubelet in turn; the agent is stopped meanwhile, or it would heal what the hand does.
-func kubelet(ctx context.Context, e *env, p plan, t *table) (err error) {
+func kubelet(ctx context.Context, e *env, p plan, t *figures.Table) (err error) {
 	if _, err := e.Host.Run(ctx, "systemctl", "start", cluster.Kubelet); err != nil {
 		return err
 	}
@@ -30,8 +31,8 @@ func kubelet(ctx context.Context, e *env, p plan, t *table) (err error) {
 			err = failure
 		}
 	}()
-	r := &rotation{env: e, file: filepath.Join(e.arms[1].root, kubeletCA)}
-	times := map[string]samples{}
+	r := &rotation{env: e, file: filepath.Join(e.arms[1].root, controllerconfig.KubeletCA)}
+	times := map[string]figures.Samples{}
 	for range p.kubeletRounds {
 		for _, i := range rand.Perm(2) {
 			name, replace := "baseline", r.byHand
@@ -45,7 +46,7 @@ func kubelet(ctx context.Context, e *env, p plan, t *table) (err error) {
 			times[name] = append(times[name], took)
 		}
 	}
-	t.compare("file renamed -> live in the kubelet", times, map[string]float64{"p50": 1.3, "p95": 1.3})
+	t.Compare("file renamed -> live in the kubelet", times, map[string]float64{"p50": 1.3, "p95": 1.3})
 	return nil
 }
 
@@ -60,7 +61,7 @@ type rotation struct {
 func (r *rotation) once(ctx context.Context, replace func(context.Context, []byte) error) (time.Duration, error) {
 	authority := testpki.New("rotation", testpki.ECDSA)
 	client := authority.Client("bench")
-	bundle := append(slices.Clone(r.arms[1].content.spec.KubeAPIServerServingCAData), authority.PEM()...)
+	bundle := append(slices.Clone(r.arms[1].content.Spec.KubeAPIServerServingCAData), authority.PEM()...)
 	pause(ctx, shortPause+rand.N(shortPause/4))
 	r.observer.drain()
 	if err := replace(ctx, bundle); err != nil {
@@ -101,7 +102,7 @@ func (r *rotation) restore(ctx context.Context) error {
 		return err
 	}
 	if r.last == nil {
-		r.last = r.arms[1].content.spec.KubeAPIServerServingCAData
+		r.last = r.arms[1].content.Spec.KubeAPIServerServingCAData
 	}
 	if err := r.move(r.last); err != nil {
 		return err

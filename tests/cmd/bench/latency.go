@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
@@ -22,14 +23,14 @@ const (
 
 // series are the times of one kind of change, by the name of the arm, and when the agent's were accepted.
 type series struct {
-	first, last, update map[string]samples
+	first, last, update map[string]figures.Samples
 	accepted            []time.Time
 }
 
 // alternate changes both arms' objects n times each, and times what each does about it.
 func (e *env) alternate(ctx context.Context, n int, rest time.Duration,
-	change func(*content) controllerconfig.Spec) (s series, err error) {
-	s = series{first: map[string]samples{}, last: map[string]samples{}, update: map[string]samples{}}
+	change func(*controllerconfig.Content) controllerconfig.Spec) (s series, err error) {
+	s = series{first: map[string]figures.Samples{}, last: map[string]figures.Samples{}, update: map[string]figures.Samples{}}
 	for range n {
 		for _, i := range rand.Perm(len(e.arms)) {
 			a := e.arms[i]
@@ -63,35 +64,35 @@ func (e *env) await(ctx context.Context, want map[string][]byte) (first, last ti
 }
 
 // latency is the time from an accepted update to its one changed file.
-func latency(ctx context.Context, e *env, p plan, t *table) error {
-	t.note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift,
-		e.arms[1].content.spec)))
-	s, err := e.alternate(ctx, p.rounds, shortPause, (*content).rotate)
+func latency(ctx context.Context, e *env, p plan, t *figures.Table) error {
+	t.Note("size of the object", "%d bytes of JSON", len(controllerconfig.Object(controllerconfig.OpenShift,
+		e.arms[1].content.Spec)))
+	s, err := e.alternate(ctx, p.rounds, shortPause, (*controllerconfig.Content).Rotate)
 	if err != nil {
 		return err
 	}
-	t.note("update accepted by the API server", "%v", append(s.update["baseline"], s.update["agent"]...))
-	t.compare("accepted -> file visible", s.first, map[string]float64{"p50": 1.35, "p95": 1.5})
+	t.Note("update accepted by the API server", "%v", append(s.update["baseline"], s.update["agent"]...))
+	t.Compare("accepted -> file visible", s.first, map[string]float64{"p50": 1.35, "p95": 1.5})
 	return nil
 }
 
 // lastFile is the time from an accepted update to the last of 25 changed files.
-func lastFile(ctx context.Context, e *env, p plan, t *table) error {
-	s, err := e.alternate(ctx, p.filesRounds, filesPause, (*content).rotateAll)
+func lastFile(ctx context.Context, e *env, p plan, t *figures.Table) error {
+	s, err := e.alternate(ctx, p.filesRounds, filesPause, (*controllerconfig.Content).RotateAll)
 	if err != nil {
 		return err
 	}
-	t.compare(fmt.Sprintf("accepted -> last of %d files visible", len(files(e.arms[1].content.spec))), s.last,
+	t.Compare(fmt.Sprintf("accepted -> last of %d files visible", len(controllerconfig.Files(e.arms[1].content.Spec))), s.last,
 		map[string]float64{"p50": 1.5, "p95": 1.5})
 	return nil
 }
 
 // afterRest is latency after a rest in which memory was given back and caches went cold.
-func afterRest(ctx context.Context, e *env, p plan, t *table) error {
-	s, err := e.alternate(ctx, p.restRounds, restPause, (*content).rotate)
+func afterRest(ctx context.Context, e *env, p plan, t *figures.Table) error {
+	s, err := e.alternate(ctx, p.restRounds, restPause, (*controllerconfig.Content).Rotate)
 	if err != nil {
 		return err
 	}
-	t.compare(fmt.Sprintf("accepted -> file visible, after %v of rest", restPause), s.first, nil)
+	t.Compare(fmt.Sprintf("accepted -> file visible, after %v of rest", restPause), s.first, nil)
 	return nil
 }

@@ -39,6 +39,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // plan says what is measured, and how often.
@@ -52,7 +54,7 @@ type plan struct {
 // part is one kind of measurement.
 type part struct {
 	name string
-	run  func(context.Context, *env, plan, *table) error
+	run  func(context.Context, *env, plan, *figures.Table) error
 }
 
 // parts in the order in which they run: the memory part starts the agent anew, and the idle part
@@ -101,17 +103,17 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	t := &table{}
+	t := &figures.Table{}
 	if err := measure(ctx, p, t); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-	if err := t.print(os.Stdout); err != nil || (*check && t.over) {
+	if err := t.Print(os.Stdout); err != nil || (*check && t.Over) {
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, p plan, t *table) (err error) {
+func measure(ctx context.Context, p plan, t *figures.Table) (err error) {
 	for _, name := range p.parts {
 		if !slices.ContainsFunc(parts, func(k part) bool { return k.name == name }) {
 			return fmt.Errorf("there is no part %q", name)
@@ -130,17 +132,11 @@ func measure(ctx context.Context, p plan, t *table) (err error) {
 		if len(p.parts) > 0 && !slices.Contains(p.parts, k.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s %s, load %s\n", time.Now().Format(time.TimeOnly), k.name, load())
+		fmt.Fprintf(os.Stderr, "%s %s, load %s\n", time.Now().Format(time.TimeOnly), k.name, figures.Load())
 		if err := k.run(ctx, e, p, t); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
-	t.note("load average at the end", "%s", load())
+	t.Note("load average at the end", "%s", figures.Load())
 	return nil
-}
-
-// load is what else the machine does.
-func load() string {
-	data, _ := os.ReadFile("/proc/loadavg")
-	return strings.Join(strings.Fields(string(data))[:3], " ")
 }

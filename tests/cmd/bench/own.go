@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
@@ -23,7 +25,7 @@ const (
 
 // own is what an identity of its own costs the agent in memory, beside a kubeconfig that somebody else
 // maintains. Both are measured here, one after the other.
-func own(ctx context.Context, e *env, _ plan, t *table) error {
+func own(ctx context.Context, e *env, _ plan, t *figures.Table) error {
 	given, err := e.anonymous(ctx)
 	if err != nil {
 		return err
@@ -36,9 +38,9 @@ func own(ctx context.Context, e *env, _ plan, t *table) error {
 		return err
 	}
 	at := fmt.Sprintf("after %d changes: agent, ", changesBefore)
-	t.note(at+"kubeconfig, resident / anonymous", "%.2f / %.2f MiB", given.resident, given.anonymous)
-	t.note(at+"own identity, resident / anonymous", "%.2f / %.2f MiB", got.resident, got.anonymous)
-	t.judge("  own identity - kubeconfig, anonymous", got.anonymous-given.anonymous, 2, "MiB")
+	t.Note(at+"kubeconfig, resident / anonymous", "%.2f / %.2f MiB", given.resident, given.anonymous)
+	t.Note(at+"own identity, resident / anonymous", "%.2f / %.2f MiB", got.resident, got.anonymous)
+	t.Judge("  own identity - kubeconfig, anonymous", got.anonymous-given.anonymous, 2, "MiB")
 	return nil
 }
 
@@ -47,7 +49,7 @@ func (e *env) anonymous(ctx context.Context) (use, error) {
 	if _, err := e.Host.Run(ctx, "systemctl", "restart", writerUnit, agentUnit); err != nil {
 		return use{}, err
 	}
-	if _, err := e.alternate(ctx, changesBefore, shortPause, (*content).rotate); err != nil {
+	if _, err := e.alternate(ctx, changesBefore, shortPause, (*controllerconfig.Content).Rotate); err != nil {
 		return use{}, err
 	}
 	pause(ctx, settling)

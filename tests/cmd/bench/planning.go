@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // planned is a result of go test -bench with -benchmem.
@@ -16,7 +18,7 @@ var planned = regexp.MustCompile(`(?m)^BenchmarkUnchanged\S*\s+\d+\s+([0-9.]+) n
 
 // planning is what a reconcile costs in decisions when nothing has happened, on a host with 12 CAs and 20
 // registries: the benchmark of package plan, which makes no use of the environment.
-func planning(ctx context.Context, _ *env, _ plan, t *table) error {
+func planning(ctx context.Context, _ *env, _ plan, t *figures.Table) error {
 	out, err := exec.CommandContext(ctx, "go", "test", "-run=^$", "-bench=^BenchmarkUnchanged$", "-benchtime=2s",
 		"./agent/plan").CombinedOutput()
 	if err != nil {
@@ -30,7 +32,7 @@ func planning(ctx context.Context, _ *env, _ plan, t *table) error {
 	if err != nil {
 		return err
 	}
-	t.judge("planning of an unchanged object, 20 registries, 12 CAs", milliseconds(time.Duration(ns)), 1, "ms")
-	t.note("  allocations", "%s of %s bytes", m[3], m[2])
+	t.Judge("planning of an unchanged object, 20 registries, 12 CAs", figures.Milliseconds(time.Duration(ns)), 1, "ms")
+	t.Note("  allocations", "%s of %s bytes", m[3], m[2])
 	return nil
 }

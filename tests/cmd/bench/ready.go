@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
@@ -30,7 +31,7 @@ var startUnits = []string{agentUnit, writerUnit}
 // as soon as it is executed: what systemd and the way into the host cost. What the start takes of the processors,
 // systemd's own work in the new processes included, tells a slow start from a machine that has no time for it. A unit
 // is on the allowlist, so that there is something to ask the reloader.
-func ready(ctx context.Context, e *env, p plan, t *table) (err error) {
+func ready(ctx context.Context, e *env, p plan, t *figures.Table) (err error) {
 	if err := e.identify(ctx); err != nil {
 		return err
 	}
@@ -38,8 +39,8 @@ func ready(ctx context.Context, e *env, p plan, t *table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.disallow(ctx)) }()
-	times := map[string]samples{}
-	var used samples
+	times := map[string]figures.Samples{}
+	var used figures.Samples
 	units := map[string][]string{"agent": {agentUnit, writerUnit, reloaderUnit}, "baseline": {baselineUnit}}
 	for range p.starts {
 		for _, i := range rand.Perm(len(e.arms)) {
@@ -73,10 +74,10 @@ func ready(ctx context.Context, e *env, p plan, t *table) (err error) {
 			}
 		}
 	}
-	t.compare("systemctl start -> READY=1", times, nil)
-	t.note("  of both processors, agent and writer", "%v", used)
-	t.judge("  agent, p50", times["agent"].at(.5), readyMedian, "ms")
-	t.judge("  agent, p95", times["agent"].at(.95), readyBudget, "ms")
+	t.Compare("systemctl start -> READY=1", times, nil)
+	t.Note("  of both processors, agent and writer", "%v", used)
+	t.Judge("  agent, p50", times["agent"].Milliseconds(.5), readyMedian, "ms")
+	t.Judge("  agent, p95", times["agent"].Milliseconds(.95), readyBudget, "ms")
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
@@ -29,7 +30,7 @@ var reloadUnit = hostFile{"/etc/systemd/system/" + reloadTemplate,
 
 // reload is the time from the request to the end of the job: the agent's way, as its user and through the
 // reloader, and a person's, as root with systemctl. Short batches of both take turns.
-func reload(ctx context.Context, e *env, p plan, t *table) (err error) {
+func reload(ctx context.Context, e *env, p plan, t *figures.Table) (err error) {
 	units := make([]string, reloadBatch+1) // the first is not counted
 	for i := range units {
 		units[i] = strings.Replace(reloadTemplate, "@", "@"+strconv.Itoa(i), 1)
@@ -38,7 +39,7 @@ func reload(ctx context.Context, e *env, p plan, t *table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.disallow(ctx)) }()
-	times := map[string]samples{}
+	times := map[string]figures.Samples{}
 	for range (p.reloads + reloadBatch - 1) / reloadBatch {
 		byHand, err := e.Host.Run(ctx, append([]string{reloadBinary, "-hand"}, units...)...)
 		if err != nil {
@@ -58,7 +59,7 @@ func reload(ctx context.Context, e *env, p plan, t *table) (err error) {
 			}
 		}
 	}
-	t.compare("reload asked for -> job done (baseline: systemctl reload)", times, map[string]float64{"p50": 1.0, "p95": 1.0})
+	t.Compare("reload asked for -> job done (baseline: systemctl reload)", times, map[string]float64{"p50": 1.0, "p95": 1.0})
 	return nil
 }
 

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 const (
@@ -24,7 +27,7 @@ const (
 // renewal changes the object all the time while the agent renews its certificate again and again, and
 // compares the changes around a renewal with the baseline, which has none. A change must have arrived before
 // the next one is made, so that none is lost unnoticed.
-func renewal(ctx context.Context, _ *env, p plan, t *table) (err error) {
+func renewal(ctx context.Context, _ *env, p plan, t *figures.Table) (err error) {
 	e, err := newEnv(ctx, "--cluster-signing-duration="+issuedFor.String())
 	if err != nil {
 		return err
@@ -38,14 +41,14 @@ func renewal(ctx context.Context, _ *env, p plan, t *table) (err error) {
 	if err != nil {
 		return err
 	}
-	_, mark, err := e.requested(0)
+	mark, err := e.asked.Length()
 	if err != nil {
 		return err
 	}
 	var renewed []time.Time
-	baseline, agent, accepted := samples{}, samples{}, []time.Time{}
+	baseline, agent, accepted := figures.Samples{}, figures.Samples{}, []time.Time{}
 	for len(renewed) < p.renewals {
-		s, err := e.alternate(ctx, 1, shortPause, (*content).rotate)
+		s, err := e.alternate(ctx, 1, shortPause, (*controllerconfig.Content).Rotate)
 		if err != nil {
 			return err
 		}
@@ -53,23 +56,23 @@ func renewal(ctx context.Context, _ *env, p plan, t *table) (err error) {
 			append(accepted, s.accepted...)
 		renewed = append(renewed, certificates.moved(file)...)
 	}
-	used, _, err := e.requested(mark)
+	used, err := e.asked.Since(mark)
 	if err != nil {
 		return err
 	}
 	around, next := near(renewed, accepted, agent)
-	t.note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent),
+	t.Note("changes that arrived, each before the next, in "+fmt.Sprint(len(renewed))+" renewals", "%d of %d", len(agent),
 		len(accepted))
-	t.compare("accepted -> file visible, around a renewal", map[string]samples{"baseline": baseline, "agent": around},
+	t.Compare("accepted -> file visible, around a renewal", map[string]figures.Samples{"baseline": baseline, "agent": around},
 		map[string]float64{"p50": 1.35, "p95": 1.5})
-	t.note("  the first change after each renewal", "%v", next)
-	t.note("  all changes of the agent", "%v", agent)
-	t.note("  requests meanwhile", "%v", used)
+	t.Note("  the first change after each renewal", "%v", next)
+	t.Note("  all changes of the agent", "%v", agent)
+	t.Note("  requests meanwhile", "%v", used)
 	return nil
 }
 
 // near picks the changes that are around one of the renewals, and the first that was accepted after each.
-func near(renewed, accepted []time.Time, took samples) (around, next samples) {
+func near(renewed, accepted []time.Time, took figures.Samples) (around, next figures.Samples) {
 	for i, at := range accepted {
 		if slices.ContainsFunc(renewed, func(r time.Time) bool {
 			return at.After(r.Add(-before)) && at.Before(r.Add(after))

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/auditlog"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
@@ -41,36 +43,36 @@ const (
 )
 
 // requests counts what the agent asks of the API server on a quiet cluster, a day.
-func requests(ctx context.Context, e *env, p plan, t *table) error {
+func requests(ctx context.Context, e *env, p plan, t *figures.Table) error {
 	first, err := e.fromToken(ctx)
 	if err != nil {
 		return err
 	}
-	t.note("requests: from a token to the first files", "%v", first)
+	t.Note("requests: from a token to the first files", "%v", first)
 	quiet, err := e.requestedFor(ctx, p.quiet)
 	if err != nil {
 		return err
 	}
-	t.note(fmt.Sprintf("requests: %v of nothing", p.quiet), "%v", quiet)
-	total := heartbeats + renewals*float64(first.total())
+	t.Note(fmt.Sprintf("requests: %v of nothing", p.quiet), "%v", quiet)
+	total := heartbeats + renewals*float64(first.Total())
 	for _, h := range habits {
 		got, err := e.often(ctx, h)
 		if err != nil {
 			return err
 		}
-		t.note(fmt.Sprintf("requests: %v of %s every %v", h.lasts, h.name, h.every), "%v", got)
-		daily := float64(got.total()) * float64(h.every) / float64(h.lasts) * float64(day/h.usually)
-		t.note(fmt.Sprintf("  a day, every %v", h.usually), "%.0f", daily)
+		t.Note(fmt.Sprintf("requests: %v of %s every %v", h.lasts, h.name, h.every), "%v", got)
+		daily := float64(got.Total()) * float64(h.every) / float64(h.lasts) * float64(day/h.usually)
+		t.Note(fmt.Sprintf("  a day, every %v", h.usually), "%.0f", daily)
 		total += daily
 	}
-	t.note("  a day: heartbeats, and renewals at the price of a first certificate", "%.0f, %.1f", heartbeats,
-		renewals*float64(first.total()))
-	t.judge("requests a node and day on a quiet cluster", total, 400, "")
+	t.Note("  a day: heartbeats, and renewals at the price of a first certificate", "%.0f, %.1f", heartbeats,
+		renewals*float64(first.Total()))
+	t.Judge("requests a node and day on a quiet cluster", total, 400, "")
 	return nil
 }
 
 // fromToken counts the requests of a first certificate, and of what follows at once.
-func (e *env) fromToken(ctx context.Context) (counts, error) {
+func (e *env) fromToken(ctx context.Context) (auditlog.Counts, error) {
 	if err := e.identify(ctx); err != nil {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func (e *env) fromToken(ctx context.Context) (counts, error) {
 	if err := s.prepare(ctx, quietName, "bench1"); err != nil {
 		return nil, err
 	}
-	_, mark, err := e.requested(0)
+	mark, err := e.asked.Length()
 	if err != nil {
 		return nil, err
 	}
@@ -86,12 +88,11 @@ func (e *env) fromToken(ctx context.Context) (counts, error) {
 		return nil, err
 	}
 	pause(ctx, 3*settling) // the state object is written every ten seconds at most
-	first, _, err := e.requested(mark)
-	return first, err
+	return e.asked.Since(mark)
 }
 
 // often counts while a habit is frequent.
-func (e *env) often(ctx context.Context, h habit) (counts, error) {
+func (e *env) often(ctx context.Context, h habit) (auditlog.Counts, error) {
 	settings := "apiVersion: config.node-cert-agent.io/v1alpha1\ncontrollerConfig: {group: " +
 		"machineconfiguration.openshift.io, " +
 		"version: v1}\nnode: {name: " + quietName + "}\n"
@@ -106,12 +107,11 @@ func (e *env) often(ctx context.Context, h habit) (counts, error) {
 }
 
 // requestedFor counts from now on.
-func (e *env) requestedFor(ctx context.Context, d time.Duration) (counts, error) {
-	_, mark, err := e.requested(0)
+func (e *env) requestedFor(ctx context.Context, d time.Duration) (auditlog.Counts, error) {
+	mark, err := e.asked.Length()
 	if err != nil {
 		return nil, err
 	}
 	pause(ctx, d)
-	c, _, err := e.requested(mark)
-	return c, err
+	return e.asked.Since(mark)
 }

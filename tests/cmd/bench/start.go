@@ -13,17 +13,18 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // start is the time from the exec of an agent that has an identity, and nothing else, to its first
 // file. It runs in plain mode, without systemd in the way, on an empty tree on the host's disk.
-func start(ctx context.Context, e *env, p plan, t *table) error {
+func start(ctx context.Context, e *env, p plan, t *figures.Table) error {
 	s, err := newStarts(e)
 	if err != nil {
 		return err
 	}
-	times := map[string]samples{}
+	times := map[string]figures.Samples{}
 	for range p.starts {
 		for _, i := range rand.Perm(len(e.arms)) {
 			a := e.arms[i]
@@ -34,8 +35,8 @@ func start(ctx context.Context, e *env, p plan, t *table) error {
 			times[a.name] = append(times[a.name], took)
 		}
 	}
-	t.compare("exec -> first file", times, nil)
-	t.judge("  agent, p50", times["agent"].at(.5), 40, "ms")
+	t.Compare("exec -> first file", times, nil)
+	t.Judge("  agent, p50", times["agent"].Milliseconds(.5), 40, "ms")
 	return nil
 }
 
@@ -72,16 +73,16 @@ func newStarts(e *env) (*starts, error) {
 // once starts one program and ends it when its first file is there.
 func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err error) {
 	defer func() { _ = os.RemoveAll(s.tree) }()
-	for place := range files(controllerconfig.Spec{KubeAPIServerServingCAData: []byte{1}, CloudProviderCAData: []byte{1},
+	for place := range controllerconfig.Files(controllerconfig.Spec{KubeAPIServerServingCAData: []byte{1}, CloudProviderCAData: []byte{1},
 		AdditionalTrustBundle: []byte{1}}) {
 		if err := os.MkdirAll(filepath.Join(s.tree, filepath.Dir(place)), 0o755); err != nil {
 			return 0, err
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(s.tree, certsD), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.tree, controllerconfig.CertsD), 0o755); err != nil {
 		return 0, err
 	}
-	file := filepath.Join(s.tree, kubeletCA)
+	file := filepath.Join(s.tree, controllerconfig.KubeletCA)
 	observer, err := newObserver(filepath.Dir(file))
 	if err != nil {
 		return 0, err
@@ -101,7 +102,7 @@ func (s *starts) once(ctx context.Context, a *arm) (took time.Duration, err erro
 	}()
 	ctx, cancel := context.WithTimeout(ctx, wait.Limit)
 	defer cancel()
-	first, _, err := observer.await(ctx, map[string][]byte{file: a.content.spec.KubeAPIServerServingCAData})
+	first, _, err := observer.await(ctx, map[string][]byte{file: a.content.Spec.KubeAPIServerServingCAData})
 	if err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, said.String())
 	}

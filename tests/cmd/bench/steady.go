@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 const (
@@ -21,17 +23,17 @@ const (
 
 // steady is what the agent leaves alone: files when nothing of theirs changed, and the presence of a
 // file while it is replaced.
-func steady(ctx context.Context, e *env, _ plan, t *table) error {
+func steady(ctx context.Context, e *env, _ plan, t *figures.Table) error {
 	writes, err := e.unchanged(ctx)
 	if err != nil {
 		return err
 	}
-	t.judge(fmt.Sprintf("files written in %d changes of nothing", annotations), float64(writes), 0, "")
+	t.Judge(fmt.Sprintf("files written in %d changes of nothing", annotations), float64(writes), 0, "")
 	absent, looks, err := e.absence(ctx)
 	if err != nil {
 		return err
 	}
-	t.judge(fmt.Sprintf("looks that found a file absent, of %d in %d changes of all", looks, rotationsWatched),
+	t.Judge(fmt.Sprintf("looks that found a file absent, of %d in %d changes of all", looks, rotationsWatched),
 		float64(absent), 0, "")
 	return nil
 }
@@ -39,7 +41,7 @@ func steady(ctx context.Context, e *env, _ plan, t *table) error {
 // unchanged counts files that were written while only an annotation of the object changed.
 func (e *env) unchanged(ctx context.Context) (writes int, err error) {
 	a := e.arms[1]
-	want := a.want(a.content.spec)
+	want := a.want(a.content.Spec)
 	pause(ctx, settling)
 	before, err := stamps(want)
 	if err != nil {
@@ -91,7 +93,7 @@ func stamps(files map[string][]byte) (map[string]stamp, error) {
 func (e *env) absence(ctx context.Context) (absent, looks int, err error) {
 	a := e.arms[1]
 	var paths []string
-	for path := range a.want(a.content.spec) {
+	for path := range a.want(a.content.Spec) {
 		paths = append(paths, path)
 	}
 	done, watching := make(chan struct{}), make(chan struct{})
@@ -117,7 +119,7 @@ func (e *env) absence(ctx context.Context) (absent, looks int, err error) {
 	}()
 	for range rotationsWatched {
 		e.observer.drain()
-		spec := a.content.rotateAll()
+		spec := a.content.RotateAll()
 		if _, err = a.store.Patch(ctx, spec); err != nil {
 			break
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 )
 
@@ -26,12 +27,12 @@ import (
 // start is that of another node with a token of its own, no state and no files, by systemd, the writer's
 // start included. The baseline asks for a certificate in this process, looks for it every 5 ms and reads the
 // object with it: what the API server, the approver and the signer take.
-func token(ctx context.Context, e *env, p plan, t *table) error {
+func token(ctx context.Context, e *env, p plan, t *figures.Table) error {
 	if err := e.identify(ctx); err != nil {
 		return err
 	}
 	s := newTokens(e)
-	times := map[string]samples{}
+	times := map[string]figures.Samples{}
 	for i := range p.tokens {
 		id := fmt.Sprintf("tok%03d", i)
 		took, err := s.once(ctx, "bench-"+id, id)
@@ -44,9 +45,9 @@ func token(ctx context.Context, e *env, p plan, t *table) error {
 		}
 		times["baseline"] = append(times["baseline"], took)
 	}
-	t.compare("token -> first file", times, nil)
-	t.judge("  agent, p50", times["agent"].at(.5), 1500, "ms")
-	t.judge("  agent, p99", times["agent"].at(.99), 3000, "ms")
+	t.Compare("token -> first file", times, nil)
+	t.Judge("  agent, p50", times["agent"].Milliseconds(.5), 1500, "ms")
+	t.Judge("  agent, p99", times["agent"].Milliseconds(.99), 3000, "ms")
 	return nil
 }
 
@@ -58,7 +59,7 @@ type tokens struct {
 
 func newTokens(e *env) *tokens {
 	script := "rm -rf /var/lib/node-cert-agent/* /run/node-cert-agent/status.json"
-	for place := range files(e.arms[1].content.spec) {
+	for place := range controllerconfig.Files(e.arms[1].content.Spec) {
 		script += " " + place
 	}
 	return &tokens{e, []string{"sh", "-c", script}}
@@ -91,7 +92,7 @@ func (s *tokens) start(ctx context.Context) (first time.Time, err error) {
 	if _, err := s.Host.Run(ctx, "systemctl", "start", "--no-block", agentUnit); err != nil {
 		return first, err
 	}
-	first, _, err = s.await(ctx, s.arms[1].want(s.arms[1].content.spec))
+	first, _, err = s.await(ctx, s.arms[1].want(s.arms[1].content.Spec))
 	return first, err
 }
 

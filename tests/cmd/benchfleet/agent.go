@@ -28,6 +28,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 )
 
 // Places of the host's contract, and the pauses of the service: see cmd/node-cert-agent.
@@ -56,8 +57,9 @@ type node struct {
 }
 
 // prepare makes the node's tree, with a bootstrap credential and the directories of managed files.
-func (n *node) prepare(kubeconfig []byte, directories []string) error {
-	for _, dir := range append(directories, stateDir, runtimeDir) {
+func (n *node) prepare(kubeconfig []byte) error {
+	for _, dir := range []string{filepath.Dir(controllerconfig.KubeletCA), filepath.Dir(controllerconfig.CloudCA),
+		filepath.Dir(controllerconfig.Anchors), controllerconfig.CertsD, stateDir, runtimeDir} {
 		if err := os.MkdirAll(filepath.Join(n.root, dir), 0o700); err != nil {
 			return err
 		}

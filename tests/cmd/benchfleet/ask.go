@@ -83,12 +83,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// load is what else the machine does.
-func load() string {
-	data, _ := os.ReadFile("/proc/loadavg")
-	return strings.Join(strings.Fields(string(data))[:3], " ")
-}
-
 // number is the one after a name and a colon in a file like /proc/PID/status; zero if it is not there.
 func number(text, name string) int {
 	for line := range strings.Lines(text) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // baseline has watchers in place of agents, which read the event and write nothing: what the API server, the
@@ -41,7 +42,7 @@ func metadata(ctx context.Context, e *env) error {
 }
 
 // watchers measures some rounds of updates, and one of another annotation, which is what a status is like.
-func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds []samples, err error) {
+func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds []figures.Samples, err error) {
 	watching, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -64,7 +65,7 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	if err != nil {
 		return nil, err
 	}
-	e.table.note(name+": watchers connected, all at once", "%v", since(began, at))
+	e.table.Note(name+": watchers connected, all at once", "%v", figures.Since(began, at))
 	for i := range e.options.rounds {
 		pause(ctx, time.Second)
 		read.Store(0)
@@ -73,11 +74,11 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 			return nil, err
 		}
 		if i == 0 {
-			e.table.note(name+": bytes of an update, each", "%d", read.Load()/int64(e.n))
+			e.table.Note(name+": bytes of an update, each", "%d", read.Load()/int64(e.n))
 		}
 		rounds = append(rounds, took)
 	}
-	e.table.note(name+": update accepted -> read", "%s", summary(rounds))
+	e.table.Note(name+": update accepted -> read", "%s", summary(rounds))
 	pause(ctx, time.Second)
 	read.Store(0)
 	e.files.round(e.n)
@@ -89,8 +90,8 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	if err != nil {
 		return nil, err
 	}
-	e.table.note(name+": annotation accepted -> read", "%v", since(accepted, at))
-	e.table.note(name+": bytes of an annotation, each", "%d", read.Load()/int64(e.n))
+	e.table.Note(name+": annotation accepted -> read", "%v", figures.Since(accepted, at))
+	e.table.Note(name+": bytes of an annotation, each", "%d", read.Load()/int64(e.n))
 	return rounds, nil
 }
 

@@ -12,32 +12,6 @@ import (
 	"time"
 )
 
-func TestQuantilesAreByNearestRank(t *testing.T) {
-	var s samples
-	for i := range 100 {
-		s = append(s, time.Duration(100-i)*time.Second)
-	}
-	for q, want := range map[float64]float64{0: 1, .5: 51, .95: 96, .99: 100, 1: 100} {
-		if got := s.at(q); got != want {
-			t.Errorf("the quantile %v of 1 to 100 seconds is %v, want %v", q, got, want)
-		}
-	}
-	if s[0] != 100*time.Second {
-		t.Error("the samples were sorted in place")
-	}
-	if got := s[:1].at(.5); got != 100 {
-		t.Errorf("the median of one sample is %v", got)
-	}
-}
-
-func TestWhatComesBeforeTheAnswerTakesNoTime(t *testing.T) {
-	now := time.Now()
-	got := since(now, []time.Time{now.Add(-time.Second), now.Add(time.Second)})
-	if !slices.Equal(got, samples{0, time.Second}) {
-		t.Errorf("it took %v", got)
-	}
-}
-
 func TestTheBusiestSecond(t *testing.T) {
 	now := time.Now()
 	at := func(all ...float64) (times []time.Time) {
@@ -123,32 +97,6 @@ func TestTheGenerationOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestOnlyTheRequestsThatCountAreCounted(t *testing.T) {
-	const log = `{"stage":"ResponseStarted","verb":"watch","objectRef":{"resource":"controllerconfigs"},"responseStatus":{"code":200}}
-{"stage":"ResponseComplete","verb":"watch","objectRef":{"resource":"controllerconfigs"},"responseStatus":{"code":200}}
-{"stage":"ResponseStarted","verb":"watch","objectRef":{"resource":"controllerconfigs"},"responseStatus":{"code":403}}
-{"stage":"ResponseComplete","verb":"watch","objectRef":{"resource":"controllerconfigs"},"responseStatus":{"code":403}}
-{"stage":"ResponseComplete","verb":"patch","objectRef":{"resource":"nodecertificatestates"},"responseStatus":{"code":200}}
-{"stage":"ResponseComplete","verb":"patch","objectRef":{"resource":"nodecertificatestates"},"responseStatus":{"code":200}}
-{"stage":"ResponseComplete","verb":"get","requestURI":"/version?x=y","responseStatus":{"code":200}}
-{"stage":"Respo`
-	c, err := count(strings.NewReader(log))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"2 patch nodecertificatestates 200", "1 get /version 200", "1 watch controllerconfigs 200",
-		"1 watch controllerconfigs 403"}
-	if got := c.lines(); !slices.Equal(got, want) {
-		t.Errorf("counted are %q", got)
-	}
-	if got := c.total("nodecertificatestates"); got != 3 {
-		t.Errorf("but for reports there are %d", got)
-	}
-	if _, err := count(strings.NewReader("no audit log\n")); err == nil {
-		t.Error("what is no audit log was counted")
-	}
-}
-
 func TestNumbersOfProc(t *testing.T) {
 	const status = "Name:\tcontroller\nVmHWM:\t  102400 kB\nVmRSS:\t   51200 kB\nEmpty:\n"
 	for name, want := range map[string]int{"VmHWM": 102400, "VmRSS": 51200, "Empty": 0, "VmR": 0, "Missing": 0} {
@@ -169,26 +117,6 @@ func TestNumbersOfProc(t *testing.T) {
 	}
 	if _, err := attemptFails("Udp: InDatagrams\nUdp: 1\n"); err == nil {
 		t.Error("nothing is no error")
-	}
-}
-
-func TestAMissedGoalIsSaid(t *testing.T) {
-	var tb table
-	tb.head("%d nodes", 5)
-	tb.judge("equal", 2, 2, "s")
-	if tb.missed {
-		t.Error("a figure that equals its goal missed it")
-	}
-	tb.judge("above", 2.5, 2, "s")
-	tb.note("more", "%d", 3)
-	var out strings.Builder
-	if err := tb.print(&out); err != nil || !tb.missed {
-		t.Errorf("missed: %v, %v", tb.missed, err)
-	}
-	for _, words := range []string{"5 nodes", "2 s        2 s    OK", "2.50 s     2 s    MISSED"} {
-		if !strings.Contains(out.String(), words) {
-			t.Errorf("the table does not say %q:\n%s", words, out.String())
-		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // board notes when each of n did what is waited for, once in a round.
@@ -56,7 +58,7 @@ func (b *board) wait(ctx context.Context, what string, limit time.Duration) ([]t
 		case <-all:
 			return b.at, nil
 		case <-tick.C:
-			fmt.Fprintf(os.Stderr, "  %s: %d of %d left, load %s\n", what, b.missing(), len(b.at), load())
+			fmt.Fprintf(os.Stderr, "  %s: %d of %d left, load %s\n", what, b.missing(), len(b.at), figures.Load())
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%s: %d of %d left: %w", what, b.missing(), len(b.at), ctx.Err())
 		}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // tokenID is that of the one token that all nodes boot with, as a group of machines of a cloud does.
@@ -29,7 +31,7 @@ func boot(ctx context.Context, e *env) error {
 	}
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
-	logged, err := e.audited()
+	logged, err := e.asked.Length()
 	if err != nil {
 		return err
 	}
@@ -62,21 +64,21 @@ func boot(ctx context.Context, e *env) error {
 		}
 		return err
 	}
-	e.table.note("boot: token -> first files, all at once", "%v", since(began, at))
+	e.table.Note("boot: token -> first files, all at once", "%v", figures.Since(began, at))
 	reported, err := e.reports.wait(ctx, "first reports", e.options.limit)
 	if err != nil {
 		return err
 	}
-	e.table.note("boot: token -> state object written", "%v", since(began, reported))
-	requests, err := e.requested(logged)
+	e.table.Note("boot: token -> state object written", "%v", figures.Since(began, reported))
+	requests, err := e.asked.Since(logged)
 	if err != nil {
 		return err
 	}
-	e.table.note("boot: requests as a node, each", "%.1f", float64(requests.total("none"))/float64(e.n))
+	e.table.Note("boot: requests as a node, each", "%.1f", float64(requests.Total())/float64(e.n))
 	debug.FreeOSMemory()
 	var after runtime.MemStats
 	runtime.ReadMemStats(&after)
-	e.table.note("an agent in this process, live heap", "%d KiB",
+	e.table.Note("an agent in this process, live heap", "%d KiB",
 		(int64(after.HeapAlloc)-int64(before.HeapAlloc))/int64(e.n)/1024)
 	return e.check()
 }
@@ -100,7 +102,7 @@ func (e *env) prepare(ctx context.Context) error {
 		e.fleet[i] = &node{name: names[i], root: filepath.Join(e.dir, names[i]),
 			wrote: func(c plan.Commit) { e.wrote(i, c) },
 			warn:  func(err error) { once.Do(func() { fmt.Fprintln(os.Stderr, "  a state object:", err) }) }}
-		return e.fleet[i].prepare(kubeconfig, directories())
+		return e.fleet[i].prepare(kubeconfig)
 	})
 }
 
@@ -116,7 +118,7 @@ func (e *env) wrote(i int, c plan.Commit) {
 
 // check compares all files of all nodes with what they are to be. An agent writes the file that changed first.
 func (e *env) check() error {
-	want := e.content.files()
+	want := controllerconfig.Files(e.content.Spec)
 	return each(e.n, func(i int) error {
 		for place, data := range want {
 			got, err := os.ReadFile(filepath.Join(e.fleet[i].root, place))

@@ -100,10 +100,10 @@ func held(_ context.Context, e *env) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	resident, peak := memory(c.cmd.Process.Pid)
-	e.table.note("controller, resident now", "%.1f MiB", resident)
-	e.table.judge("controller, peak", peak, 150, "MiB")
+	e.table.Note("controller, resident now", "%.1f MiB", resident)
+	e.table.Judge("controller, peak", peak, 150, "MiB")
 	if c.starts > 1 {
-		e.table.note("  controller, starts; the peak is of the last", "%d", c.starts)
+		e.table.Note("  controller, starts; the peak is of the last", "%d", c.starts)
 	}
 	return nil
 }

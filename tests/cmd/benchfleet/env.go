@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/auditlog"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
@@ -28,27 +30,29 @@ trust: {holdRemovals: 0s, source: ""}
 type env struct {
 	options    options
 	n          int
-	table      *table
+	table      *figures.Table
 	bin        string // with the binaries
 	dir        string // of ours, in memory if there is room
 	plane      *controlplane.Plane
 	admin      *http.Client
+	asked      auditlog.Log
 	controller *controller
 	store      controllerconfig.Store
-	content    *content
+	content    *controllerconfig.Content
 	files      board                  // which agents have written
 	reports    board                  // whose state object was written
 	want       atomic.Pointer[[]byte] // what the kubelet's bundle is to have
-	bare       []samples              // the rounds of the baseline
+	bare       []figures.Samples      // the rounds of the baseline
 	ours       atomic.Int64           // connections of the administrator that failed
 	fleet      []*node
 	end        func() // ends the fleet and what watches it
 }
 
 // newEnv brings up all but the fleet.
-func newEnv(ctx context.Context, p options, n int, bin string, t *table) (e *env, err error) {
-	e = &env{options: p, n: n, bin: bin, table: t, content: newContent(), end: func() {}}
-	e.want.Store(&e.content.spec.KubeAPIServerServingCAData)
+func newEnv(ctx context.Context, p options, n int, bin string, t *figures.Table) (e *env, err error) {
+	e = &env{options: p, n: n, bin: bin, table: t, content: controllerconfig.NewContent(21), end: func() {}}
+	e.want.Store(&e.content.Spec.KubeAPIServerServingCAData)
+	e.content.Spec.InternalRegistryPullSecret = nil // it is off by default
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.stop())
@@ -57,10 +61,11 @@ func newEnv(ctx context.Context, p options, n int, bin string, t *table) (e *env
 	if e.dir, err = os.MkdirTemp(inMemory(), "benchfleet-"); err != nil {
 		return e, err
 	}
-	audited, err := e.audit()
+	log, audited, err := auditlog.New(e.dir)
 	if err != nil {
 		return e, err
 	}
+	e.asked = log
 	e.plane, err = controlplane.Start(ctx, controlplane.Options{Keys: testpki.RSA, APIServerArgs: audited,
 		Progress: os.Stderr})
 	if err != nil {
@@ -74,7 +79,7 @@ func newEnv(ctx context.Context, p options, n int, bin string, t *table) (e *env
 		}
 	}
 	e.store = controllerconfig.Store{API: controllerconfig.Small, URL: e.plane.URL(), Client: e.admin}
-	if _, err := e.store.Create(ctx, e.content.spec); err != nil {
+	if _, err := e.store.Create(ctx, e.content.Spec); err != nil {
 		return e, err
 	}
 	return e, e.startController(ctx, filepath.Join(bin, "node-cert-controller"))

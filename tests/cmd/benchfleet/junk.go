@@ -17,6 +17,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 const (
@@ -47,15 +48,15 @@ func junk(ctx context.Context, e *env) error {
 	}); err != nil {
 		return err
 	}
-	e.table.note("junk: requests of one token", "%d in %.1f s", e.n, time.Since(began).Seconds())
+	e.table.Note("junk: requests of one token", "%d in %.1f s", e.n, time.Since(began).Seconds())
 	after, err := e.renew(ctx, renewals)
 	if err != nil {
 		return err
 	}
-	e.table.note("renewal of a node: baseline", "%v", before)
-	e.table.note("renewal of a node: while they are pending", "%v", after)
-	e.table.judge("  slowest", after.at(1), 5, "s")
-	e.table.note("  pending / baseline, median", "%.2f x", after.at(.5)/before.at(.5))
+	e.table.Note("renewal of a node: baseline", "%v", before)
+	e.table.Note("renewal of a node: while they are pending", "%v", after)
+	e.table.Judge("  slowest", after.Seconds(1), 5, "s")
+	e.table.Note("  pending / baseline, median", "%.2f x", after.Seconds(.5)/before.Seconds(.5))
 	if err := held(ctx, e); err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func junk(ctx context.Context, e *env) error {
 }
 
 // renew asks for certificates as nodes of the fleet do, one after the other, and waits for each.
-func (e *env) renew(ctx context.Context, first int) (took samples, err error) {
+func (e *env) renew(ctx context.Context, first int) (took figures.Samples, err error) {
 	for _, n := range e.fleet[first : first+renewals] {
 		t, err := e.renewOne(ctx, n)
 		if err != nil {

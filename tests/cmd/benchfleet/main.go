@@ -33,6 +33,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // options say what is measured, and how often.
@@ -77,17 +78,17 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	t := &table{}
+	t := &figures.Table{}
 	err := p.read(*sizes)
 	if err == nil {
 		err = measure(ctx, p, t)
 	}
-	printed := t.print(os.Stdout) // what was measured before a failure, too
+	printed := t.Print(os.Stdout) // what was measured before a failure, too
 	if err = errors.Join(err, printed); err != nil {
 		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1)
 	}
-	if *check && t.missed {
+	if *check && t.Over {
 		os.Exit(1)
 	}
 }
@@ -112,7 +113,7 @@ func (p *options) read(sizes string) error {
 	return nil
 }
 
-func measure(ctx context.Context, p options, t *table) error {
+func measure(ctx context.Context, p options, t *figures.Table) error {
 	if err := manyFiles(); err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func manyFiles() error {
 }
 
 // size measures one size of the fleet.
-func size(ctx context.Context, p options, n int, bin string, t *table) (err error) {
-	t.head("%d nodes, load average %s", n, load())
+func size(ctx context.Context, p options, n int, bin string, t *figures.Table) (err error) {
+	t.Head("%d nodes, load average %s", n, figures.Load())
 	e, err := newEnv(ctx, p, n, bin, t)
 	if err != nil {
 		return err
@@ -164,11 +165,11 @@ func size(ctx context.Context, p options, n int, bin string, t *table) (err erro
 		if len(p.parts) > 0 && !slices.Contains(p.parts, k.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s %d nodes, %s, load %s\n", time.Now().Format(time.TimeOnly), n, k.name, load())
+		fmt.Fprintf(os.Stderr, "%s %d nodes, %s, load %s\n", time.Now().Format(time.TimeOnly), n, k.name, figures.Load())
 		if err := k.run(ctx, e); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
-	t.note("load average at the end", "%s", load())
+	t.Note("load average at the end", "%s", figures.Load())
 	return nil
 }

@@ -13,13 +13,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
 // restart kills the API server, starts it at once, and is how long after it is ready all nodes have written an update
 // that was made then, and how many requests that took. A refused connection counts as a request.
 func restart(ctx context.Context, e *env) error {
-	logged, err := e.audited()
+	logged, err := e.asked.Length()
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func restart(ctx context.Context, e *env) error {
 		return err
 	}
 	ready := time.Now()
-	e.table.note("API server killed -> ready again", "%.1f s", ready.Sub(killed).Seconds())
+	e.table.Note("API server killed -> ready again", "%.1f s", ready.Sub(killed).Seconds())
 	e.files.round(e.n)
 	err = wait.Until(ctx, "an update after the restart", func() bool {
 		_, err = e.update(ctx)
@@ -48,9 +49,9 @@ func restart(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	e.table.note("ready -> update written", "%v", since(ready, at))
-	e.table.judge("  last", since(ready, at).at(1), 20, "s")
-	asked, err := e.requested(logged)
+	e.table.Note("ready -> update written", "%v", figures.Since(ready, at))
+	e.table.Judge("  last", figures.Since(ready, at).Seconds(1), 20, "s")
+	asked, err := e.asked.Since(logged)
 	if err != nil {
 		return err
 	}
@@ -58,11 +59,11 @@ func restart(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	each := float64(asked.total("nodecertificatestates")+now-before) / float64(e.n)
-	e.table.judge("  requests each, but for reports", each, 3, "")
-	e.table.note("  of these refused connections, those of controllers included", "%d", now-before)
-	for _, line := range asked.lines() {
-		e.table.note("  requests", "%s", line)
+	each := float64(asked.Without("nodecertificatestates").Total()+now-before) / float64(e.n)
+	e.table.Judge("  requests each, but for reports", each, 3, "")
+	e.table.Note("  of these refused connections, those of controllers included", "%d", now-before)
+	for _, line := range asked.Lines() {
+		e.table.Note("  requests", "%s", line)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // bundle has the publisher follow a ConfigMap, which it is granted. Nothing is held: a removal is no other change
@@ -80,15 +81,15 @@ func fromSource(ctx context.Context, e *env) error {
 	defer events.Body.Close()
 	var p published
 	go lines(events.Body, p.look)
-	stays := e.content.fresh()
+	stays := e.content.Fresh()
 	if _, err := e.publish(ctx, &p, stays); err != nil { // the publisher looks for the source for the first time
 		return err
 	}
-	var took samples
+	var took figures.Samples
 	for i := range e.options.sources {
 		data := stays
 		if i%2 == 0 {
-			data = slices.Concat(stays, e.content.fresh())
+			data = slices.Concat(stays, e.content.Fresh())
 		}
 		pause(ctx, 50*time.Millisecond)
 		t, err := e.publish(ctx, &p, data)
@@ -97,8 +98,8 @@ func fromSource(ctx context.Context, e *env) error {
 		}
 		took = append(took, t)
 	}
-	e.table.note("source changed -> ControllerConfig updated", "%v", took)
-	e.table.judge("  p95", took.at(.95)*1000, 200, "ms")
+	e.table.Note("source changed -> ControllerConfig updated", "%v", took)
+	e.table.Judge("  p95", took.Seconds(.95)*1000, 200, "ms")
 	return nil
 }
 

@@ -11,13 +11,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 const looks = 5
 
 // status is what "kubectl node-certs status" takes, once the nodes have reported.
 func status(ctx context.Context, e *env) error {
-	var took samples
+	var took figures.Samples
 	var peaks []float64
 	for range looks {
 		t, peak, err := e.status(ctx)
@@ -26,9 +28,9 @@ func status(ctx context.Context, e *env) error {
 		}
 		took, peaks = append(took, t), append(peaks, peak)
 	}
-	e.table.judge(fmt.Sprintf("kubectl node-certs status, slowest of %d", looks), took.at(1), 2, "s")
-	e.table.note("  median", "%.2f s", took.at(.5))
-	e.table.judge("  peak, resident", slices.Max(peaks), 100, "MiB")
+	e.table.Judge(fmt.Sprintf("kubectl node-certs status, slowest of %d", looks), took.Seconds(1), 2, "s")
+	e.table.Note("  median", "%.2f s", took.Seconds(.5))
+	e.table.Judge("  peak, resident", slices.Max(peaks), 100, "MiB")
 	return nil
 }
 

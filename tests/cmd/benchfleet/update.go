@@ -13,22 +13,24 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
 // round updates the ControllerConfig, and waits until all have it.
-func (e *env) round(ctx context.Context) (samples, error) {
+func (e *env) round(ctx context.Context) (figures.Samples, error) {
 	e.files.round(e.n)
 	accepted, err := e.update(ctx)
 	if err != nil {
 		return nil, err
 	}
 	at, err := e.files.wait(ctx, "the update", e.options.limit)
-	return since(accepted, at), err
+	return figures.Since(accepted, at), err
 }
 
 // update puts another certificate into the kubelet's bundle, and returns when that was accepted.
 func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
-	spec := e.content.rotate()
+	spec := e.content.Rotate()
 	e.want.Store(&spec.KubeAPIServerServingCAData)
 	_, err = e.store.Patch(ctx, spec)
 	return time.Now(), err
@@ -37,7 +39,7 @@ func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
 // update is the time from an accepted update until the file is on the disk of the nodes, and when they report it. A
 // round begins when the reports of the last one are done.
 func update(ctx context.Context, e *env) error {
-	var rounds []samples
+	var rounds []figures.Samples
 	var spread, busy, agents, server, reports []float64
 	for range e.options.rounds {
 		pause(ctx, reportLeast+time.Second)
@@ -54,8 +56,8 @@ func update(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		agents = append(agents, milliseconds(after.ours-before.ours)/float64(e.n))
-		server = append(server, milliseconds(after.server-before.server)/float64(e.n))
+		agents = append(agents, figures.Milliseconds(after.ours-before.ours)/float64(e.n))
+		server = append(server, figures.Milliseconds(after.server-before.server)/float64(e.n))
 		rounds = append(rounds, took)
 		reported, err := e.reports.wait(ctx, "reports", e.options.limit)
 		if err != nil {
@@ -65,30 +67,30 @@ func update(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		reports = append(reports, milliseconds(done.server-after.server)/float64(e.n))
+		reports = append(reports, figures.Milliseconds(done.server-after.server)/float64(e.n))
 		first := slices.MinFunc(reported, time.Time.Compare)
-		spread, busy = append(spread, since(first, reported).at(1)), append(busy, float64(busiest(reported)))
+		spread, busy = append(spread, figures.Since(first, reported).Seconds(1)), append(busy, float64(busiest(reported)))
 	}
-	e.table.note("update accepted -> file written", "%s", summary(rounds))
-	e.table.judge("  last, median of the rounds", column(rounds, 1).at(.5), 2, "s")
+	e.table.Note("update accepted -> file written", "%s", summary(rounds))
+	e.table.Judge("  last, median of the rounds", column(rounds, 1).Seconds(.5), 2, "s")
 	if len(e.bare) > 0 {
-		e.table.note("  agent / baseline, last", "%.2f x", column(rounds, 1).at(.5)/column(e.bare, 1).at(.5))
+		e.table.Note("  agent / baseline, last", "%.2f x", column(rounds, 1).Seconds(.5)/column(e.bare, 1).Seconds(.5))
 	}
-	e.table.note("  until then, CPU of agents and API server, each agent", "%.2f, %.2f ms at most", slices.Max(agents),
+	e.table.Note("  until then, CPU of agents and API server, each agent", "%.2f, %.2f ms at most", slices.Max(agents),
 		slices.Max(server))
-	e.table.note("  reports of a round: first to last", "%.1f s at least, %.1f s at most", slices.Min(spread),
+	e.table.Note("  reports of a round: first to last", "%.1f s at least, %.1f s at most", slices.Min(spread),
 		slices.Max(spread))
-	e.table.note("  from the last file to the last report, CPU of the API server", "%.2f ms an agent at most",
+	e.table.Note("  from the last file to the last report, CPU of the API server", "%.2f ms an agent at most",
 		slices.Max(reports))
-	e.table.note("  reports in the busiest second", "%.0f", slices.Max(busy))
+	e.table.Note("  reports in the busiest second", "%.0f", slices.Max(busy))
 	return e.check()
 }
 
 // summary is each round's median and p99, each as the median of the rounds, and the worst last.
-func summary(rounds []samples) string {
+func summary(rounds []figures.Samples) string {
 	last := column(rounds, 1)
-	return fmt.Sprintf("p50 %.3f  p99 %.3f  last %.3f s, at most %.3f (%d rounds)", column(rounds, .5).at(.5),
-		column(rounds, .99).at(.5), last.at(.5), last.at(1), len(rounds))
+	return fmt.Sprintf("p50 %.3f  p99 %.3f  last %.3f s, at most %.3f (%d rounds)", column(rounds, .5).Seconds(.5),
+		column(rounds, .99).Seconds(.5), last.Seconds(.5), last.Seconds(1), len(rounds))
 }
 
 // processors is the time that this process and the API server have had processors.
@@ -118,5 +120,3 @@ func processTime(metrics string) (time.Duration, error) {
 	}
 	return 0, errors.New("the API server does not say how long it has had processors")
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
