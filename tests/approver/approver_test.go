@@ -19,6 +19,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 func TestFromATokenToACertificateAndItsRenewal(t *testing.T) {
@@ -72,7 +73,7 @@ func TestBadRequestsAreDeniedOrLeftAndStrangersIgnored(t *testing.T) {
 		return func(cl *claim) {
 			der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn,
 				Organization: o}, DNSNames: []string{"kubernetes"}}, cl.key)
-			must(t, err)
+			must.Do(t, err)
 			spec("request", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))(cl)
 		}
 	}
@@ -198,8 +199,8 @@ func TestANodeThatFellSilentIsReplacedWithoutAnybody(t *testing.T) {
 
 func TestAMachineStandsForANodeThatHasNotJoined(t *testing.T) {
 	c := start(t)
-	must(t, c.InstallMachines(t.Context()))
-	must(t, c.Apply(t.Context(), []byte(`
+	must.Do(t, c.InstallMachines(t.Context()))
+	must.Do(t, c.Apply(t.Context(), []byte(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: machines.machine.openshift.io, annotations: {api-approved.kubernetes.io: unapproved}}
@@ -341,7 +342,7 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	t.Logf("taken over and issued within %v", time.Since(begin).Round(time.Millisecond))
 	// A replica that is asked to end gives the lease back.
 	last := replicas[1-leading]
-	must(t, last.Process.Signal(syscall.SIGTERM))
+	must.Do(t, last.Process.Signal(syscall.SIGTERM))
 	<-last.done
 	if code := last.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the last replica ended with %d", code)
@@ -355,17 +356,17 @@ func TestOfTwoReplicasOneLeadsAndTheOtherTakesOver(t *testing.T) {
 func TestALostLeaseEndsTheProcessAndTheNextWaitsForTheAPIServer(t *testing.T) {
 	c := start(t)
 	list := filepath.Join(t.TempDir(), "nodes")
-	must(t, os.WriteFile(list, []byte("firewall-1 # no Node\nfirewall-2\n"), 0o600))
+	must.Do(t, os.WriteFile(list, []byte("firewall-1 # no Node\nfirewall-2\n"), 0o600))
 	approver := c.approver("--lease", "3s", "--nodes", list)
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	c.issued(c.send(token, newClaim(t, "firewall-1")))
-	must(t, c.StopAPIServer(t.Context(), syscall.SIGKILL))
+	must.Do(t, c.StopAPIServer(t.Context(), syscall.SIGKILL))
 	c.until("the lease is lost, and with it the process", func() bool { return !approver.running() })
 	if code := approver.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("it ended with %d", code)
 	}
 	next := c.approver("--lease", "6s", "--nodes", list) // as the kubelet or systemd would
-	must(t, c.StartAPIServer(t.Context()))
+	must.Do(t, c.StartAPIServer(t.Context()))
 	c.issued(c.send(token, newClaim(t, "firewall-2")))
 	if !next.running() {
 		t.Error("the next process has ended")
@@ -385,7 +386,7 @@ func TestARemovedRightIsNamedAndItsReturnIsNoticed(t *testing.T) {
 		return code == http.StatusCreated
 	})
 	c.left(cl.name, "access")
-	must(t, c.InstallShipped(t.Context()))
+	must.Do(t, c.InstallShipped(t.Context()))
 	approver.kill() // rather than wait for the minute after which it looks again
 	c.approver("--lease", "6s")
 	c.issued(cl)

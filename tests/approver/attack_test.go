@@ -16,6 +16,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // junk makes n requests with one credential, most for nodes that do not exist and some for one that does.
@@ -109,7 +110,7 @@ func TestATokenForSingleUseServesOneNodeAndAWithdrawnTokenNone(t *testing.T) {
 func TestANodeThatWasDeletedStopsRenewingUntilItIsBack(t *testing.T) {
 	c := start(t)
 	list := filepath.Join(t.TempDir(), "nodes")
-	must(t, os.WriteFile(list, []byte("firewall\n"), 0o600))
+	must.Do(t, os.WriteFile(list, []byte("firewall\n"), 0o600))
 	c.approver("--nodes", list)
 	token := c.token("abcdef", csr.BootstrapGroup, "")
 	bound := c.token("bounds", csr.BootstrapGroup+","+verdict.NodeGroup("early"), "")
@@ -123,7 +124,7 @@ func TestANodeThatWasDeletedStopsRenewingUntilItIsBack(t *testing.T) {
 		return c.kubectl("get", "nodecertificatestate", "early", "-o", "jsonpath={.spec.knownSince}") != ""
 	})
 	c.kubectl("delete", "node", "a", "early")
-	must(t, os.WriteFile(list, nil, 0o600))
+	must.Do(t, os.WriteFile(list, nil, 0o600))
 	renewals := map[string]claim{}
 	for node, client := range map[string]*http.Client{"a": agent, "early": early, "firewall": firewall} {
 		renewals[node] = c.send(client, newClaim(t, node))

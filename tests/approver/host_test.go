@@ -13,6 +13,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // config is a kubeconfig of the approver for the given address of the API server.
@@ -20,37 +21,37 @@ func (c *cluster) config(server string) string {
 	c.t.Helper()
 	const account = "system:serviceaccount:node-cert-agent:node-cert-controller"
 	file, err := c.Kubeconfig(server, account, "system:serviceaccounts", "system:serviceaccounts:node-cert-agent")
-	must(c.t, err)
+	must.Do(c.t, err)
 	return file
 }
 
 func TestTheSystemdServiceApprovesWithoutPrivilege(t *testing.T) {
 	c := start(t)
 	install := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(install, "usr/bin"), 0o755))
-	must(t, os.Link(binary, filepath.Join(install, "usr/bin/node-cert-controller")))
+	must.Do(t, os.MkdirAll(filepath.Join(install, "usr/bin"), 0o755))
+	must.Do(t, os.Link(binary, filepath.Join(install, "usr/bin/node-cert-controller")))
 	const server = "127.0.0.1:6443"
 	kubeconfig, err := os.ReadFile(c.config("https://" + server))
-	must(t, err)
+	must.Do(t, err)
 	h, err := host.Boot(t.Context(), host.Options{
 		Trees: []string{"../../packaging/controller", install},
 		Files: map[string]host.File{"/etc/node-cert-agent/controller.kubeconfig": {Data: kubeconfig, Mode: 0o600}},
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, h.Stop()) })
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, h.Stop()) })
 	u, err := url.Parse(c.URL())
-	must(t, err)
+	must.Do(t, err)
 	port, err := h.Listen(t.Context(), server, u.Host)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() { port.Close() })
 	_, err = h.Run(t.Context(), "systemctl", "start", "node-cert-controller.service")
-	must(t, err)
+	must.Do(t, err)
 
 	c.node("a")
 	c.issued(c.send(c.token("abcdef", csr.BootstrapGroup, ""), newClaim(t, "a")))
 	status, err := h.Run(t.Context(), "sh", "-c",
 		"cat /proc/$(systemctl show -P MainPID node-cert-controller.service)/status")
-	must(t, err)
+	must.Do(t, err)
 	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
 		"Seccomp:\t2"} {
 		if !strings.Contains(status, want) {

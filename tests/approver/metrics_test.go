@@ -16,6 +16,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // bearer makes a token that the API server knows.
@@ -23,7 +24,7 @@ func (c *cluster) bearer(id string) string {
 	c.t.Helper()
 	token, err := c.MakeToken(c.t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef",
 		Groups: csr.BootstrapGroup})
-	must(c.t, err)
+	must.Do(c.t, err)
 	return token
 }
 
@@ -31,8 +32,8 @@ func (c *cluster) bearer(id string) string {
 func (c *cluster) monitor() (token string) {
 	c.t.Helper()
 	rights, err := os.ReadFile("../../packaging/kubernetes/components/monitoring/rbac.yaml")
-	must(c.t, err)
-	must(c.t, c.Apply(c.t.Context(), rights))
+	must.Do(c.t, err)
+	must.Do(c.t, c.Apply(c.t.Context(), rights))
 	token = c.bearer("dddddd")
 	c.kubectl("create", "clusterrolebinding", "prometheus", "--clusterrole=node-cert-controller-metrics-reader",
 		"--user=system:bootstrap:dddddd")
@@ -43,7 +44,7 @@ func (c *cluster) monitor() (token string) {
 func scrape(t *testing.T, address, token string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
-	must(t, err)
+	must.Do(t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -54,7 +55,7 @@ func scrape(t *testing.T, address, token string) (int, string) {
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	return resp.StatusCode, string(answer)
 }
 
@@ -67,7 +68,7 @@ func (c *cluster) metric(address, token, name string) int {
 		c.t.Fatalf("no metric %s: %d %s", name, code, text)
 	}
 	n, err := strconv.Atoi(found[1])
-	must(c.t, err)
+	must.Do(c.t, err)
 	return n
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 // Without a controller a person approves by hand, and the plugin says what the controller would.
@@ -65,7 +66,7 @@ func (c *cluster) plugin() func(args ...string) (string, error) {
 		c.t.Fatalf("building the plugin: %v\n%s", err, out)
 	}
 	admin, err := c.Kubeconfig(c.URL(), "admin", "system:masters")
-	must(c.t, err)
+	must.Do(c.t, err)
 	return func(args ...string) (string, error) {
 		out, err := exec.CommandContext(c.t.Context(), path, append(args, "--kubeconfig", admin)...).CombinedOutput()
 		return string(out), err

@@ -30,6 +30,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 const (
@@ -59,13 +60,6 @@ func built(m *testing.M) int {
 	return m.Run()
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // cluster is a control plane with everything shipped, the component single-use included.
 type cluster struct {
 	*controlplane.Plane
@@ -75,14 +69,14 @@ type cluster struct {
 func start(t *testing.T) *cluster {
 	t.Helper()
 	p, err := controlplane.Start(t.Context(), controlplane.Options{Progress: t.Output()})
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	must(t, p.InstallShipped(t.Context()))
-	must(t, p.InstallSingleUse(t.Context()))
+	must.Do(t, p.InstallShipped(t.Context()))
+	must.Do(t, p.InstallSingleUse(t.Context()))
 	return &cluster{p, t}
 }
 
@@ -90,7 +84,7 @@ func start(t *testing.T) *cluster {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	must.Do(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -99,10 +93,10 @@ func freePort(t *testing.T) string {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)
-	must(t, err)
+	must.Do(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	must(t, err)
+	must.Do(t, err)
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s", url, resp.Status)
 	}
@@ -122,11 +116,11 @@ func (c *cluster) approver(args ...string) *process {
 	p := &process{exec.Command(binary, append([]string{"--kubeconfig", c.config(c.URL())}, args...)...),
 		make(chan struct{}), filepath.Join(c.t.TempDir(), "log")}
 	log, err := os.Create(p.log)
-	must(c.t, err)
+	must.Do(c.t, err)
 	defer log.Close()
 	p.Stdout, p.Stderr = log, log
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	must(c.t, p.Start())
+	must.Do(c.t, p.Start())
 	go func() {
 		_ = p.Wait() // its end is what counts
 		close(p.done)
@@ -169,27 +163,27 @@ func (c *cluster) ask(client *http.Client, method, path string, body any) (int, 
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
-		must(c.t, err)
+		must.Do(c.t, err)
 		content = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.URL()+path, content)
-	must(c.t, err)
+	must.Do(c.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/apply-patch+yaml")
 	}
 	resp, err := client.Do(req)
-	must(c.t, err)
+	must.Do(c.t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	must(c.t, err)
+	must.Do(c.t, err)
 	return resp.StatusCode, string(answer)
 }
 
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
 	out, err := c.Kubectl(c.t.Context(), args...)
-	must(c.t, err)
+	must.Do(c.t, err)
 	return out
 }
 
@@ -211,7 +205,7 @@ func (c *cluster) until(what string, try func() bool) {
 // node makes a Node, which is the inventory.
 func (c *cluster) node(name string) {
 	c.t.Helper()
-	must(c.t, c.Apply(c.t.Context(), fmt.Appendf(nil, "{apiVersion: v1, kind: Node, metadata: {name: %s}}", name)))
+	must.Do(c.t, c.Apply(c.t.Context(), fmt.Appendf(nil, "{apiVersion: v1, kind: Node, metadata: {name: %s}}", name)))
 }
 
 // token makes a bootstrap token with extra groups and returns its bearer.
@@ -219,7 +213,7 @@ func (c *cluster) token(id, groups, labels string) *http.Client {
 	c.t.Helper()
 	token, err := c.MakeToken(c.t.Context(), controlplane.Token{ID: id, Secret: "0123456789abcdef", Groups: groups,
 		Labels: labels})
-	must(c.t, err)
+	must.Do(c.t, err)
 	return c.Bearer(token)
 }
 
@@ -233,16 +227,16 @@ type claim struct {
 func newClaim(t *testing.T, node string) claim {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	return claimFor(t, node, key, week)
 }
 
 func claimFor(t *testing.T, node string, key *ecdsa.PrivateKey, seconds int32) claim {
 	t.Helper()
 	request, err := csr.Build(node, key, rand.Reader)
-	must(t, err)
+	must.Do(t, err)
 	r, err := csr.Check(request)
-	must(t, err)
+	must.Do(t, err)
 	name := csr.Name(r, csr.Signer, csr.Usages(), seconds)
 	return claim{name, node, key, map[string]any{
 		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": map[string]any{"name": name},
@@ -255,7 +249,7 @@ func claimFor(t *testing.T, node string, key *ecdsa.PrivateKey, seconds int32) c
 func (cl claim) publicKey(t *testing.T) string {
 	t.Helper()
 	spki, err := x509.MarshalPKIXPublicKey(cl.key.Public())
-	must(t, err)
+	must.Do(t, err)
 	sum := sha256.Sum256(spki)
 	return hex.EncodeToString(sum[:])
 }
@@ -274,7 +268,7 @@ func (c *cluster) issued(cl claim) *http.Client {
 	c.t.Helper()
 	c.kubectl("wait", "csr/"+cl.name, "--for=jsonpath={.status.certificate}", "--timeout=40s")
 	var object struct{ Status struct{ Certificate []byte } }
-	must(c.t, json.Unmarshal([]byte(c.kubectl("get", "csr", cl.name, "-o", "json")), &object))
+	must.Do(c.t, json.Unmarshal([]byte(c.kubectl("get", "csr", cl.name, "-o", "json")), &object))
 	block, _ := pem.Decode(object.Status.Certificate)
 	transport := c.AdminClient().Transport.(*http.Transport).Clone()
 	transport.TLSClientConfig.Certificates = []tls.Certificate{{Certificate: [][]byte{block.Bytes}, PrivateKey: cl.key}}

@@ -27,6 +27,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
 const (
@@ -46,13 +47,6 @@ const (
 `
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // cluster is a control plane with the kinds and the rights of the publisher.
 type cluster struct {
 	*controlplane.Plane
@@ -64,17 +58,17 @@ func start(t *testing.T, o controlplane.Options) *cluster {
 	o.Progress = t.Output()
 	log.SetLogger(zap.New(zap.WriteTo(t.Output())))
 	p, err := controlplane.Start(t.Context(), o)
-	must(t, err)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	c := &cluster{p, t}
-	must(t, p.InstallCRD(t.Context()))
-	must(t, p.InstallPublisher(t.Context()))
+	must.Do(t, p.InstallCRD(t.Context()))
+	must.Do(t, p.InstallPublisher(t.Context()))
 	states, err := os.ReadFile("../../packaging/kubernetes/crd/nodecertificatestates.node-cert-agent.io.yaml")
-	must(t, err)
+	must.Do(t, err)
 	c.apply(string(states))
 	c.apply(lease)
 	return c
@@ -87,9 +81,9 @@ func (c *cluster) with(t *testing.T) *cluster { return &cluster{c.Plane, t} }
 func (c *cluster) publish() (stop func()) {
 	c.t.Helper()
 	path, err := c.Kubeconfig(c.URL(), account)
-	must(c.t, err)
+	must.Do(c.t, err)
 	rest, err := clientcmd.BuildConfigFromFlags("", path)
-	must(c.t, err)
+	must.Do(c.t, err)
 	rest.QPS, rest.Burst = 50, 100
 	life, retry, renew := 3*time.Second, 200*time.Millisecond, 2*time.Second
 	many := true
@@ -97,10 +91,10 @@ func (c *cluster) publish() (stop func()) {
 		LeaderElectionNamespace: "node-cert-agent", LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &life, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &many}})
-	must(c.t, err)
+	must.Do(c.t, err)
 	nodes, err := fleet.Add(mgr)
-	must(c.t, err)
-	must(c.t, publisher.Add(mgr, publisher.Options{ControllerConfig: "machine-config-controller", Fleet: nodes,
+	must.Do(c.t, err)
+	must.Do(c.t, publisher.Add(mgr, publisher.Options{ControllerConfig: "machine-config-controller", Fleet: nodes,
 		Changed: nodes.Changed()}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -123,13 +117,13 @@ func (c *cluster) publish() (stop func()) {
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
 	out, err := c.Kubectl(c.t.Context(), args...)
-	must(c.t, err)
+	must.Do(c.t, err)
 	return out
 }
 
 func (c *cluster) apply(manifests string) {
 	c.t.Helper()
-	must(c.t, c.Apply(c.t.Context(), []byte(manifests)))
+	must.Do(c.t, c.Apply(c.t.Context(), []byte(manifests)))
 }
 
 // configMap makes or changes one with the key ca.crt.
@@ -147,7 +141,7 @@ func (c *cluster) secret(namespace, name string, data ...[]byte) {
 func (c *cluster) keyed(form, namespace, name string, data [][]byte) {
 	c.t.Helper()
 	text, err := json.Marshal(string(slices.Concat(data...)))
-	must(c.t, err)
+	must.Do(c.t, err)
 	c.apply(fmt.Sprintf("{apiVersion: v1, "+form+"}", name, namespace, text))
 }
 
@@ -175,7 +169,7 @@ func (c *cluster) reports(node, registry, version string, bundles ...[]byte) {
 		}
 	}
 	text, err := json.Marshal(certificates)
-	must(c.t, err)
+	must.Do(c.t, err)
 	uid := c.kubectl("get", object, "-o", "jsonpath={.metadata.uid}")
 	c.apply(fmt.Sprintf("{apiVersion: node-cert-agent.io/v1alpha1, kind: NodeCertificateState, metadata: {name: %s}}", node))
 	c.kubectl("patch", "nodecertificatestate", node, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
@@ -187,10 +181,10 @@ func (c *cluster) reports(node, registry, version string, bundles ...[]byte) {
 func (c *cluster) field(name string) []byte {
 	c.t.Helper()
 	var o struct{ Spec map[string]json.RawMessage }
-	must(c.t, json.Unmarshal([]byte(c.kubectl("get", object, "-o", "json")), &o))
+	must.Do(c.t, json.Unmarshal([]byte(c.kubectl("get", object, "-o", "json")), &o))
 	var data []byte
 	if o.Spec[name] != nil {
-		must(c.t, json.Unmarshal(o.Spec[name], &data))
+		must.Do(c.t, json.Unmarshal(o.Spec[name], &data))
 	}
 	return data
 }
@@ -206,7 +200,7 @@ func (c *cluster) registry(file string) []byte {
 			}
 		}
 	}
-	must(c.t, json.Unmarshal([]byte(c.kubectl("get", object, "-o", "json")), &o))
+	must.Do(c.t, json.Unmarshal([]byte(c.kubectl("get", object, "-o", "json")), &o))
 	for _, e := range o.Spec.ImageRegistryBundleData {
 		if e.File == file {
 			return e.Data
@@ -218,7 +212,7 @@ func (c *cluster) registry(file string) []byte {
 // file is one with this text.
 func (c *cluster) file(text string) string {
 	path := filepath.Join(c.t.TempDir(), "manifest")
-	must(c.t, os.WriteFile(path, []byte(text), 0o600))
+	must.Do(c.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
