@@ -37,7 +37,10 @@ func work(ctx context.Context, s settings) error {
 		return fmt.Errorf("reading how to reach the API server: %v", err)
 	}
 	config.UserAgent = "node-cert-controller/" + version
-	config.QPS, config.Burst = 50, 100
+	// An approval takes six requests, one after the other, and a fleet that boots wants thousands: this client waits for
+	// the API server and not for itself. What strangers can make it ask is bounded by the approver, and the API server
+	// has priorities of its own.
+	config.QPS, config.Burst = 400, 400
 	logging := zap.NewProductionConfig()
 	logging.Level.SetLevel(zapcore.Level(s.level))
 	logger, err := logging.Build()
