@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
 	certificates "k8s.io/api/certificates/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/csr"
+	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/pending"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 )
@@ -30,8 +32,11 @@ type Examination struct {
 // rights.
 type Examiner struct{ *controller }
 
-// NewExaminer makes an Examiner that asks the API server of config.
-func NewExaminer(config *rest.Config, o Options) (*Examiner, error) {
+// NewExaminer makes an Examiner that asks the API server of config. It knows no list of nodes, and the Machines of
+// OpenShift if it is told to.
+func NewExaminer(config *rest.Config, machines bool) (*Examiner, error) {
+	o := Options{Policy: verdict.Shipped, Machines: machines, Log: zap.NewNop(),
+		Listed: func(string) (bool, error) { return false, nil }}
 	to, _, err := connect(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %v", err)
@@ -97,7 +102,7 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	err = pager.New(states).EachListItem(ctx, meta.ListOptions{}, func(o runtime.Object) error {
 		kept, err := keepState(o)
 		if s, ok := kept.(*nodeState); ok {
-			e.seen.of[s.Name] = heartbeat{s.UID, s.ResourceVersion, s.Status, lastWrite(o.(meta.Object))}
+			e.seen.of[s.Name] = heartbeat{s.UID, s.ResourceVersion, s.Status, v1alpha1.Reported(o.(meta.Object).GetManagedFields())}
 			return e.reported.Add(s)
 		}
 		return err
@@ -106,16 +111,6 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 		return fmt.Errorf("listing the NodeCertificateStates: %v", err)
 	}
 	return nil
-}
-
-// lastWrite is when the agent last wrote o, as the API server noted it. Nobody else writes its status.
-func lastWrite(o meta.Object) (at time.Time) {
-	for _, m := range o.GetManagedFields() {
-		if m.Subresource == "status" && m.Time != nil && m.Time.After(at) {
-			at = m.Time.Time
-		}
-	}
-	return at
 }
 
 // Approve sets the condition, with message as what an auditor reads. It fails if the request was changed since.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 )
 
 // kept is what the informers keep of an object.
@@ -82,26 +82,13 @@ func reportOf(u *unstructured.Unstructured) *Report {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil || s.Status.State == "" {
 		return nil
 	}
-	r := &Report{At: written(u), State: s.Status.State, Held: s.Status.Counts.Held, Pending: s.Status.Counts.Pending,
+	r := &Report{At: v1alpha1.Reported(u.GetManagedFields()), State: s.Status.State, Held: s.Status.Counts.Held, Pending: s.Status.Counts.Pending,
 		Breaker: s.Status.Breaker.Unit, Fields: s.Status.Fields, Files: make(map[plan.Key]File, len(s.Status.Files)),
 		Synced: plan.ControllerConfig{UID: s.Status.Synced.UID, ResourceVersion: s.Status.Synced.ResourceVersion}}
 	for _, f := range s.Status.Files {
 		r.Files[plan.Key{Field: f.Field, Name: f.Name}] = File{Certificates: NewSet(fingerprints(f.Certificates)), Use: f.Use}
 	}
 	return r
-}
-
-// agent is the field manager of the node's agent.
-const agent = "node-cert-agent"
-
-// written is when the agent wrote last, as the API server noted it: the heartbeat is by the clock of the node.
-func written(u *unstructured.Unstructured) (at time.Time) {
-	for _, m := range u.GetManagedFields() {
-		if m.Manager == agent && m.Time != nil && m.Time.After(at) {
-			at = m.Time.Time
-		}
-	}
-	return at
 }
 
 // fingerprints are those that can be read.

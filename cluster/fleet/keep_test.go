@@ -19,7 +19,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 func stateObject(status map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "n1"}, "status": status}}
 	before, now := metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Hour))
-	u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: agent, Time: &before}, {Manager: "other", Time: &now}})
+	u.SetManagedFields([]metav1.ManagedFieldsEntry{{Subresource: "status", Time: &before}, {Manager: "other", Time: &now}})
 	return u
 }
 

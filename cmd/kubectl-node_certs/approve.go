@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
@@ -50,8 +49,7 @@ read the reason first. The list of nodes that the controller has by --nodes is n
 			if err != nil {
 				return err
 			}
-			e, err := approver.NewExaminer(config, approver.Options{Policy: verdict.Shipped, Machines: a.machines,
-				Listed: func(string) (bool, error) { return false, nil }, Log: zap.NewNop()})
+			e, err := approver.NewExaminer(config, a.machines)
 			if err != nil {
 				return err
 			}

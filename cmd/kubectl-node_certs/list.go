@@ -79,21 +79,12 @@ func one[T any](ctx context.Context, c cluster, collection, name string) (o T, e
 	return o, nil
 }
 
-// agentManager is the field manager of the nodes' agents.
-const agentManager = "node-cert-agent"
-
-// reported is when the agent wrote last, as the API server noted it: the heartbeat is by the clock of the node. It is
-// zero if the agent never did.
-func reported(s v1alpha1.NodeCertificateState) (at time.Time) {
+// reported is when the agent wrote last. It is zero if the agent never did.
+func reported(s v1alpha1.NodeCertificateState) time.Time {
 	if s.Status.State == "" {
 		return time.Time{}
 	}
-	for _, m := range s.ManagedFields {
-		if m.Manager == agentManager && m.Time != nil && m.Time.After(at) {
-			at = m.Time.Time
-		}
-	}
-	return at
+	return v1alpha1.Reported(s.ManagedFields)
 }
 
 // conditionOf is a condition of a node; Unknown if the node does not say.

@@ -23,7 +23,7 @@ var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 func state(name string, ago time.Duration, change func(*v1alpha1.NodeCertificateStateStatus)) v1alpha1.NodeCertificateState {
 	at := metav1.NewTime(now.Add(-ago))
 	s := v1alpha1.NodeCertificateState{ObjectMeta: metav1.ObjectMeta{Name: name,
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: agentManager, Time: &at}}}}
+		ManagedFields: []metav1.ManagedFieldsEntry{{Subresource: "status", Time: &at}}}}
 	s.Status.State, s.Status.Synced.ResourceVersion = "following", "7"
 	if change != nil {
 		change(&s.Status)

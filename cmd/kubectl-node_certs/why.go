@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
-	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
@@ -71,8 +69,7 @@ func whyCommand(c *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			examiner, err := approver.NewExaminer(config, approver.Options{Policy: verdict.Shipped,
-				Listed: func(string) (bool, error) { return false, nil }, Log: zap.NewNop()})
+			examiner, err := approver.NewExaminer(config, false)
 			if err != nil {
 				return err
 			}

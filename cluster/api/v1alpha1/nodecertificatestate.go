@@ -2,7 +2,11 @@
 
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // NodeCertificateState says how the node of the same name stands. The agent of the node writes status, and nobody else
 // does: facts and no wishes, of which nothing is secret. The approver of node-cert-controller keeps its notes about the
@@ -315,4 +319,15 @@ type StateIdentity struct {
 	// NotAfter. The node may be off until then and come back without a token.
 	// +optional
 	Expires metav1.Time `json:"expires,omitzero"`
+}
+
+// Reported is when the agent last wrote the status, as the API server noted it in the managed fields: the heartbeat is
+// by the clock of the node. Nobody else may write the status. It is zero if nobody did.
+func Reported(managed []metav1.ManagedFieldsEntry) (at time.Time) {
+	for _, m := range managed {
+		if m.Subresource == "status" && m.Time != nil && m.Time.After(at) {
+			at = m.Time.Time
+		}
+	}
+	return at
 }
