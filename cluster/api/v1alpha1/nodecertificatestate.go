@@ -128,15 +128,13 @@ type NodeCertificateStateStatus struct {
 	EarliestExpiry metav1.Time `json:"earliestExpiry,omitzero"`
 	// The fields of the ControllerConfig that the host takes. Of others it has no file.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	Fields []string `json:"fields,omitempty"`
 	// What is on disk. A file that is not yet as it shall be is without digest and certificates.
 	// +optional
-	// +listType=map
-	// +listMapKey=field
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Files []StateFile `json:"files,omitempty"`
 	// Certificates that the ControllerConfig dropped and the node still trusts, and without one the files of registries
@@ -239,7 +237,7 @@ type StateFile struct {
 	SHA256 Digest `json:"sha256,omitempty"`
 	// The SHA-256 of each certificate's DER.
 	// +optional
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Certificates []Digest `json:"certificates,omitempty"`
 	// When the first of them expires.
