@@ -21,12 +21,12 @@ var placeholder = url.URL{Scheme: "https", Host: "kube-apiserver.invalid"}
 // one, on fresh connections, and what is under way stays until the old one is closed. Make it with NewRotating.
 type Rotating struct {
 	conn     atomic.Pointer[Conn]
-	rejected func(status int)
+	answered func(status int)
 }
 
-// NewRotating makes one without a Conn, through which every request fails. rejected is told of answers that cast
-// doubt on the identity, on the goroutine that asked: 401 and 403, and 0 for a server that no known CA verifies.
-func NewRotating(rejected func(status int)) *Rotating { return &Rotating{rejected: rejected} }
+// NewRotating makes one without a Conn, through which every request fails. answered is told of
+// the status of each answer, on the goroutine that asked: 0 is a server that no known CA verifies.
+func NewRotating(answered func(status int)) *Rotating { return &Rotating{answered: answered} }
 
 // Conn is the present one, nil if there is none.
 func (r *Rotating) Conn() *Conn { return r.conn.Load() }
@@ -62,11 +62,11 @@ func (r *Rotating) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errNoIdentity
 	}
 	res, err := c.client.Transport.RoundTrip(c.direct(req))
-	if err == nil && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) {
-		r.rejected(res.StatusCode)
-	}
-	if Untrusted(err) {
-		r.rejected(0)
+	switch {
+	case err == nil:
+		r.answered(res.StatusCode)
+	case Untrusted(err):
+		r.answered(0)
 	}
 	return res, err
 }

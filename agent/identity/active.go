@@ -16,6 +16,9 @@ func (m *Manager) active(ctx context.Context) transition {
 		reason = ""
 	}
 	m.correctReceipt()
+	if !now.Before(m.health.probeAt) && m.dispelled() {
+		m.health.probeAt, m.health.lastStatus = now.Add(m.opt.Times.CheckInterval), 0
+	}
 	if !now.Before(m.health.probeAt) {
 		t, h := m.examine(ctx)
 		if h == refuted {

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
@@ -20,6 +21,23 @@ type health struct {
 	proven         bool   // by this process
 	renewalAllowed bool   // the server said so
 	renewalWarning string // or that it would not be
+}
+
+// doubt has the identity probed, because others met this status. What is forbidden is often so for a moment only: an
+// API server that starts has read no roles yet, and a fleet shall not ask it who everybody is.
+func (m *Manager) doubt(status int) {
+	at := m.opt.Clock.Now()
+	if status == http.StatusForbidden {
+		at = at.Add(m.opt.Times.Forbidden)
+	}
+	if at.Before(m.health.probeAt) {
+		m.health.probeAt, m.health.lastStatus = at, status
+	}
+}
+
+// dispelled tells whether the doubt is over: what was forbidden, or something else, has succeeded since.
+func (m *Manager) dispelled() bool {
+	return m.health.lastStatus == http.StatusForbidden && m.served.Load()
 }
 
 // finding is what a probe found.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
@@ -30,7 +31,8 @@ type Manager struct {
 	retiring  sync.WaitGroup // connections of replaced identities
 
 	// What others say, and what they are told. Each holds the newest only.
-	rejected chan int // the status that cast doubt on the identity
+	rejected chan int    // the status that cast doubt on the identity
+	served   atomic.Bool // a request has succeeded since one was forbidden
 	hints    chan string
 	trusts   chan []byte
 	rotated  chan struct{}
@@ -57,16 +59,27 @@ func New(o Options) *Manager {
 		rotated: make(chan struct{}, 1), readings: make(chan Status, 1),
 	}
 	m.credentials = credentials{connect: m.connect, pinned: len(m.pins) > 0, reported: make(map[string]bool)}
-	m.transport = apiserver.NewRotating(func(status int) {
-		if status == 0 && len(m.pins) == 0 && !m.trust.refused.Load() {
-			return // asking again would not help
-		}
-		select {
-		case m.rejected <- status:
-		default:
-		}
-	})
+	m.transport = apiserver.NewRotating(m.answered)
 	return m
+}
+
+// answered hears the status of each answer to a request under the identity. What casts doubt on it is looked into.
+func (m *Manager) answered(status int) {
+	switch {
+	case status == 0 && len(m.pins) == 0 && !m.trust.refused.Load():
+		return // asking again would not help
+	case status == http.StatusForbidden:
+		m.served.Store(false)
+	case status != 0 && status != http.StatusUnauthorized:
+		if status < 300 {
+			m.served.Store(true)
+		}
+		return
+	}
+	select {
+	case m.rejected <- status:
+	default:
+	}
 }
 
 // Run keeps the identity until ctx ends. It must be called once.
@@ -81,7 +94,7 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-m.opt.Clock.After(wait):
 		case status := <-rejected:
-			m.health.probeAt, m.health.lastStatus = m.opt.Clock.Now(), status
+			m.doubt(status)
 		case bundle := <-m.trusts:
 			m.setTrust(ctx, bundle)
 		case text := <-m.hints:

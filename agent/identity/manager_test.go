@@ -395,6 +395,47 @@ func TestAForbiddenWatchUnderOurOwnNameIsAFaultOfRBAC(t *testing.T) {
 	}
 }
 
+func TestWhatIsForbiddenForAMomentCastsNoDoubt(t *testing.T) {
+	const wait = 5 * time.Second
+	for _, c := range []struct {
+		what    string
+		answers []int
+		after   time.Duration
+		reviews int
+	}{
+		{"an answer that says nothing", []int{http.StatusServiceUnavailable}, time.Minute, 0},
+		{"the server forgot us", []int{http.StatusUnauthorized}, 0, 1},
+		{"what is forbidden, at once", []int{http.StatusForbidden}, wait - time.Second, 0},
+		{"what stays forbidden", []int{http.StatusForbidden, http.StatusForbidden}, wait, 1},
+		{"what then succeeds", []int{http.StatusForbidden, http.StatusOK}, time.Minute, 0},
+		{"what then fails otherwise", []int{http.StatusForbidden, http.StatusServiceUnavailable}, wait, 1},
+		{"what is forbidden again", []int{http.StatusForbidden, http.StatusOK, http.StatusForbidden}, wait, 1},
+		{"a doubt that success does not end", []int{http.StatusUnauthorized, http.StatusOK}, 0, 1},
+	} {
+		w, m := active(t)
+		w.tick(m) // the first probe
+		reviews := 0
+		w.override = func(what string) int {
+			if what == "POST selfsubjectreviews" {
+				reviews++
+			}
+			return 0
+		}
+		for _, status := range c.answers {
+			m.answered(status)
+			select {
+			case status := <-m.rejected:
+				m.doubt(status)
+			default:
+			}
+		}
+		w.now = w.now.Add(c.after)
+		if s := m.tick(t.Context()); reviews != c.reviews || m.state != Active {
+			t.Errorf("%s: %d probes, want %d; state %s, next in %v", c.what, reviews, c.reviews, m.state, s)
+		}
+	}
+}
+
 func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
 	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("token", "good")}

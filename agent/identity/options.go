@@ -61,6 +61,8 @@ type Times struct {
 	// CheckInterval is how often an identity that nobody complains about is proven again (10 min): a watch
 	// that is open says nothing about it.
 	CheckInterval time.Duration
+	// Forbidden is how long something may be forbidden before the identity is probed (5 s).
+	Forbidden time.Duration
 	// SuspectAfter is how long the server has to refuse an identity before another is asked for (2 min).
 	SuspectAfter time.Duration
 	// DeniedMin and DeniedMax bound the pause after a denial (5 min, 1 h).
@@ -81,8 +83,8 @@ type Times struct {
 func (t Times) withDefaults() Times {
 	for d, otherwise := range map[*time.Duration]time.Duration{
 		&t.PollInterval: 10 * time.Second, &t.IdlePollInterval: time.Hour, &t.CheckInterval: 10 * time.Minute,
-		&t.SuspectAfter: 2 * time.Minute,
-		&t.DeniedMin:    5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
+		&t.Forbidden: 5 * time.Second, &t.SuspectAfter: 2 * time.Minute,
+		&t.DeniedMin: 5 * time.Minute, &t.DeniedMax: time.Hour, &t.RetryMin: time.Second, &t.RetryMax: 30 * time.Second,
 		&t.ApprovalPollMin: 100 * time.Millisecond, &t.ApprovalPollMax: time.Minute, &t.Prove: 10 * time.Minute,
 		&t.Refused: 10 * time.Minute, &t.Retire: 10 * time.Second,
 	} {
