@@ -25,7 +25,7 @@ func stateObject(status map[string]any) *unstructured.Unstructured {
 
 func TestWhatAnAgentReportsIsKept(t *testing.T) {
 	all := []any{strings.Repeat("0a", 32), "no digest", strings.Repeat("0b", 31)}
-	o, err := keepState(stateObject(map[string]any{"state": "following", "heartbeat": "2036-01-01T00:00:00Z",
+	o, err := new(recent).keepState(stateObject(map[string]any{"state": "following", "heartbeat": "2036-01-01T00:00:00Z",
 		"fields": []any{"rootCAData"}, "synced": map[string]any{"uid": "u", "resourceVersion": "7"},
 		"files": []any{map[string]any{"field": "rootCAData", "name": "", "use": "stale", "certificates": all}}}))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestANodeThatSaysNothingHasNotReported(t *testing.T) {
 		"the approver made the object": nil,
 		"the object makes no sense":    {"state": "following", "files": "none"},
 	} {
-		o, err := keepState(stateObject(status))
+		o, err := new(recent).keepState(stateObject(status))
 		if err != nil || o.(*kept).node.Report != nil {
 			t.Errorf("%s: %v", sentence, err)
 		}
@@ -58,10 +58,10 @@ func TestANodeIsWhatBothObjectsSay(t *testing.T) {
 		return o
 	}
 	report := stateObject(map[string]any{"state": "following"})
-	reports, _ := keepState(report)
+	reports, _ := new(recent).keepState(report)
 	report = report.DeepCopy()
 	report.SetName("machine")
-	machine, _ := keepState(report)
+	machine, _ := new(recent).keepState(report)
 	got := make(map[string]Node)
 	for _, n := range join([]any{node("n1"), node("silent")}, []any{reports, machine}) {
 		got[n.Name] = n
@@ -73,5 +73,34 @@ func TestANodeIsWhatBothObjectsSay(t *testing.T) {
 		if !ok || (n.Labels != nil) != want.joined || (n.Report != nil) != want.reported {
 			t.Errorf("%s: %+v", name, n)
 		}
+	}
+}
+
+func TestNodesWithTheSameFilesShareThem(t *testing.T) {
+	var r recent
+	disk := func(name string, certificates ...any) *Disk {
+		u := stateObject(map[string]any{"state": "following", "fields": []any{"rootCAData"},
+			"files": []any{map[string]any{"field": "rootCAData", "name": name, "certificates": certificates}}})
+		o, err := r.keepState(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.(*kept).node.Report.Disk
+	}
+	one := strings.Repeat("0a", 32)
+	first := disk("", one)
+	for range 2 * len(r.disks) {
+		if disk("", one) != first {
+			t.Fatal("two nodes with the same files hold them twice")
+		}
+	}
+	if disk("") == first || disk("other", one) == first {
+		t.Error("nodes with other files share them")
+	}
+	for i := range 2 * len(r.disks) {
+		disk(strings.Repeat("x", i), one)
+	}
+	if again := disk("", one); again == first || len(again.Files) != 1 {
+		t.Errorf("more than %d disks are remembered, or %v is wrong", len(r.disks), again)
 	}
 }

@@ -39,6 +39,11 @@ type Report struct {
 	Breaker       string
 	// Synced is the version of the ControllerConfig that the host was in line with; zero if it says none.
 	Synced plan.ControllerConfig
+	*Disk
+}
+
+// Disk is what a node has or can have. It is not changed: nodes may share one.
+type Disk struct {
 	// Fields are those that the host takes; nil if the agent does not say.
 	Fields []plan.Field
 	// Files are what is on its disk.

@@ -30,8 +30,9 @@ func version(resource string) plan.ControllerConfig {
 // node reports certificates, of the version 10.
 func node(change func(*fleet.Node), certificates ...pki.Fingerprint) fleet.Node {
 	n := fleet.Node{Name: "n", Labels: labels.Set{"pool": "x"}, Joined: noon, Report: &fleet.Report{
-		At: noon.Add(time.Hour), Synced: version("10"), Fields: []plan.Field{key.Field},
-		Files: map[plan.Key]fleet.File{key: {Certificates: fleet.NewSet(certificates), Use: liveness.Live}}}}
+		At: noon.Add(time.Hour), Synced: version("10"), Disk: &fleet.Disk{
+			Fields: []plan.Field{key.Field},
+			Files:  map[plan.Key]fleet.File{key: {Certificates: fleet.NewSet(certificates), Use: liveness.Live}}}}}
 	if change != nil {
 		change(&n)
 	}

@@ -35,7 +35,8 @@ func (n nodes) Judge(q fleet.Question) fleet.Answer { return q.Judge(n) }
 // has is a node that follows a version of the ControllerConfig and has certificates in rootCAData.
 func has(name, version string, bundles ...[]byte) fleet.Node {
 	files := map[plan.Key]fleet.File{{Field: plan.RootCAData}: {Certificates: fleet.NewSet(fingerprints(bundles...))}}
-	return fleet.Node{Name: name, Report: &fleet.Report{Files: files, Synced: plan.ControllerConfig{ResourceVersion: version}}}
+	return fleet.Node{Name: name, Report: &fleet.Report{Disk: &fleet.Disk{Files: files},
+		Synced: plan.ControllerConfig{ResourceVersion: version}}}
 }
 
 func fingerprints(bundles ...[]byte) (all []pki.Fingerprint) {
