@@ -37,6 +37,15 @@ type ObjectOptions struct {
 	Trouble func(error)
 }
 
+// Shipped are the options of the product for a node of that name. The heartbeat is an hour: the approver takes a node
+// that was silent for two for dead. A change is reported when two seconds have passed, and
+// within twelve: a ControllerConfig reaches the nodes before their reports keep the API server busy.
+func Shipped(node string, trouble func(error)) ObjectOptions {
+	const least, first = 10 * time.Second, 2 * time.Second
+	return ObjectOptions{Node: node, Least: least, Heartbeat: time.Hour, After: time.After, Now: time.Now, Trouble: trouble,
+		Spread: func() time.Duration { return first + rand.N(least) }}
+}
+
 // Object keeps the status of nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a
 // report and nothing depends on it: it never holds up the loop, writes only when something changed or
 // the heartbeat is due, and takes no answer for an order. It writes nothing where the cluster would let it

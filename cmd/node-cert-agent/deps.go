@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -53,10 +52,6 @@ const (
 	settleDelay = 20 * time.Millisecond
 	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
 	credentialsTimeout = 30 * time.Second
-	// A node reports what changed at most this often, and otherwise this seldom: the approver takes a node
-	// that was silent for two hours for dead.
-	reportLeast     = 10 * time.Second
-	reportHeartbeat = time.Hour
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.
@@ -192,10 +187,9 @@ func (d *deps) node(s config.Settings) string {
 
 // stateObject is this node's.
 func (d *deps) stateObject(node string) *report.Object {
-	return report.NewObject(report.ObjectOptions{Node: node, Least: reportLeast, Heartbeat: reportHeartbeat,
-		Spread: func() time.Duration { return rand.N(reportLeast) },
-		After:  time.After, Now: time.Now,
-		Trouble: func(err error) { d.log.Warn("writing the node's state object", zap.Error(err)) }})
+	return report.NewObject(report.Shipped(node, func(err error) {
+		d.log.Warn("writing the node's state object", zap.Error(err))
+	}))
 }
 
 // newWriter is the writer's code. It judges bytes by the fields, whatever the agent says of them.

@@ -38,12 +38,11 @@ const (
 	bootstrapDir = "/etc/node-cert-agent/bootstrap.d"
 	fragment     = "/etc/node-cert-agent/config.d/50-bench.yaml"
 
-	settleDelay     = 20 * time.Millisecond
-	retryMin        = time.Second
-	retryMax        = time.Minute
-	breakerPause    = 30 * time.Minute
-	reportLeast     = 10 * time.Second
-	reportHeartbeat = time.Hour
+	settleDelay  = 20 * time.Millisecond
+	retryMin     = time.Second
+	retryMax     = time.Minute
+	breakerPause = 30 * time.Minute
+	reportMost   = 13 * time.Second // within which a node has reported a change
 )
 
 // node is one agent, put together as "node-cert-agent run --root" does it, but for inotify: its instances are
@@ -109,8 +108,7 @@ func (n *node) run(ctx context.Context) error {
 	reporter := report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
 	}, false)
-	object := report.NewObject(report.ObjectOptions{Node: n.name, Least: reportLeast, Heartbeat: reportHeartbeat,
-		After: time.After, Now: time.Now, Trouble: n.warn})
+	object := report.NewObject(report.Shipped(n.name, n.warn))
 	src := source.New(s, log)
 	a := &agent.Agent{Source: src, FileWatcher: agenttest.FileWatcher(nil), Writer: noted{local, n.wrote},
 		Trust: src.Trust(), Store: state.Open(dir), Operator: operator{dir}, Trail: trail,

@@ -42,7 +42,7 @@ func update(ctx context.Context, e *env) error {
 	var rounds []figures.Samples
 	var spread, busy, agents, server, reports []float64
 	for range e.options.rounds {
-		pause(ctx, reportLeast+time.Second)
+		pause(ctx, reportMost)
 		e.reports.round(e.n)
 		before, err := e.processors(ctx)
 		if err != nil {
