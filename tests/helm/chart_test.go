@@ -137,8 +137,8 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 		"as it is": {nil, []string{"bootstrap", "controller", "approver", "controller-deployment", "publisher"}},
 		"the least": {map[string]any{"bootstrap": false, "publisher": false},
 			[]string{"controller", "approver", "controller-deployment"}},
-		"everything": {map[string]any{"singleUse": true, "machines": true, "monitoring": true},
-			[]string{"bootstrap", "controller", "approver", "controller-deployment", "publisher", "single-use",
+		"everything": {map[string]any{"singleUse": true, "machines": true, "monitoring": true, "kubeadm": true},
+			[]string{"bootstrap", "controller", "approver", "controller-deployment", "publisher", "kubeadm", "single-use",
 				"openshift-machines", "monitoring"}},
 	} {
 		t.Run(name, func(t *testing.T) {
