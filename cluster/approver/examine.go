@@ -26,6 +26,8 @@ type Examination struct {
 	// Claim is nil if the request alone decides.
 	Claim   *verdict.Claim
 	Verdict verdict.Verdict
+
+	facts facts
 }
 
 // Examiner finds what the approver would, for a person who approves by hand. It writes nothing but questions about
@@ -57,7 +59,7 @@ func (e *Examiner) Examine(ctx context.Context, name string) (x Examination, err
 	if err := e.learn(ctx, x.Claim); err != nil {
 		return x, err
 	}
-	_, x.Verdict, err = e.gather(ctx, x.Request, pending.Request{Name: name, UID: x.Request.UID,
+	x.facts, x.Verdict, err = e.gather(ctx, x.Request, pending.Request{Name: name, UID: x.Request.UID,
 		Requester: x.Request.Spec.Username, Made: x.Request.CreationTimestamp.Time, Claim: x.Claim})
 	return x, err
 }
@@ -113,9 +115,20 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	return nil
 }
 
-// Approve sets the condition, with message as what an auditor reads. It fails if the request was changed since.
-func (e *Examiner) Approve(ctx context.Context, o *certificates.CertificateSigningRequest, by, message string) error {
-	approved := o.DeepCopy()
+// Approve notes about the node what the approver would, so that a token for single use is deleted when it has served,
+// and sets the condition, with message as what an auditor reads. It fails if the request was changed since.
+func (e *Examiner) Approve(ctx context.Context, x Examination, by, message string) error {
+	if c := x.Claim; c != nil && c.Class != verdict.Agent {
+		if c.Class == verdict.Token { // what waits may do so for a reason that was found before the token was read
+			if err := e.askToken(ctx, *c, &x.facts); err != nil {
+				return err
+			}
+		}
+		if err := e.recordApproval(ctx, *c, x.facts); err != nil {
+			return err
+		}
+	}
+	o, approved := x.Request, x.Request.DeepCopy()
 	approved.Status.Conditions = append(approved.Status.Conditions, condition(certificates.CertificateApproved, message))
 	_, err := e.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, o.Name, approved,
 		meta.UpdateOptions{FieldManager: by})

@@ -77,7 +77,7 @@ func (a approval) approve(ctx context.Context, e *approver.Examiner, name string
 		return err
 	}
 	message := "approved by hand: " + x.Verdict.Message()
-	if err := e.Approve(ctx, x.Request, manager, message); err != nil {
+	if err := e.Approve(ctx, x, manager, message); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\napproved")

@@ -51,6 +51,10 @@ func TestAPersonApprovesByHandWhatTheControllerWould(t *testing.T) {
 		t.Errorf("with force: %v, %s", err, out)
 	}
 	c.issued(second)
+	note := c.kubectl("get", "nodecertificatestate", "a", "-o", "jsonpath={.spec.bootstrap.request}")
+	if note != second.name {
+		t.Errorf("noted is %q, want %q: nobody would delete a token for single use", note, second.name)
+	}
 	refusedAfter, err := plugin("approve", first.name)
 	if err == nil || !strings.Contains(refusedAfter, "decided already") {
 		t.Errorf("a decided request: %v, %s", err, refusedAfter)
