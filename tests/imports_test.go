@@ -35,7 +35,8 @@ const maxLine = 120
 var house = map[string][]string{
 	"cluster/approver/verdict": {"agent/csr"},
 	"cluster/approver/pending": {"cluster/approver/verdict"},
-	"cluster/approver":         {"agent/csr", "cluster/approver/pending", "cluster/approver/verdict"},
+	"cluster/approver": {"agent/csr", "cluster/api/v1alpha1", "cluster/approver/pending",
+		"cluster/approver/verdict"},
 	"cmd/kubectl-node_certs": {"agent/pki", "agent/plan", "agent/printable", "cluster/api/v1alpha1", "cluster/approver",
 		"cluster/approver/verdict", "cluster/fleet", "cluster/publisher/merge", "cmd/process"},
 	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/fleet",

@@ -42,8 +42,8 @@ type ObjectOptions struct {
 // within twelve: a ControllerConfig reaches the nodes before their reports keep the API server busy.
 func Shipped(node string, trouble func(error)) ObjectOptions {
 	const least, first = 10 * time.Second, 2 * time.Second
-	return ObjectOptions{Node: node, Least: least, Heartbeat: time.Hour, After: time.After, Now: time.Now, Trouble: trouble,
-		Spread: func() time.Duration { return first + rand.N(least) }}
+	return ObjectOptions{Node: node, Least: least, Heartbeat: time.Hour, After: time.After, Now: time.Now,
+		Trouble: trouble, Spread: func() time.Duration { return first + rand.N(least) }}
 }
 
 // Object keeps the status of nodecertificatestates.node-cert-agent.io of this node's name as Status has it. It is a

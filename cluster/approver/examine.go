@@ -104,7 +104,8 @@ func (e *Examiner) learn(ctx context.Context, claim *verdict.Claim) error {
 	err = pager.New(states).EachListItem(ctx, meta.ListOptions{}, func(o runtime.Object) error {
 		kept, err := keepState(o)
 		if s, ok := kept.(*nodeState); ok {
-			e.seen.of[s.Name] = heartbeat{s.UID, s.ResourceVersion, s.Status, v1alpha1.Reported(o.(meta.Object).GetManagedFields())}
+			at := v1alpha1.Reported(o.(meta.Object).GetManagedFields())
+			e.seen.of[s.Name] = heartbeat{s.UID, s.ResourceVersion, s.Status, at}
 			return e.reported.Add(s)
 		}
 		return err

@@ -10,6 +10,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -46,10 +47,8 @@ func New(config *rest.Config, c *http.Client) (*Fleet, error) {
 			ForResource(v1alpha1.GroupVersion.WithResource("nodecertificatestates")).Informer(),
 		nodes: metadatainformer.NewSharedInformerFactory(nodes, 0).
 			ForResource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Informer()}
-	for informer, keep := range map[cache.SharedIndexInformer]cache.TransformFunc{f.states: new(recent).keepState, f.nodes: keepNode} {
-		if err := f.listen(informer, keep); err != nil {
-			return nil, fmt.Errorf("fleet: %v", err)
-		}
+	if err := errors.Join(f.listen(f.states, new(recent).keepState), f.listen(f.nodes, keepNode)); err != nil {
+		return nil, fmt.Errorf("fleet: %v", err)
 	}
 	return f, nil
 }

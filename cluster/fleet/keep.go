@@ -105,10 +105,10 @@ func reportOf(u *unstructured.Unstructured) *Report {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &s); err != nil || s.Status.State == "" {
 		return nil
 	}
-	r := &Report{At: v1alpha1.Reported(u.GetManagedFields()), State: s.Status.State, Held: s.Status.Counts.Held, Pending: s.Status.Counts.Pending,
-		Breaker: s.Status.Breaker.Unit,
-		Disk:    &Disk{Fields: s.Status.Fields, Files: make(map[plan.Key]File, len(s.Status.Files))},
-		Synced:  plan.ControllerConfig{UID: s.Status.Synced.UID, ResourceVersion: s.Status.Synced.ResourceVersion}}
+	r := &Report{At: v1alpha1.Reported(u.GetManagedFields()), State: s.Status.State,
+		Held: s.Status.Counts.Held, Pending: s.Status.Counts.Pending, Breaker: s.Status.Breaker.Unit,
+		Disk:   &Disk{Fields: s.Status.Fields, Files: make(map[plan.Key]File, len(s.Status.Files))},
+		Synced: plan.ControllerConfig{UID: s.Status.Synced.UID, ResourceVersion: s.Status.Synced.ResourceVersion}}
 	for _, f := range s.Status.Files {
 		r.Files[plan.Key{Field: f.Field, Name: f.Name}] = File{Certificates: NewSet(fingerprints(f.Certificates)), Use: f.Use}
 	}

@@ -2,6 +2,8 @@
 
 // Package figures is what a benchmark comes to: a table with a line a figure, beside its budget where it has one, and
 // the durations that figures are made of.
+//
+// It promises that a figure which is over its budget is said and known, and measures nothing itself.
 package figures
 
 import (
