@@ -186,7 +186,7 @@ generate:
 lint:
 	go tool -modfile=tests/lint/go.mod golangci-lint run
 
-## controlplane: build etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet (about 8 minutes, once)
+## controlplane: build etcd, the servers of Kubernetes, kubectl, kubelet and kubeadm (about 8 minutes, once)
 controlplane:
 	go run ./tests/cmd/controlplane
 

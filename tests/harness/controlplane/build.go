@@ -21,14 +21,16 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
-// The names under which the one binary of the servers is started, the kubelet's, and the file beside
-// them that holds OpenShift's definition of the ControllerConfig.
+// The names under which the one binary of the servers is started, those of what runs on hosts, and the
+// file beside them that holds OpenShift's definition of the ControllerConfig.
 const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
+	scheduler         = "kube-scheduler"
 	kubectl           = "kubectl"
 	kubelet           = "kubelet"
+	kubeadm           = "kubeadm"
 	openShiftCRD      = "openshift-controllerconfigs.crd.yaml"
 )
 
@@ -38,8 +40,8 @@ const crdInModule = "machineconfiguration/v1/zz_generated.crd-manifests/0000_80_
 
 // Binaries is what Build made.
 type Binaries struct {
-	// Dir holds etcd, kube-apiserver, kube-controller-manager and kubectl, all of them links to one
-	// file, and the kubelet.
+	// Dir holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl, all of them
+	// links to one file named servers, and kubelet and kubeadm. All are static.
 	Dir string
 	// root is the repository, from which the manifests are read that nodes and clusters get.
 	root string
@@ -99,12 +101,12 @@ func (b Binaries) build(ctx context.Context, src string, progress io.Writer) err
 	}
 	defer os.RemoveAll(tmp)
 	start := time.Now()
-	fmt.Fprintf(progress, "building etcd, kube-apiserver, kube-controller-manager, kubectl and kubelet into %s: 5 to 15 "+
+	fmt.Fprintf(progress, "building etcd, the servers of Kubernetes, kubectl, kubelet and kubeadm into %s: 5 to 15 "+
 		"minutes the first time\n", b.Dir)
 	if err := compile(ctx, src, tmp, progress); err != nil {
 		return err
 	}
-	for _, name := range []string{etcd, apiServer, controllerManager, kubectl} {
+	for _, name := range []string{etcd, apiServer, controllerManager, scheduler, kubectl} {
 		if err := os.Symlink("servers", filepath.Join(tmp, name)); err != nil {
 			return err
 		}
@@ -123,8 +125,14 @@ func (b Binaries) build(ctx context.Context, src string, progress io.Writer) err
 }
 
 func compile(ctx context.Context, src, dst string, progress io.Writer) error {
-	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
-		"-o", dst+string(filepath.Separator), ".", "./"+kubelet)
+	version, err := goCommand(ctx, src, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").Output()
+	if err != nil {
+		return fmt.Errorf("finding the version of Kubernetes: %v", err)
+	}
+	// kubeadm compares the versions that the others say they have.
+	link := "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=" + strings.TrimSpace(string(version))
+	cmd := goCommand(ctx, src, "build", "-v", "-trimpath", "-buildvcs=false", link,
+		"-o", dst+string(filepath.Separator), ".", "./"+kubelet, "./"+kubeadm)
 	cmd.Stderr = &buildLog{to: progress}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("building the servers in %s: %v", src, err)
@@ -200,7 +208,7 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 // buildKey names a build: by its sources, by the Go that compiles them and by this recipe.
 func buildKey(src, goVersion string) (string, error) {
 	files := []string{filepath.Join(src, "go.mod"), filepath.Join(src, "go.sum")}
-	for _, dir := range []string{src, filepath.Join(src, kubelet)} {
+	for _, dir := range []string{src, filepath.Join(src, kubelet), filepath.Join(src, kubeadm)} {
 		more, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			return "", err
@@ -208,7 +216,7 @@ func buildKey(src, goVersion string) (string, error) {
 		files = append(files, more...)
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, "recipe 2", goVersion, crdInModule)
+	fmt.Fprintln(h, "recipe 3", goVersion, crdInModule)
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
