@@ -17,7 +17,7 @@ IMAGE_LAYOUT  = dist/node-cert-controller.oci
 BUILDAH       = buildah --root $(CURDIR)/build/image/store --runroot $(CURDIR)/build/image/run --storage-driver vfs
 
 # What the real parts of the tests and the demo need, as Debian and Ubuntu name it.
-PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl p11-kit p11-kit-modules ca-certificates spin
+PACKAGES = systemd-container mmdebstrap dbus strace gcc libc6-dev lintian rpm rpmlint ignition buildah jq openssl iproute2 p11-kit p11-kit-modules ca-certificates spin
 # And the virtual machines besides.
 VM_PACKAGES = qemu-system-x86 e2fsprogs
 

@@ -152,15 +152,11 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 	}
 	defer func() { _ = os.RemoveAll(install) }()
 	if o.Install == nil {
-		repo, err := repository(ctx)
+		trees, err := Trees(ctx, install)
 		if err != nil {
 			return err
 		}
-		if err := Build(ctx, filepath.Join(install, "usr/bin/node-cert-agent")); err != nil {
-			return err
-		}
-		o.Host.Trees = append([]string{filepath.Join(repo, "systemd"), filepath.Join(repo, "deb/tree"), install},
-			o.Host.Trees...)
+		o.Host.Trees = append(trees, o.Host.Trees...)
 	}
 	files := map[string]host.File{
 		Fragment:                          {Data: []byte(o.Config)},
@@ -185,6 +181,19 @@ func (c *Cluster) startHost(ctx context.Context, o Options) error {
 		return err
 	}
 	return o.Install(ctx, c.Host)
+}
+
+// Trees are what a package installs, as directories to copy over a host's root. The program is built into dir,
+// which is one of them.
+func Trees(ctx context.Context, dir string) ([]string, error) {
+	repo, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := Build(ctx, filepath.Join(dir, "usr/bin/node-cert-agent")); err != nil {
+		return nil, err
+	}
+	return []string{filepath.Join(repo, "systemd"), filepath.Join(repo, "deb/tree"), dir}, nil
 }
 
 // reader is a service that copies KubeletCA when it loads, and logs that it did. Only then does systemd call the
