@@ -69,6 +69,7 @@ var parts = []part{
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
 	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
 	{name: "image", args: test("-tags", "real", "./tests/image/..."), needs: append([]string{"packages"}, plane...)},
+	{name: "kubeadm", args: test("-tags", "real", "./tests/kubeadm/..."), needs: all},
 	{name: "readers", args: test("-tags", "real", "./tests/readers/..."), needs: all},
 	{name: "packages", args: test("-tags", "real", "./tests/packages/..."), needs: all},
 	{name: "enable", args: test("-tags", "real", "./tests/enable/..."), needs: all},

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package kubeadm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/runbook"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
+)
+
+const (
+	controlAddress = "10.99.0.1"
+	workerAddress  = "10.99.0.2"
+	hosts          = "127.0.0.1 localhost\n" + controlAddress + " control\n" + workerAddress + " worker\n"
+)
+
+// quick is beside what the page says, for a test that waits for nobody's convenience.
+const quick = `apiVersion: config.node-cert-agent.io/v1alpha1
+actions: {batchWindow: 200ms, randomizedDelay: 0s}
+trust: {holdRemovals: 1s}
+bootstrap: {pollInterval: 1s, idlePollInterval: 1s}
+watch: {retryJitter: 200ms, retryMax: 1s}
+`
+
+// kubeadmCluster is a cluster that kubeadm made, and the page about it.
+type kubeadmCluster struct {
+	t               *testing.T
+	control, worker *testnode.Node
+	page, install   runbook.Page
+}
+
+// start boots both hosts, and has kubeadm make a cluster of them.
+func start(t *testing.T) *kubeadmCluster {
+	t.Helper()
+	b, err := controlplane.Build(t.Context(), t.Output())
+	must.Do(t, err)
+	tars, installed := images(t, b), t.TempDir()
+	trees, err := cluster.Trees(t.Context(), installed)
+	must.Do(t, err)
+	plugin := filepath.Join(t.TempDir(), "kubectl-node_certs")
+	must.Do(t, cluster.Build(t.Context(), plugin))
+	manifests, err := filepath.Abs("../../packaging/kubernetes")
+	must.Do(t, err)
+	boot := func(name string, binds ...string) *testnode.Node {
+		o := host.Options{Name: name, Trees: append([]string{"testdata/host"}, trees...),
+			Files:  map[string]host.File{"/etc/hosts": {Data: []byte(hosts)}},
+			Enable: []string{"containerd.service", "kubelet.service"},
+			// Snapshots are overlays, which cannot lie on the host's own disk, for that is one.
+			Nspawn: []string{"--bind=" + t.TempDir() + ":/var/lib/containerd",
+				"--bind-ro=" + filepath.Join(b.Dir, "kubelet") + ":/usr/bin/kubelet",
+				"--bind-ro=" + filepath.Join(b.Dir, "kubeadm") + ":/usr/bin/kubeadm"}}
+		for _, bind := range binds {
+			o.Nspawn = append(o.Nspawn, "--bind-ro="+bind)
+		}
+		return testnode.Boot(t, o)
+	}
+	c := &kubeadmCluster{t: t, page: runbook.Read(t, "../../docs/usage/kubeadm.md"),
+		install: runbook.Read(t, "../../docs/usage/install.md")}
+	c.worker = boot("worker")
+	c.control = boot("control", tars+":/images", manifests+":/root/packaging/kubernetes",
+		filepath.Join(b.Dir, "kubectl")+":/usr/bin/kubectl", plugin+":/usr/bin/kubectl-node_certs")
+	must.Do(t, host.Link(t.Context(), c.control.Host, controlAddress, c.worker.Host, workerAddress))
+	c.init()
+	return c
+}
+
+// init has kubeadm make the control plane, and the worker join it.
+func (c *kubeadmCluster) init() {
+	c.t.Helper()
+	config, err := os.ReadFile("testdata/control-plane.yaml")
+	must.Do(c.t, err)
+	version := c.control.Run("kubeadm", "version", "-o", "short")
+	must.Do(c.t, c.control.Host.PutFile("/root/kubeadm.yaml",
+		host.File{Data: []byte(strings.ReplaceAll(string(config), "@VERSION@", version))}))
+	c.must(`ctr -n k8s.io images import /images/kubernetes.tar
+ctr -n k8s.io images import --base-name ` + controller + ` /images/controller.tar
+for image in $(kubeadm config images list --kubernetes-version ` + version + `); do
+  ctr -n k8s.io images tag ` + kubernetes + ` $image
+done
+kubeadm init --config kubeadm.yaml --skip-phases=addon --ignore-preflight-errors=all
+kubeadm token create --print-join-command >join`)
+	join := strings.Fields(string(c.control.File("/root/join")))
+	c.worker.Run(append(join, "--ignore-preflight-errors=all")...)
+}
+
+// run runs commands on the control-plane host as its administrator. What they print is the answer.
+func (c *kubeadmCluster) run(commands string) (string, error) {
+	return c.control.Host.Run(c.control.Ctx, "sh", "-euc",
+		"exec 2>&1; cd /root; export KUBECONFIG=/etc/kubernetes/admin.conf TIMEOUT=3m\n"+commands)
+}
+
+func (c *kubeadmCluster) must(commands string) string {
+	c.t.Helper()
+	out, err := c.run(commands)
+	if err != nil {
+		c.t.Fatalf("%s\n%v\n%s", commands, err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// await waits until the commands succeed and print that, among other things.
+func (c *kubeadmCluster) await(want, commands string) {
+	c.t.Helper()
+	out := ""
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("%s last printed\n%s", commands, out)
+		}
+	}()
+	c.control.Await(want, func() bool {
+		var err error
+		out, err = c.run(commands)
+		return err == nil && strings.Contains(out, want)
+	})
+}
