@@ -77,6 +77,29 @@ func asking(turns []*turn) string {
 	return hex.EncodeToString(digest[:16])
 }
 
+// removedAnnotation of the ControllerConfig, with the name of a field after it, says why this version takes
+// certificates away without an answer of all nodes. The policy node-cert-publisher-removals has it in the audit log of
+// the API server.
+const removedAnnotation = "removed.node-cert-agent.io/"
+
+// notes are the annotations of a version of the ControllerConfig.
+func notes(field plan.Field, asks string, turns []*turn) map[string]string {
+	all := make(map[string]string)
+	if asks != "" {
+		all[askedAnnotation+string(field)] = asks
+	}
+	var why []string
+	for _, t := range turns {
+		for _, note := range t.result.Bypassed {
+			why = append(why, "NodeBundle "+t.bundle.Name+": "+note)
+		}
+	}
+	if len(why) > 0 {
+		all[removedAnnotation+string(field)] = short(strings.Join(why, "; "))
+	}
+	return all
+}
+
 // asked notes by which version of the ControllerConfig the nodes were asked. A later one than that which was
 // written will do: whoever has read it has read that, too.
 func (p *publisher) asked(ctx context.Context, turns []*turn) error {

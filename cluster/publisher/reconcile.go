@@ -159,7 +159,8 @@ func (p *publisher) controllerConfig(ctx context.Context) (*unstructured.Unstruc
 func (p *publisher) decide(ctx context.Context, t *turn, uid types.UID, has config) (objects []object) {
 	spec := t.bundle.Spec
 	in := merge.Input{Key: t.key, Published: has.of(t.key.Name), Known: t.bundle.Status.Certificates,
-		Removal: spec.Removal, Replaced: merge.Named(t.bundle.Annotations[merge.Annotation]), Now: p.now().Time}
+		Removal: spec.Removal, Replaced: merge.Named(t.bundle.Annotations[merge.Annotation]), Now: p.now().Time,
+		Force: merge.ReadForce(t.bundle.Annotations)}
 	for i, s := range spec.Sources {
 		said, o := p.reader.read(ctx, s, i+1)
 		in.Sources = append(in.Sources, said)
@@ -214,8 +215,8 @@ func (p *publisher) write(ctx context.Context, is *unstructured.Unstructured, ha
 		return nil
 	}
 	patch := wanted.patch(p.options.ControllerConfig, is.GetResourceVersion())
-	if asks != "" {
-		patch.SetAnnotations(map[string]string{askedAnnotation + string(has.field): asks})
+	if notes := notes(has.field, asks, turns); len(notes) > 0 {
+		patch.SetAnnotations(notes)
 	}
 	if err := wanted.refusal(patch, p.now().Time); err != nil {
 		unpublished(turns, merge.Refused, "no node would take it: "+err.Error())

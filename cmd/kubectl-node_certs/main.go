@@ -46,7 +46,8 @@ func root() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "the `FILE` to use, as kubectl does")
 	cmd.PersistentFlags().StringVar(&c.context, "context", "", "the `NAME` of the context in it")
-	cmd.AddCommand(statusCommand(&c), whyCommand(&c), certsCommand(&c), waitCommand(&c), approveCommand(&c))
+	cmd.AddCommand(statusCommand(&c), whyCommand(&c), certsCommand(&c), waitCommand(&c), releaseCommand(&c),
+		approveCommand(&c))
 	return cmd
 }
 

@@ -34,7 +34,8 @@ const grant = `
 
 // TestPublishing tells one story after the other to one publisher, each with a field or registry of its own.
 func TestPublishing(t *testing.T) {
-	c := start(t, controlplane.Options{})
+	log, args := auditLog(t)
+	c := start(t, controlplane.Options{APIServerArgs: args})
 	c.apply("{apiVersion: v1, kind: Namespace, metadata: {name: trust}}")
 	c.apply(grant)
 	stop := c.publish()
@@ -54,6 +55,8 @@ func TestPublishing(t *testing.T) {
 		{"a deleted ControllerConfig is made again", again},
 		{"what did not change is not written", quiet},
 		{"a certificate goes when every node was asked and has what remains", gated},
+		{"somebody with a reason lets a certificate go, and the audit log says so", forced(log)},
+		{"a deadline that has passed is in the audit log", overdue(log)},
 		{"the schema refuses what makes no sense", schema},
 	} {
 		t.Run(story.sentence, func(t *testing.T) { story.tell(c.with(t)) })

@@ -38,6 +38,8 @@ type Input struct {
 	Removal v1alpha1.Removal
 	// Replaced are those that may go although every certificate was replaced at once.
 	Replaced []pki.Fingerprint
+	// Force are those that may go although the policy keeps them.
+	Force Force
 	// MayGo says whether every node has what would be left, all that the sources have, and if not, who lacks what. It
 	// is asked under the policy WhenConverged only. While it is nil, nothing goes under that policy.
 	MayGo func(left []pki.Fingerprint) (bool, string)
@@ -57,6 +59,8 @@ type Result struct {
 	Conditions []metav1.Condition
 	// Events are what happens with this result: they are to be told once Data is written.
 	Events []Event
+	// Bypassed says of each certificate that goes although its policy would keep it, why.
+	Bypassed []string
 	// Next is when time alone changes the result, or zero.
 	Next time.Time
 }
@@ -143,7 +147,7 @@ func (m *merging) join() {
 	switch {
 	case err != nil:
 		m.publish(metav1.ConditionFalse, Refused, "all sources together: "+err.Error()+"; what is published stays")
-		m.result.Events = nil
+		m.result.Events, m.result.Bypassed = nil, nil
 		m.result.Data, m.result.Certificates = m.in.Published, m.in.Known
 		return
 	case len(m.problems) > 0 && len(out) == 0:

@@ -5,6 +5,7 @@ package merge_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,12 @@ func replaced(data []byte) []v1alpha1.Certificate {
 	return all
 }
 
+// force is what an administrator writes to have all of them go.
+func force(certificates []v1alpha1.Certificate) merge.Force {
+	return merge.ReadForce(map[string]string{merge.ForcedBy: "alice", merge.ForceReason: "test",
+		merge.ForceRemoval: merge.ForceOf(certificates)})
+}
+
 func yes([]pki.Fingerprint) (bool, string) { return true, "" }
 func no([]pki.Fingerprint) (bool, string)  { return false, "node x lacks c" }
 
@@ -136,6 +143,27 @@ func TestWhatIsPublished(t *testing.T) {
 		"a deadline ends the waiting": {
 			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Removal: deadline,
 				Known: kept(noon.Add(-time.Hour), a)}, "[b] Published Ready Converged !DeadlinePassed !Removed"},
+		"force lets go what it names": {
+			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Known: kept(noon, a),
+				Force: force(kept(noon, a))}, "[b] Published Ready Converged !RemovalForced !Removed"},
+		"also what a hold keeps": {
+			merge.Input{Sources: sources(b), Published: join(a, b), Removal: hour, Known: kept(noon, a),
+				Force: force(kept(noon, a))}, "[b] Published Ready Converged !RemovalForced !Removed"},
+		"also what went with everything else": {
+			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Known: replaced(a),
+				Force: force(replaced(a))}, "[b] Published Ready Converged !RemovalForced !Removed"},
+		"not another certificate": {
+			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Known: kept(noon, a),
+				Force: force(kept(noon, c))}, "[a b] Published Ready RemovalBlocked"},
+		"not one that was back meanwhile": {
+			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Known: kept(noon.Add(-time.Minute), a),
+				Force: force(kept(noon.Add(-time.Hour), a))}, "[a b] Published Ready RemovalBlocked"},
+		"not in the write that brings a new one": {
+			merge.Input{Sources: sources(join(b, c)), Published: join(a, b), MayGo: no, Known: kept(noon, a),
+				Force: force(kept(noon, a))}, "[a b c] Published Ready RemovalBlocked !Added"},
+		"not while a source is missing": {
+			merge.Input{Sources: missing(sources(b)...), Published: join(a, b), MayGo: no, Known: kept(noon, a),
+				Force: force(kept(noon, a))}, "[a b] LastGood SourceMissing SourcesNotReady"},
 		"and not before it has passed": {
 			merge.Input{Sources: sources(b), Published: join(a, b), MayGo: no, Removal: deadline,
 				Known: kept(noon.Add(-time.Hour+time.Second), a)}, "[a b] Published Ready RemovalBlocked"},
@@ -272,6 +300,28 @@ func TestTheAnnotationNamesCertificates(t *testing.T) {
 	got := merge.Named(" sha256:" + fp.String() + ",x,sha256:,sha256:ab, ,sha256:" + strings.Repeat("z", 64))
 	if !slices.Equal(got, fingerprints(a)) {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestForceNeedsANameAndAReason(t *testing.T) {
+	in := merge.Input{Key: root, Sources: sources(b), Published: slices.Concat(a, b), MayGo: no, Known: kept(noon, a),
+		Now: noon}
+	good := map[string]string{merge.ForcedBy: "alice\n", merge.ForceReason: "n2 burnt", merge.ForceRemoval: "x, sha256:y@z,@," +
+		merge.ForceOf(append(kept(noon, a), v1alpha1.Certificate{SHA256: "of a source"}))}
+	in.Force = merge.ReadForce(good)
+	r := merge.Merge(in)
+	want := "sha256:" + fingerprints(a)[0].String() + ` goes although not every node is known to have what remains: alice\n ` +
+		"forces it: n2 burnt"
+	if len(r.Bypassed) != 1 || r.Bypassed[0] != want || r.Events[0].Note != want || !r.Events[0].Warning {
+		t.Errorf("got %q and %+v, want %q", r.Bypassed, r.Events, want)
+	}
+	for missing := range good {
+		less := maps.Clone(good)
+		delete(less, missing)
+		in.Force = merge.ReadForce(less)
+		if r := merge.Merge(in); len(r.Bypassed) > 0 || brief(r) != "[a b] Published Ready RemovalBlocked" {
+			t.Errorf("without %s: %s", missing, brief(r))
+		}
 	}
 }
 

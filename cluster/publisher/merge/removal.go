@@ -50,6 +50,10 @@ func (m *merging) blocked(k kept) (Reason, string) {
 	switch r := m.in.Removal; {
 	case len(m.problems) > 0:
 		return SourcesNotReady, "a source cannot be used, and may have it: " + m.problems[0].String()
+	case len(m.new) == 0 && m.in.Force.allows(k):
+		m.bypass(k, "RemovalForced", fmt.Sprintf("%s forces it: %s", printable.Text(m.in.Force.By),
+			printable.Text(m.in.Force.Why)))
+		return "", ""
 	case m.replaced[k.fingerprint] && !slices.Contains(m.in.Replaced, k.fingerprint):
 		return ReplacedAtOnce, "the sources replaced every certificate at once, which may be a mistake"
 	case r.Policy == v1alpha1.Immediate:
@@ -79,8 +83,8 @@ func (m *merging) unconverged(k kept, deadline time.Duration) (Reason, string) {
 		if end := k.since.Add(deadline); m.in.Now.Before(end) {
 			m.next(end)
 		} else {
-			m.event(true, "DeadlinePassed", fmt.Sprintf("%s goes although not every node is known to have what remains: no "+
-				"source has it since %s", name(k.fingerprint), k.since.UTC().Format(time.RFC3339)))
+			m.bypass(k, "DeadlinePassed", "the deadline has passed, and no source has it since "+
+				k.since.UTC().Format(time.RFC3339))
 			return "", ""
 		}
 	}
@@ -96,6 +100,13 @@ func (m *merging) unconverged(k kept, deadline time.Duration) (Reason, string) {
 		return "", ""
 	}
 	return RemovalBlocked, printable.Text(why)
+}
+
+// bypass notes that a certificate goes although its policy would keep it, and why.
+func (m *merging) bypass(k kept, reason, why string) {
+	note := fmt.Sprintf("%s goes although not every node is known to have what remains: %s", name(k.fingerprint), why)
+	m.event(true, reason, note)
+	m.result.Bypassed = append(m.result.Bypassed, note)
 }
 
 // replacedAtOnce are the certificates that went from the sources together with all others. They count as such until

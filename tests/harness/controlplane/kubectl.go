@@ -89,7 +89,7 @@ func (p *Plane) InstallSingleUse(ctx context.Context) error {
 
 // InstallPublisher adds the component publisher: the kind NodeBundle, and the rights of what reads it.
 func (p *Plane) InstallPublisher(ctx context.Context) error {
-	for _, file := range []string{"node-cert-agent.io_nodebundles.yaml", "rbac.yaml"} {
+	for _, file := range []string{"node-cert-agent.io_nodebundles.yaml", "rbac.yaml", "force.yaml"} {
 		if err := p.applyFile(ctx, p.manifest("components/publisher/"+file)); err != nil {
 			return err
 		}
