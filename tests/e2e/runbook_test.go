@@ -37,7 +37,7 @@ func (n *node) runbook(page string) *runbook {
 func (r *runbook) run(code int, want, heading string, block int) {
 	r.T.Helper()
 	cmd := exec.CommandContext(r.Ctx, "sh", "-euc", r.Block(heading, block))
-	timeout := map[int]string{0: "TIMEOUT=5m", 1: "TIMEOUT=3s"}[code] // what is to fail waits for nobody
+	timeout := map[int]string{0: "TIMEOUT=5m", 1: "TIMEOUT=15s"}[code] // by then who is on has reported
 	cmd.Dir, cmd.Env = r.dir, append(r.env, timeout)
 	out, _ := cmd.CombinedOutput() // the exit code says it
 	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {

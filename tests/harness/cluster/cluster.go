@@ -92,6 +92,8 @@ type Cluster struct {
 	// Store is the ControllerConfig, as the administrator.
 	Store controllerconfig.Store
 	port  *host.Port
+	// joined is set if the control plane is another's.
+	joined bool
 }
 
 // Start brings up both; the agent is installed and not started.
@@ -117,6 +119,22 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	}
 	c.Store = controllerconfig.Store{API: o.API, URL: c.Plane.URL(), Client: c.Plane.AdminClient()}
 	return c, c.connect(ctx, o.Bootstrap)
+}
+
+// Join brings up another host of the same control plane; its agent is installed and not started.
+func (c *Cluster) Join(ctx context.Context, o Options) (*Cluster, error) {
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	other := &Cluster{Plane: c.Plane, Store: c.Store, joined: true}
+	err := other.startHost(ctx, o)
+	if err == nil {
+		err = other.connect(ctx, o.Bootstrap)
+	}
+	if err != nil {
+		return nil, errors.Join(err, other.Stop())
+	}
+	return other, nil
 }
 
 func (c *Cluster) startPlane(ctx context.Context, o Options) (err error) {
@@ -260,7 +278,7 @@ func (c *Cluster) Status() (s report.Status) {
 	return s
 }
 
-// Stop ends both and removes them.
+// Stop ends both and removes them. A host that has joined ends alone.
 func (c *Cluster) Stop() error {
 	var errs []error
 	if c.port != nil {
@@ -269,7 +287,7 @@ func (c *Cluster) Stop() error {
 	if c.Host != nil {
 		errs = append(errs, c.Host.Stop())
 	}
-	if c.Plane != nil {
+	if c.Plane != nil && !c.joined {
 		errs = append(errs, c.Plane.Stop())
 	}
 	return errors.Join(errs...)

@@ -42,6 +42,16 @@ func Start(t *testing.T, o cluster.Options) *Node {
 	return n
 }
 
+// Join starts another node of the same control plane, and stops it at the end of the test.
+func (n *Node) Join(o cluster.Options) *Node {
+	n.T.Helper()
+	c, err := n.Cluster.Join(n.Ctx, o)
+	n.Must(err)
+	other := &Node{Cluster: c, T: n.T, Ctx: n.Ctx}
+	n.T.Cleanup(func() { other.end(c.Stop) })
+	return other
+}
+
 // Boot boots a host without a control plane, and stops it at the end of the test.
 func Boot(t *testing.T, o host.Options) *Node {
 	t.Helper()
