@@ -51,6 +51,8 @@ func start(t *testing.T) *kubeadmCluster {
 	must.Do(t, cluster.Build(t.Context(), plugin))
 	manifests, err := filepath.Abs("../../packaging/kubernetes")
 	must.Do(t, err)
+	patches, err := filepath.Abs("testdata/patches")
+	must.Do(t, err)
 	boot := func(name string, binds ...string) *testnode.Node {
 		o := host.Options{Name: name, Trees: append([]string{"testdata/host"}, trees...),
 			Files:  map[string]host.File{"/etc/hosts": {Data: []byte(hosts)}},
@@ -67,7 +69,7 @@ func start(t *testing.T) *kubeadmCluster {
 	c := &kubeadmCluster{t: t, page: runbook.Read(t, "../../docs/usage/kubeadm.md"),
 		install: runbook.Read(t, "../../docs/usage/install.md")}
 	c.worker = boot("worker")
-	c.control = boot("control", tars+":/images", manifests+":/root/packaging/kubernetes",
+	c.control = boot("control", tars+":/images", patches+":/patches", manifests+":/root/packaging/kubernetes",
 		filepath.Join(b.Dir, "kubectl")+":/usr/bin/kubectl", plugin+":/usr/bin/kubectl-node_certs")
 	must.Do(t, host.Link(t.Context(), c.control.Host, controlAddress, c.worker.Host, workerAddress))
 	c.init()

@@ -11,7 +11,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
-	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
 )
 
 // site is what the page leaves to the reader, for the file that its first block writes: the image, and, because there is no
@@ -28,11 +27,12 @@ END
 
 func TestTheKubeadmPageIsAsWritten(t *testing.T) {
 	c := start(t)
-	c.t.Log(c.must("kubectl get nodes,pods -A -o wide"))
 	c.must(strings.Replace(c.page.Block("The cluster's side", 0), "END\n", site, 1))
 	c.must(c.page.Block("The cluster's side", 1))
 	c.follow()
-	c.t.Log(c.must(c.page.Block("All follow", 0)))
+	c.must(c.page.Block("All follow", 0))
+	c.rotate()
+	c.undo()
 }
 
 // follow gives both hosts a token and their configuration, and starts their agents.
@@ -40,7 +40,7 @@ func (c *kubeadmCluster) follow() {
 	c.t.Helper()
 	c.must(c.install.Block("A token", 0))
 	token := c.control.File("/root/token.kubeconfig")
-	for _, n := range []*testnode.Node{c.control, c.worker} {
+	for _, n := range c.nodes() {
 		for path, f := range map[string]host.File{
 			cluster.Fragment: {Data: []byte(c.page.Block("Each node", 0))},
 			"/etc/node-cert-agent/config.d/60-quick.yaml": {Data: []byte(quick)},
@@ -51,7 +51,7 @@ func (c *kubeadmCluster) follow() {
 	}
 	must.Do(c.t, c.control.Host.PutFile("/etc/node-cert-agent/config.d/55-control-plane.yaml",
 		host.File{Data: []byte(c.page.Block("Control-plane hosts", 0))}))
-	for _, n := range []*testnode.Node{c.control, c.worker} {
+	for _, n := range c.nodes() {
 		n.Run("systemctl", "enable", "--now", "node-cert-agent.service")
 	}
 	c.control.Await("the kubelet's own file", func() bool { return len(c.control.File(cluster.KubeletCA)) > 0 })
