@@ -1,16 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package pki decides what counts as certificate data fit for a host's disk: it parses and
+// validates PEM bundles and compares them as sets of certificates. It is pure: the caller brings
+// the bytes and the clock.
+//
+// It rejects and never repairs. A candidate that holds a private key, an undecodable or truncated
+// block or no usable certificate, or that is larger than the limits, is refused whole, because
+// encoding/pem skips what it cannot decode and so turns a typing error into silently lost trust.
+//
+// There is one reading of a bundle, the strictest consumer's: what is accepted, client-go's
+// ParseCertsPEM, crypto/x509, OpenSSL and p11-kit load with exactly our fingerprints, and what any of
+// them would skip, join or read as something else is refused: headers, other labels, blank lines in
+// blocks, control characters, p11-kit's own format, certificates that are not plain DER. tests/readers
+// holds the package to it. Where the bytes need not be somebody else's, Bundle.Canonical is written.
+//
+// What all of them load alike and is questionable all the same (text outside blocks, CRLF, duplicates,
+// expired certificates) is accepted with a warning. NotBefore never refuses: clocks of booting hosts
+// are slow.
+//
+// It does not verify chains, signatures or names; consumers do that with the bytes it lets pass.
+//
+// Sources: RFC 7468 (textual encodings), RFC 5280 (profile), X.690 (DER), the parsing rules of
+// cert-manager/trust-manager pkg/util/cert_pool.go, and the readers themselves: client-go
+// util/cert/pem.go, crypto/pem/pem_lib.c of OpenSSL, common/pem.c and trust/parser.c of p11-kit.
 package pki
 
 import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 )
 
 // Limits of a bundle. A corporate trust store of 150 certificates is about 250 KiB; a Kubernetes
@@ -206,3 +233,84 @@ func EarliestExpiry(certs []Cert) (t time.Time) {
 
 // PEM encodes one certificate as RFC 7468 says, without headers.
 func (c Cert) PEM() []byte { return appendPEM(nil, c.DER()) }
+
+// Fingerprint is the SHA-256 over a certificate's DER encoding; certificates are compared by it and
+// by nothing else.
+type Fingerprint [32]byte
+
+// String is the lower-case hexadecimal form.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// Cert holds the facts of one certificate that plans, records and status need.
+type Cert struct {
+	Fingerprint Fingerprint
+	// Subject is the distinguished name in RFC 2253 form, made printable: it comes from the cluster.
+	Subject             string
+	NotBefore, NotAfter time.Time
+	// CA tells whether basicConstraints says so.
+	CA bool
+	// block is the PEM block in the text that it was read from. The text is kept by others anyway, and
+	// a decoded copy of each bundle would weigh as much again.
+	block []byte
+}
+
+// DER decodes the certificate, anew at each call. It is nil for a Cert that was not read from text.
+func (c Cert) DER() []byte {
+	if b, _ := pem.Decode(c.block); b != nil {
+		return b.Bytes
+	}
+	return nil
+}
+
+// Content is what certificates lie in a file, whoever wrote it.
+type Content struct {
+	// Certs holds each certificate that can be read once, in the order of first appearance.
+	Certs []Cert
+	// Whole is set if Parse takes the file as it is. Otherwise Certs are what can be salvaged.
+	Whole bool
+}
+
+// Read looks for certificates in a file on disk. Unlike Parse it judges nothing and gives up on
+// nothing: trust that can still be read in a damaged file must not be lost with it.
+func Read(data []byte) Content {
+	if b, err := Parse(data, Options{AllowLeaf: true}); err == nil {
+		return Content{Certs: b.Certs, Whole: true}
+	}
+	var c Content
+	seen := make(map[Fingerprint]bool)
+	for len(c.Certs) < MaxCerts {
+		// pem.Decode skips what it cannot decode up to the next block that it can.
+		block, rest := pem.Decode(data)
+		if block == nil {
+			break
+		}
+		data = rest
+		if x, err := readCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			if fp := Fingerprint(sha256.Sum256(block.Bytes)); !seen[fp] {
+				seen[fp] = true
+				c.Certs = append(c.Certs, facts(x, fp, appendPEM(nil, block.Bytes)))
+			}
+		}
+	}
+	return c
+}
+
+// facts keeps of a certificate what Cert holds.
+func facts(c *x509.Certificate, fp Fingerprint, block []byte) Cert {
+	return Cert{Fingerprint: fp, Subject: printable.Text(c.Subject.String()), NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+		CA: c.BasicConstraintsValid && c.IsCA, block: block}
+}
+
+// SetDigest identifies a set of certificates, in whatever order.
+func SetDigest(certs []Cert) Fingerprint {
+	all := make([]Fingerprint, len(certs))
+	for i, c := range certs {
+		all[i] = c.Fingerprint
+	}
+	slices.SortFunc(all, func(a, b Fingerprint) int { return bytes.Compare(a[:], b[:]) })
+	h := sha256.New()
+	for _, fp := range all {
+		h.Write(fp[:])
+	}
+	return Fingerprint(h.Sum(nil))
+}

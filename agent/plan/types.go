@@ -217,3 +217,13 @@ func (p Policy) Path(k Key) (path string, ok bool) {
 	path, err := spec.PathOf(k.Name)
 	return path, err == nil
 }
+
+// Moment is the present, as far as decisions may depend on it.
+type Moment struct {
+	// Boot identifies this run of the kernel, and Uptime is how long it has lasted, sleep included
+	// (CLOCK_BOOTTIME of clock_gettime(2)). Nobody can set it, so waits are counted in it.
+	Boot   string
+	Uptime time.Duration
+	// Wall is the host's clock if it is believed, else zero: then nothing is taken for expired.
+	Wall time.Time
+}

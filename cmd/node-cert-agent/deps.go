@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
+	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
@@ -208,4 +209,12 @@ func revalidate(p unitplan.Policy) func(plan.Key, []byte) (plan.Entry, error) {
 		}
 		return spec.Entry(k.Name, data, time.Time{})
 	}
+}
+
+// newLog is the diagnostic log. In plain mode there is no journal. The audit trail is not part of it.
+func newLog(f *flags, stderr io.Writer) *zap.Logger {
+	if !f.plain() && log.InJournal() {
+		return log.Journal(audit.Identifier, f.log, stderr)
+	}
+	return log.Lines(f.log, stderr)
 }
