@@ -37,27 +37,16 @@ const (
 	Keep     Consume = "keep"
 )
 
-// WithConsume is l with another way to consume credentials than Keep.
-func (l *Local) WithConsume(c Consume) *Local {
+// WithCredentials is l with another way to consume credentials than Keep. With kubelet it hands out the kubelet's
+// client certificate and key, too, as the last credential: no kubeconfig but the two in PEM, which cannot be consumed.
+func (l *Local) WithCredentials(c Consume, kubelet bool) *Local {
 	other := *l
-	other.consume = c
-	return &other
-}
-
-// WithKubelet is l handing out the kubelet's client certificate and key, too, as the last credential.
-// It is no kubeconfig but the two in PEM, and cannot be consumed.
-func (l *Local) WithKubelet(yes bool) *Local {
-	other := *l
-	other.kubelet = yes
+	other.consume, other.kubelet = c, kubelet
 	return &other
 }
 
 // Bootstrap gives the bootstrap credentials by file name, without those that are consumed.
 func (l *Local) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
-	return l.bootstrap(ctx, nil)
-}
-
-func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credential, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
@@ -88,7 +77,7 @@ func (l *Local) bootstrap(ctx context.Context, r *records) ([]bootstrap.Credenti
 	}
 	for _, c := range out {
 		if c.Refused == "" {
-			r.print(credentialLine("hands out", c))
+			l.records.print(credentialLine("hands out", c))
 		}
 	}
 	return out, nil
@@ -113,11 +102,7 @@ func (l *Local) kubeletCredential() (one []bootstrap.Credential) {
 // Consume takes the credential with this digest out of use, and says what was done; nothing if there
 // is no such credential, or if credentials are kept.
 func (l *Local) Consume(ctx context.Context, digest plan.Digest) (done string, err error) {
-	return l.consumed(ctx, digest, nil)
-}
-
-func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (done string, err error) {
-	all, err := l.Bootstrap(ctx)
+	all, err := l.recordedBy(nil).Bootstrap(ctx) // nothing is handed out
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +111,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 			continue
 		}
 		if l.consume != Keep {
-			r.print(fmt.Sprintf("%s how=%q", credentialLine("consumes", c), l.consume))
+			l.records.print(fmt.Sprintf("%s how=%q", credentialLine("consumes", c), l.consume))
 		}
 		target := disk.Target{Path: path.Join(bootstrapDir, c.Name), Mode: 0o600, UID: -1, GID: -1}
 		switch l.consume {
@@ -139,8 +124,7 @@ func (l *Local) consumed(ctx context.Context, digest plan.Digest, r *records) (d
 			done = c.Name + " marked used"
 		}
 		if err != nil {
-			r.print(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
-			return "", failure(err)
+			return "", l.stopped(err)
 		}
 	}
 	return done, nil

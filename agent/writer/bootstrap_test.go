@@ -36,7 +36,7 @@ func withCredentials(t *testing.T, c Consume) (halves map[string]credentialStore
 			t.Fatal(err)
 		}
 	}
-	local = local.WithConsume(c)
+	local = local.WithCredentials(c, false)
 	return map[string]credentialStore{"local": local, "socket": Dial(serve(t, local).socket)}, dir
 }
 
@@ -135,7 +135,7 @@ func TestTheKubeletsPairIsHandedOutOnlyIfAllowed(t *testing.T) {
 	if got := names(t, local); got != "" {
 		t.Errorf("handed out without being asked: %s", got)
 	}
-	local = local.WithKubelet(true).WithConsume(Delete)
+	local = local.WithCredentials(Delete, true)
 	if got := names(t, local); got != bootstrap.Kubelet {
 		t.Errorf("handed out: %s", got)
 	}

@@ -23,6 +23,7 @@ type Local struct {
 	validate func(plan.FileSpec, []byte) ([]pki.Cert, error)
 	consume  Consume
 	kubelet  bool
+	records  *records
 }
 
 // New serves these fields in this tree. What validate returns an error for is not staged; the error
@@ -74,9 +75,7 @@ func (l *Local) observe(ctx context.Context, queries []plan.Query, stopAt int) (
 
 // Commit checks everything, and then carries it out as disk.Tree.Commit does. Once begun it is not
 // cut short by the context.
-func (l *Local) Commit(ctx context.Context, c plan.Commit) error { return l.commit(ctx, c, nil) }
-
-func (l *Local) commit(ctx context.Context, c plan.Commit, r *records) error {
+func (l *Local) Commit(ctx context.Context, c plan.Commit) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
@@ -84,14 +83,19 @@ func (l *Local) commit(ctx context.Context, c plan.Commit, r *records) error {
 	if err != nil {
 		return err
 	}
-	if err := l.announce(j.effects, j.targets, r); err != nil {
+	if err := l.announce(j.effects, j.targets); err != nil {
 		return err
 	}
 	if err := l.tree.Commit(j.changes, j.removals); err != nil {
-		r.print(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
-		return failure(err)
+		return l.stopped(err)
 	}
 	return nil
+}
+
+// stopped records that something was begun and not finished.
+func (l *Local) stopped(err error) error {
+	l.records.print(fmt.Sprintf("<4>writer stopped: reason=%q", err.Error()[:min(len(err.Error()), maxReason)]))
+	return failure(err)
 }
 
 // checkedCommit is what a commit does, and what is recorded of it, file by file.
@@ -149,15 +153,13 @@ func (l *Local) check(w plan.CommitWrite) ([]pki.Cert, error) {
 }
 
 // Sweep removes the leftovers of killed commits and returns their paths.
-func (l *Local) Sweep(ctx context.Context) ([]string, error) { return l.sweep(ctx, nil) }
-
-func (l *Local) sweep(ctx context.Context, r *records) ([]string, error) {
+func (l *Local) Sweep(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	removed, err := l.tree.Sweep(l.table)
 	for _, p := range removed {
-		r.print(fmt.Sprintf("<5>writer swept: path=%q", p))
+		l.records.print(fmt.Sprintf("<5>writer swept: path=%q", p))
 	}
 	if err != nil {
 		return removed, failure(err)

@@ -4,6 +4,7 @@ package writer
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/pem"
 	"fmt"
@@ -28,6 +29,13 @@ const fingerprintsPerLine = 128
 type records struct {
 	log  io.Writer
 	peer frame.Peer
+}
+
+// recordedBy is l with such records.
+func (l *Local) recordedBy(r *records) *Local {
+	other := *l
+	other.records = r
+	return &other
 }
 
 // print writes lines that belong together, at once. If the log does not take them, what they record is done
@@ -65,25 +73,17 @@ func (e effect) lines() (all []string) {
 		verb = "removes"
 	}
 	start := fmt.Sprintf("<5>writer %s: field=%q entry=%q path=%q before=%s after=%s", verb, e.key.Field, e.key.Name,
-		e.path,
-		orNone(e.before.Digest.String()), orNone(e.after.String()))
+		e.path, cmp.Or(e.before.Digest.String(), "none"), cmp.Or(e.after.String(), "none"))
 	for {
 		a := added[:min(len(added), fingerprintsPerLine)]
 		r := removed[:min(len(removed), fingerprintsPerLine-len(a))]
 		added, removed = added[len(a):], removed[len(r):]
-		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start, orNone(strings.Join(a, ",")),
-			orNone(strings.Join(r, ","))))
+		all = append(all, fmt.Sprintf("%s added=%s removed=%s", start,
+			cmp.Or(strings.Join(a, ","), "none"), cmp.Or(strings.Join(r, ","), "none")))
 		if len(added)+len(removed) == 0 {
 			return all
 		}
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 // compare gives the fingerprints of the certificates that are only in certs, and of those that are
@@ -110,8 +110,8 @@ func compare(before []byte, certs []pki.Cert) (added, removed []string) {
 
 // announce says what a commit will do, each file with what is there now. A file of which that cannot
 // be said is an error, by which the commit is not begun; and so is one for which there is no room.
-func (l *Local) announce(effects []effect, targets []disk.Target, r *records) error {
-	if r == nil {
+func (l *Local) announce(effects []effect, targets []disk.Target) error {
+	if l.records == nil {
 		return nil
 	}
 	onDisk := make([]disk.Query, len(targets))
@@ -139,7 +139,7 @@ func (l *Local) announce(effects []effect, targets []disk.Target, r *records) er
 			return err
 		}
 	}
-	r.print(lines...)
+	l.records.print(lines...)
 	return nil
 }
 

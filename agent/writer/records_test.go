@@ -207,7 +207,7 @@ func TestEachHandOutAndConsumptionOfACredentialIsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, New(nil, tree, validateEntry).WithConsume(Delete))
+	s := serve(t, New(nil, tree, validateEntry).WithCredentials(Delete, false))
 	c := Dial(s.socket)
 	ctx := context.Background()
 	if _, err := c.Bootstrap(ctx); err != nil {

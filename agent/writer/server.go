@@ -89,7 +89,7 @@ type server struct {
 func (s *server) sweep(ctx context.Context) {
 	self := frame.Peer{UID: uint32(os.Geteuid()), PID: int32(os.Getpid())}
 	// What cannot be removed now is left to the agent's sweep, which hears why.
-	_, _ = s.current().sweep(ctx, &records{s.log, self})
+	_, _ = s.current().recordedBy(&records{s.log, self}).Sweep(ctx)
 }
 
 func (s *server) Refuse(reason string) any { return reply{Error: &Error{Kind: refused, Text: reason}} }
@@ -118,7 +118,7 @@ func (s *server) handle(ctx context.Context, rec *records, text, content []byte)
 	if err != nil {
 		return reply{Error: &Error{Kind: refused, Text: "malformed request: " + err.Error()}}
 	}
-	local := s.current()
+	local := s.current().recordedBy(rec)
 	if e := local.checkDefinitions(q.Files); e != nil {
 		return reply{Error: e}
 	}
@@ -133,14 +133,14 @@ func (s *server) handle(ctx context.Context, rec *records, text, content []byte)
 		r.Files, err = local.observe(ctx, q.Observe, replyTarget)
 	case q.Commit != nil:
 		s.commits.Lock()
-		err = local.commit(ctx, *q.Commit, rec)
+		err = local.Commit(ctx, *q.Commit)
 		s.commits.Unlock()
 	case q.Sweep:
-		r.Removed, err = local.sweep(ctx, rec)
+		r.Removed, err = local.Sweep(ctx)
 	case q.Bootstrap:
-		r.Credentials, err = local.bootstrap(ctx, rec)
+		r.Credentials, err = local.Bootstrap(ctx)
 	default:
-		r.Done, err = local.consumed(ctx, q.Consume, rec)
+		r.Done, err = local.Consume(ctx, q.Consume)
 	}
 	if err != nil && !errors.As(err, &r.Error) {
 		r.Error = &Error{Kind: failed, Text: err.Error()}

@@ -196,8 +196,7 @@ func (d *deps) stateObject(node string) *report.Object {
 // newWriter is the writer's code. It judges bytes by the fields, whatever the agent says of them.
 func newWriter(s config.Settings, tree *disk.Tree) *writer.Local {
 	validate := func(r plan.FileSpec, data []byte) ([]pki.Cert, error) { return r.Check(data) }
-	return writer.New(s.Policy.Files, tree, validate).
-		WithConsume(writer.Consume(s.Consume)).WithKubelet(s.KubeletIdentity)
+	return writer.New(s.Policy.Files, tree, validate).WithCredentials(writer.Consume(s.Consume), s.KubeletIdentity)
 }
 
 // revalidate validates kept bytes again, with the field as it is configured now.

@@ -104,7 +104,7 @@ func (n *node) run(ctx context.Context) error {
 	}
 	defer release()
 	s, trail, log := n.settings, audit.Text(io.Discard), zap.NewNop()
-	local := writer.New(s.Policy.Files, tree, validate).WithConsume(writer.Consume(s.Consume))
+	local := writer.New(s.Policy.Files, tree, validate).WithCredentials(writer.Consume(s.Consume), false)
 	reporter := report.New(func(name string, data []byte) error {
 		return tree.WriteFile(filepath.Join(runtimeDir, name), data, 0o644)
 	}, false)
