@@ -65,14 +65,6 @@ const (
 	Override            FieldName = "NODECERT_OVERRIDE"
 )
 
-// fieldNames lists every field.
-func fieldNames() []FieldName {
-	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded,
-		CertsRemoved,
-		Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires, Credential,
-		Override}
-}
-
 // Record is one line of the trail.
 type Record struct {
 	Kind    Kind

@@ -18,6 +18,22 @@ import (
 // and sends it all the same.
 var journalField = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
+// fieldNames lists every field.
+func fieldNames() []FieldName {
+	return []FieldName{ControllerConfigUID, ResourceVersion, SourceField, Entry, Path, Cause, Before, After, CertsAdded,
+		CertsRemoved, Files, Unit, Verb, AlsoAffects, Inputs, State, Reason, Consumer, Version, Request, Serial, Expires,
+		Credential, Override}
+}
+
+// kinds lists every kind of record, in the order of a change's life.
+func kinds() []Kind {
+	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Retained, Held, Conflict, OverrideSet,
+		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive,
+		ConsumerStale, UnitActionRefused, UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
+		ConfigRejected, RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect,
+		IdentityLost, RenewalForbidden, CAPinned, ClusterAnnounced, CredentialRefused, CredentialConsumed, Error}
+}
+
 func TestFieldNamesAreFitForTheJournal(t *testing.T) {
 	for _, f := range fieldNames() {
 		if !journalField.MatchString(string(f)) || !strings.HasPrefix(string(f), "NODECERT_") {

@@ -91,12 +91,3 @@ var (
 		"a bootstrap credential was taken out of use after the identity was proven"}
 	Error = Kind{"aa95d309081c4331969198aa70807e86", "error", 3, "a reconcile could not be finished; it is retried"}
 )
-
-// kinds lists every kind of record, in the order of a change's life.
-func kinds() []Kind {
-	return []Kind{Started, Intent, Written, Removed, CommitFailed, Refused, Retained, Held, Conflict, OverrideSet,
-		OverrideReverted, UnitActionDispatched, UnitActionDone, UnitActionFailed, UnitAdopted, ConsumerLive,
-		ConsumerStale, UnitActionRefused, UnitActionOverdue, UnitBreaker, SourceState, NoMemory, MemoryLost,
-		ConfigRejected, RequestCreated, RequestDenied, IdentityIssued, IdentityProven, IdentityRenewed, IdentitySuspect,
-		IdentityLost, RenewalForbidden, CAPinned, ClusterAnnounced, CredentialRefused, CredentialConsumed, Error}
-}

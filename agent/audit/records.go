@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func Holding(o plan.ControllerConfig, h plan.Held) Record {
 func Intended(o plan.ControllerConfig, p plan.Plan) Record {
 	var files strings.Builder
 	for _, w := range p.Writes {
-		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, orNone(w.Before), w.Digest)
+		fmt.Fprintf(&files, "write %s %s -> %s\n", w.Path, cmp.Or(w.Before.String(), "none"), w.Digest)
 	}
 	for _, r := range p.Removes {
 		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
@@ -119,11 +120,4 @@ func Count(n int, thing string) string {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-func orNone(d plan.Digest) string {
-	if d == (plan.Digest{}) {
-		return "none"
-	}
-	return d.String()
 }
