@@ -31,11 +31,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
-// Source follows the ControllerConfig. The channel carries the newest reading; older ones may be dropped.
-type Source interface {
-	Readings() <-chan desired.Reading
-}
-
 // Reporter shows the status and speaks to systemd.
 type Reporter interface {
 	Ready() error
@@ -45,7 +40,8 @@ type Reporter interface {
 
 // Agent is the loop with everything plugged in. Units may be nil when the allowlist is empty.
 type Agent struct {
-	Source      Source
+	// Readings are of the ControllerConfig. The channel carries the newest; older ones may be dropped.
+	Readings    <-chan desired.Reading
 	FileWatcher FileWatcher
 	Writer      files.Writer
 	Units       unitactions.Systemd
@@ -54,14 +50,14 @@ type Agent struct {
 	// Trust may be nil; the trust source then never shrinks.
 	Trust Trust
 	Store *state.Store
-	// Operator may be nil.
-	Operator desired.Operator
-	Trail    audit.Recorder
-	Report   Reporter
-	Clock    clock.Host
-	Log      *zap.Logger
-	Policy   unitplan.Policy
-	Times    Times
+	// Overrides reads what the operator of this host set by hand: see desired.Options. It may be nil.
+	Overrides func(last state.Overrides) (state.Overrides, error)
+	Trail     audit.Recorder
+	Report    Reporter
+	Clock     clock.Host
+	Log       *zap.Logger
+	Policy    unitplan.Policy
+	Times     Times
 	// Random draws from [0, n), to spread retries; nil means math/rand. A simulation is repeatable only with
 	// its own.
 	Random func(n int64) int64

@@ -21,6 +21,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
@@ -52,7 +53,7 @@ type host struct {
 	node      string
 
 	trail   *agenttest.Trail
-	source  agenttest.Source
+	source  chan desired.Reading
 	watcher agenttest.FileWatcher
 	report  *agenttest.Reporter
 	stop    func()
@@ -63,8 +64,8 @@ type host struct {
 func newHost(t *testing.T) *host {
 	h := &host{t: t, node: "n", clock: agenttest.NewClock(), dir: agenttest.NewDir(), trust: &agenttest.Trust{},
 		overrides: &agenttest.Operator{}}
-	h.times = agent.Times{Resync: time.Hour, BatchWindow: 2 * time.Second, RetryMin: time.Second, RetryMax: time.Minute,
-		Job: time.Minute, Probe: time.Minute, Breaker: 30 * time.Minute}
+	h.times = agent.Times{Resync: time.Hour, RetryMin: time.Second, RetryMax: time.Minute, Probe: time.Minute,
+		Times: unitactions.Times{BatchWindow: 2 * time.Second, Job: time.Minute, Breaker: 30 * time.Minute}}
 	h.policy = unitplan.Policy{
 		Policy: plan.Policy{Files: []plan.FileSpec{
 			{Field: plan.KubeAPIServerServingCAData, Path: kubeletCA, Mode: 0o644, OnChange: []string{"reader.service"}},
@@ -79,10 +80,10 @@ func newHost(t *testing.T) *host {
 
 // agent is a new one on this host.
 func (h *host) agent() *agent.Agent {
-	h.trail, h.source, h.watcher, h.report = &agenttest.Trail{}, make(agenttest.Source), make(agenttest.FileWatcher),
+	h.trail, h.source, h.watcher, h.report = &agenttest.Trail{}, make(chan desired.Reading), make(agenttest.FileWatcher),
 		agenttest.NewReporter()
-	return &agent.Agent{Source: h.source, FileWatcher: recordingWatcher{h.watcher, &h.watched}, Writer: h.disk,
-		Units: h.systemd, Prober: h.prober, Trust: h.trust, Operator: h.overrides, Store: state.Open(h.dir),
+	return &agent.Agent{Readings: h.source, FileWatcher: recordingWatcher{h.watcher, &h.watched}, Writer: h.disk,
+		Units: h.systemd, Prober: h.prober, Trust: h.trust, Overrides: h.overrides.Overrides, Store: state.Open(h.dir),
 		Trail: h.trail, Report: h.report, Clock: h.clock, Log: zap.NewNop(), Policy: h.policy, Node: h.node,
 		Times: h.times, Remember: remember}
 }

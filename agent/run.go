@@ -30,7 +30,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			l.end()
 			return nil
-		case r := <-a.Source.Readings():
+		case r := <-a.Readings:
 			l.desired.HandleReading(r)
 		case <-a.FileWatcher.Changed():
 			l.desired.Reload()
@@ -60,11 +60,10 @@ func (a *Agent) loop() *loop {
 	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
 	actions := unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node,
-		Times: unitactions.Times{BatchWindow: a.Times.BatchWindow, RandomizedDelay: a.Times.RandomizedDelay,
-			Job: a.Times.Job, Breaker: a.Times.Breaker}})
+		Times: a.Times.Times})
 	return &loop{Agent: a, memory: memory, actions: actions,
-		desired: desired.New(desired.Options{Operator: a.Operator, Memory: memory, Trail: a.Trail, Clock: a.Clock, Log: a.Log,
-			Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),
+		desired: desired.New(desired.Options{Overrides: a.Overrides, Memory: memory, Trail: a.Trail, Clock: a.Clock,
+			Log: a.Log, Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),
 		files: files.New(files.Options{Writer: a.Writer, Units: actions, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 			Log: a.Log, Policy: a.Policy.Policy, LookAgain: len(a.Policy.Units) > 0}),
 		consumers: consumers.New(consumers.Options{Prober: a.Prober, Policy: a.Policy.Policy, Trail: a.Trail, Clock: a.Clock,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
 
 // Times are the agent's durations, from configuration.
@@ -16,16 +17,9 @@ type Times struct {
 	// SettleDelay is how long the agent does nothing else after it published a change, so that consumers read it
 	// soon.
 	SettleDelay time.Duration
-	// BatchWindow is how long a unit action waits for more changes.
-	BatchWindow time.Duration
-	// RandomizedDelay is over how long a fleet spreads its restarts; each node has its own place in it.
-	RandomizedDelay time.Duration
 	// RetryMin and RetryMax bound the exponential delays after a failure.
 	RetryMin, RetryMax time.Duration
-	// Job is how long a unit's job may take before it is reported; systemd goes on with it.
-	Job time.Duration
-	// Breaker is how long an action that failed again and again is left alone before one more try.
-	Breaker time.Duration
+	unitactions.Times
 	// Probe is how long a consumer may take to be seen with new bytes.
 	Probe time.Duration
 	// Watchdog is how often systemd wants to hear from the loop; zero means never.

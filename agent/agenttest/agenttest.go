@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agenttest holds complete in-memory fakes of the agent's neighbours: a host's disk behind
-// the writer, systemd, the state directory, the clock, the source, the trail and the reporter.
+// the writer, systemd, the state directory, the clock, the trail and the reporter.
 //
 // Each fake behaves as the real one does, and each can be told to fail: Fail is asked before every
 // operation and its error becomes the operation's. Fakes are safe for concurrent use. They assert
@@ -21,7 +21,6 @@ import (
 	"unsafe"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
@@ -166,12 +165,6 @@ func (c *Clock) Move(d time.Duration) {
 		}
 	}
 }
-
-// Source hands out the readings that a test gives it.
-type Source chan desired.Reading
-
-// Readings implements agent.Source.
-func (s Source) Readings() <-chan desired.Reading { return s }
 
 // FileWatcher announces what a test says.
 type FileWatcher chan struct{}
@@ -366,7 +359,7 @@ func (o *Operator) Set(overrides state.Overrides, err error) {
 	o.overrides, o.err = overrides, err
 }
 
-// Overrides implements desired.Operator.
+// Overrides is for agent.Agent.
 func (o *Operator) Overrides(last state.Overrides) (state.Overrides, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -39,13 +39,14 @@ type Reading struct {
 
 // Options are what State needs from outside.
 type Options struct {
-	// Operator may be nil.
-	Operator Operator
-	Memory   *state.Memory
-	Trail    audit.Recorder
-	Clock    clock.Host
-	Log      *zap.Logger
-	Policy   plan.Policy
+	// Overrides reads what the operator of this host set by hand. A part that cannot be read is as in last, which is
+	// what was read before, and the reason is the error. It may be nil.
+	Overrides func(last state.Overrides) (state.Overrides, error)
+	Memory    *state.Memory
+	Trail     audit.Recorder
+	Clock     clock.Host
+	Log       *zap.Logger
+	Policy    plan.Policy
 	// Remember turns bytes that were kept back into entries, validating them again.
 	Remember func(plan.Key, []byte) (plan.Entry, error)
 	// Built is a time that has certainly passed; zero if nothing is known.

@@ -14,13 +14,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
 
-// Operator is what the operator of this host set by hand.
-type Operator interface {
-	// Overrides gives both parts of it. One that cannot be read is as in last, which is what was read before, and
-	// the reason is the error.
-	Overrides(last state.Overrides) (state.Overrides, error)
-}
-
 // override is the local override as it was read last.
 type override struct {
 	state.Overrides
@@ -40,12 +33,12 @@ func (s *State) Timer() clock.Timer {
 
 // readOverride reads the local override. While part of it cannot be read, what was read last of that holds.
 func (s *State) readOverride() {
-	if s.Operator == nil {
+	if s.Overrides == nil {
 		s.override.stale = false
 		return
 	}
 	o := &s.override
-	w, err := s.Operator.Overrides(o.Overrides)
+	w, err := s.Overrides(o.Overrides)
 	o.Overrides = w
 	if err == nil {
 		o.lastError, o.stale = "", false

@@ -43,7 +43,7 @@ func New(s config.Settings, log *zap.Logger) *Source {
 	return &Source{settings: s, log: log, readings: make(chan desired.Reading, 1)}
 }
 
-// Readings implements agent.Source.
+// Readings carries what was read, the newest only.
 func (s *Source) Readings() <-chan desired.Reading { return s.readings }
 
 // Trust is how the API server is verified, whichever identity speaks to it at the time.

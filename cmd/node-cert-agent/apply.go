@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -160,22 +159,10 @@ func (d *deps) carryOut(ctx context.Context, f *flags, s config.Settings, a *sta
 		}
 	}
 	v := &service{flags: f, deps: d, stateDir: dir, store: state.Open(dir)}
-	return v.agent(s, noSource{}, noWatcher{}, fixedOverrides(overrides)).Once(ctx)
+	once := v.agent(s, noWatcher{}) // without a source, and with this override and no other
+	once.Overrides = func(state.Overrides) (state.Overrides, error) { return overrides, nil }
+	return once.Once(ctx)
 }
-
-// fixedOverrides is an operator who says this and nothing else.
-type fixedOverrides state.Overrides
-
-// Overrides implements desired.Operator.
-func (s fixedOverrides) Overrides(state.Overrides) (state.Overrides, error) {
-	return state.Overrides(s), nil
-}
-
-// noSource is a source that has nothing to read.
-type noSource struct{}
-
-// Readings implements agent.Source.
-func (noSource) Readings() <-chan desired.Reading { return nil }
 
 // statusPollInterval is how often the status of the service is looked at: its file has no event that reaches
 // an unprivileged reader reliably.

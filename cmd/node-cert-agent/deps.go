@@ -167,9 +167,9 @@ func (d *deps) prober() consumers.Prober {
 }
 
 func (d *deps) times(s config.Settings) agent.Times {
-	t := agent.Times{Resync: s.Resync, SettleDelay: settleDelay,
-		BatchWindow: s.Actions.BatchWindow, RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout,
-		RetryMin: retryMin, RetryMax: retryMax, Breaker: breakerPause, Probe: s.ProbeTimeout}
+	t := agent.Times{Resync: s.Resync, SettleDelay: settleDelay, RetryMin: retryMin, RetryMax: retryMax,
+		Probe: s.ProbeTimeout, Times: unitactions.Times{BatchWindow: s.Actions.BatchWindow,
+			RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout, Breaker: breakerPause}}
 	if !d.plain {
 		t.Watchdog, _ = daemon.SdWatchdogEnabled(false)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
-	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
@@ -91,10 +90,13 @@ func (v *service) runAgent(ctx context.Context, s config.Settings) (config.Setti
 	watcher := d.watch()
 	defer func() { _ = watcher.Close() }()
 	src := source.New(s, d.log)
-	a := v.agent(s, src, watcher, operator{v.stateDir})
+	a := v.agent(s, watcher)
 	object := d.stateObject(a.Node)
 	sources.Go(func() { v.runSource(ctx, s, src, object) })
-	a.Prober = d.prober()
+	a.Readings, a.Prober = src.Readings(), d.prober()
+	a.Overrides = func(last state.Overrides) (state.Overrides, error) {
+		return state.ReadOverrides(v.stateDir, last) // what commands leave there
+	}
 	a.Trust, a.Report, a.Idle = src.Trust(), report.Fanout{Reporter: d.report, Object: object}, freeMemoryWhenIdle()
 	if err := a.Run(ctx); err != nil {
 		return s, err
@@ -118,20 +120,12 @@ func (v *service) runSource(ctx context.Context, s config.Settings, src *source.
 }
 
 // agent is everything plugged in but what differs between the service and a command.
-func (v *service) agent(s config.Settings, src agent.Source, watcher fileWatcher, o desired.Operator) *agent.Agent {
+func (v *service) agent(s config.Settings, watcher fileWatcher) *agent.Agent {
 	d := v.deps
-	return &agent.Agent{Source: src, FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: d.privileged(s),
-		Units: d.units(s), Store: v.store, Operator: o, Trail: d.trail, Report: d.report, Clock: systemClock{}, Log: d.log,
+	return &agent.Agent{FileWatcher: rootedWatcher{watcher, v.flags.root}, Writer: d.privileged(s),
+		Units: d.units(s), Store: v.store, Trail: d.trail, Report: d.report, Clock: systemClock{}, Log: d.log,
 		Policy: d.policy(s), Times: d.times(s), Node: d.node(s), Version: version, Built: buildTime(),
 		Follow: []string{stateDir + "/" + state.OperatorDir}, Remember: revalidate(s.Policy)}
-}
-
-// operator reads what commands leave in the state directory.
-type operator struct{ dir *disk.Directory }
-
-// Overrides implements desired.Operator.
-func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
-	return state.ReadOverrides(o.dir, last)
 }
 
 // awaitConfig waits until the configuration is another valid one. It looks before it waits: the

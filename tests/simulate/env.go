@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitplan"
 )
 
@@ -62,9 +63,9 @@ func (c *Counts) Add(o Counts) {
 
 func newEnv(seed uint64, s Setting, quiet func()) *env {
 	w := &env{seed: seed, setting: s, quiet: quiet}
-	w.times = agent.Times{Resync: 30 * time.Minute, SettleDelay: s.Rest, BatchWindow: 2 * time.Second,
-		RandomizedDelay: s.Spread, RetryMin: time.Second, RetryMax: time.Minute,
-		Job: time.Minute, Breaker: 30 * time.Minute}
+	w.times = agent.Times{Resync: 30 * time.Minute, SettleDelay: s.Rest, RetryMin: time.Second, RetryMax: time.Minute,
+		Times: unitactions.Times{BatchWindow: 2 * time.Second, RandomizedDelay: s.Spread, Job: time.Minute,
+			Breaker: 30 * time.Minute}}
 	w.policy = s.policy()
 	w.model = newModel(w)
 	w.disk = newDisk(w)

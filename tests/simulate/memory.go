@@ -112,15 +112,12 @@ func (m byHand) Remove(name string) error {
 	return nil
 }
 
-// operator implements desired.Operator.
-type operator struct{ *env }
-
-// Overrides implements desired.Operator.
-func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
-	if before, _ := o.meet(readingOverrides); before != nil {
+// overrides is for agent.Agent.
+func (w *env) overrides(last state.Overrides) (state.Overrides, error) {
+	if before, _ := w.meet(readingOverrides); before != nil {
 		return last, before
 	}
-	overrides, err := state.ReadOverrides(&o.memory, last)
-	o.model.readOverrides(o.env, overrides, err)
+	overrides, err := state.ReadOverrides(&w.memory, last)
+	w.model.readOverrides(w, overrides, err)
 	return overrides, err
 }

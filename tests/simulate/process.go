@@ -117,9 +117,8 @@ func (w *env) start() {
 	w.model.begin(w)
 	rng := w.draw("jitter", p.life)
 	policy := w.policy
-	a := &agent.Agent{Source: source{p}, FileWatcher: drift{p}, Writer: &w.disk, Store: w.memory.store,
-		Operator: operator{w},
-		Trail:    trail{w}, Report: reporter{w},
+	a := &agent.Agent{Readings: p.readings, FileWatcher: drift{p}, Writer: &w.disk, Store: w.memory.store,
+		Overrides: w.overrides, Trail: trail{w}, Report: reporter{w},
 		Clock: systemClock{w}, Log: zap.NewNop(), Policy: w.policy, Times: w.times, Node: "node", Random: rng.Int64N,
 		Remember: func(k plan.Key, data []byte) (plan.Entry, error) {
 			spec, ok := policy.File(k.Field)
@@ -300,11 +299,6 @@ func (w *env) notice() {
 		w.turn()
 	}
 }
-
-type source struct{ *process }
-
-// Readings implements agent.Source.
-func (s source) Readings() <-chan desired.Reading { return s.readings }
 
 type drift struct{ *process }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
+	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 	"github.com/node-cert-agent/node-cert-agent/agent/writer"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 )
@@ -110,12 +111,13 @@ func (n *node) run(ctx context.Context) error {
 	}, false)
 	object := report.NewObject(report.Shipped(n.name, n.warn))
 	src := source.New(s, log)
-	a := &agent.Agent{Source: src, FileWatcher: agenttest.FileWatcher(nil), Writer: noted{local, n.wrote},
-		Trust: src.Trust(), Store: state.Open(dir), Operator: operator{dir}, Trail: trail,
-		Report: report.Fanout{Reporter: reporter, Object: object}, Clock: systemClock{}, Log: log, Policy: s.Policy,
-		Times: agent.Times{Resync: s.Resync, SettleDelay: settleDelay, BatchWindow: s.Actions.BatchWindow,
-			RandomizedDelay: s.Actions.RandomizedDelay, Job: s.Actions.Timeout, RetryMin: retryMin, RetryMax: retryMax,
-			Breaker: breakerPause, Probe: s.ProbeTimeout},
+	a := &agent.Agent{Readings: src.Readings(), FileWatcher: agenttest.FileWatcher(nil), Writer: noted{local, n.wrote},
+		Trust: src.Trust(), Store: state.Open(dir), Trail: trail,
+		Overrides: func(last state.Overrides) (state.Overrides, error) { return state.ReadOverrides(dir, last) },
+		Report:    report.Fanout{Reporter: reporter, Object: object}, Clock: systemClock{}, Log: log, Policy: s.Policy,
+		Times: agent.Times{Resync: s.Resync, SettleDelay: settleDelay, RetryMin: retryMin, RetryMax: retryMax, Probe: s.ProbeTimeout,
+			Times: unitactions.Times{BatchWindow: s.Actions.BatchWindow, RandomizedDelay: s.Actions.RandomizedDelay,
+				Job: s.Actions.Timeout, Breaker: breakerPause}},
 		Node: n.name, Version: "0.0.0-bench", Remember: n.remember}
 	ended := make(chan struct{})
 	go func() {
@@ -162,14 +164,6 @@ func (n noted) Commit(ctx context.Context, c plan.Commit) error {
 		n.wrote(c)
 	}
 	return err
-}
-
-// operator reads what commands leave in the state directory.
-type operator struct{ dir *disk.Directory }
-
-// Overrides implements desired.Operator.
-func (o operator) Overrides(last state.Overrides) (state.Overrides, error) {
-	return state.ReadOverrides(o.dir, last)
 }
 
 // systemClock is time as this machine has it.
