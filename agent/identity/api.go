@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// requestTimeout bounds each request of ours; none of them is a stream.
+	// requestTimeout bounds each request of ours, those to the writer too, which may have to be started; none of them
+	// is a stream.
 	requestTimeout = 30 * time.Second
 	// maxAnswer is far above any object that we ask for.
 	maxAnswer = 1 << 20

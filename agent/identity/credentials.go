@@ -197,6 +197,8 @@ func (m *Manager) pollInterval() time.Duration {
 
 func (m *Manager) files(ctx context.Context) (files []bootstrap.Credential, err error) {
 	if m.opt.Bootstrap != nil {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
 		if files, err = m.opt.Bootstrap.Bootstrap(ctx); err != nil {
 			return nil, err
 		}
@@ -246,6 +248,8 @@ func (m *Manager) consume(ctx context.Context) {
 	if m.credentials.consumed || m.current == nil || m.opt.Bootstrap == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	done, err := m.opt.Bootstrap.Consume(ctx, m.current.Credential)
 	m.credentials.cleanupError = ""
 	if err != nil {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +102,7 @@ func (f *flags) apply(ctx context.Context, o applyOptions, stdin io.Reader, stdo
 	case len(want.Entries) == 0:
 		return errNothingToApply
 	}
-	a := &state.Applied{ID: newID(), Source: o.input.file, At: time.Now().UTC(), Now: o.now}
+	a := &state.Applied{ID: rand.Text(), Source: o.input.file, At: time.Now().UTC(), Now: o.now}
 	for _, e := range want.Entries {
 		a.Files = append(a.Files, state.AppliedFile{Key: e.Key, Data: e.Data})
 	}
@@ -234,7 +233,7 @@ func (f *flags) confirm(ctx context.Context, timeout time.Duration, stdout, stde
 	if before := overrides.Applied; before != nil && st.HasApplied(before.ID) && st.Override.State == report.InForce {
 		a = *before
 	}
-	a.ID, a.At, a.Now = newID(), time.Now().UTC(), true
+	a.ID, a.At, a.Now = rand.Text(), time.Now().UTC(), true
 	if err := state.SetOverrides(dir, state.Overrides{Applied: &a}); err != nil {
 		return err
 	}
@@ -266,10 +265,4 @@ func (f *flags) revert(stdout io.Writer) error {
 		fmt.Fprintln(stdout, "reverted: the ControllerConfig wins again")
 	}
 	return err
-}
-
-func newID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
-	return hex.EncodeToString(b[:])
 }

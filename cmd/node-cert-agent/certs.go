@@ -23,6 +23,9 @@ import (
 // life: the agent's own lives for days.
 const expiryWarning = 30 * 24 * time.Hour
 
+// certsTimeout bounds the question for the files: the writer may have to be started.
+const certsTimeout = 30 * time.Second
+
 // certificate is one line of the table.
 type certificate struct {
 	// Field is the file's, with the entry, or "identity" for the agent's own.
@@ -38,7 +41,7 @@ type certificate struct {
 
 func certsCommand(f *flags) *cobra.Command {
 	var output format
-	var kubeconfig kubeconfigPath
+	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "certs",
 		Short: "List the certificates in the managed files, and the agent's own",
@@ -46,12 +49,12 @@ func certsCommand(f *flags) *cobra.Command {
 subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
 the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
 		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
-			ctx, cancel := context.WithTimeout(c.Context(), credentialsTimeout)
+			ctx, cancel := context.WithTimeout(c.Context(), certsTimeout)
 			defer cancel()
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
-			all, err := f.certificates(ctx, s, string(kubeconfig), c.ErrOrStderr())
+			all, err := f.certificates(ctx, s, kubeconfig, c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -59,7 +62,7 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 		}),
 	}
 	output.flag(cmd)
-	kubeconfig.flag(cmd, "take the agent's own certificate from a `FILE`, not from the service")
+	kubeconfigFlag(cmd, &kubeconfig, "take the agent's own certificate from a `FILE`, not from the service")
 	return cmd
 }
 
@@ -118,9 +121,7 @@ func warnings(c pki.Cert, now time.Time) (out []string) {
 
 func listCertificates(w io.Writer, output format, all []certificate) error {
 	if output == asJSON {
-		return printJSON(w, struct {
-			Certificates []certificate `json:"certificates"`
-		}{all})
+		return printJSON(w, map[string]any{"certificates": all})
 	}
 	var table strings.Builder
 	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
@@ -131,7 +132,7 @@ func listCertificates(w io.Writer, output format, all []certificate) error {
 			kind = "CA"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.16s\t%s\t%s\t%s\n",
-			c.Field, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter), kind, strings.Join(c.Warnings, ", "))
+			c.Field, c.File, c.Subject, c.Fingerprint, stamp(c.NotAfter, time.RFC3339), kind, strings.Join(c.Warnings, ", "))
 	}
 	if err := t.Flush(); err != nil {
 		return err

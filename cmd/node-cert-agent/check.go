@@ -20,7 +20,7 @@ import (
 
 func checkCommand(f *flags) *cobra.Command {
 	var output format
-	var kubeconfig kubeconfigPath
+	var kubeconfig string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -33,7 +33,7 @@ the configuration is invalid.`,
 		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)
 			defer cancel()
-			facts, err := collect.Facts(ctx, f.collectOptions(s, string(kubeconfig), c.ErrOrStderr()))
+			facts, err := collect.Facts(ctx, f.collectOptions(s, kubeconfig, c.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ the configuration is invalid.`,
 		}),
 	}
 	output.flag(cmd)
-	kubeconfig.flag(cmd,
+	kubeconfigFlag(cmd, &kubeconfig,
 		"take identity and address of the API server from a `FILE`, as the service does if it was given one")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for answers in all")
 	return cmd
@@ -54,9 +54,7 @@ func printFindings(w io.Writer, output format, findings []check.Finding) (err er
 		failed = failed || f.Level == check.Fail
 	}
 	if output == asJSON {
-		err = printJSON(w, struct {
-			Findings []check.Finding `json:"findings"`
-		}{findings})
+		err = printJSON(w, map[string]any{"findings": findings})
 	} else {
 		for _, f := range findings {
 			line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.What, f.Fact)

@@ -51,8 +51,6 @@ const (
 	// settleDelay is how long the agent does nothing else after it published a change, so that consumers read it
 	// soon. A kubelet needs some milliseconds; units wait a hundred times longer for further changes anyway.
 	settleDelay = 20 * time.Millisecond
-	// credentialsTimeout bounds one request for bootstrap files: the writer may have to be started.
-	credentialsTimeout = 30 * time.Second
 )
 
 // plain reports whether the agent works on a tree of its own rather than on the host.

@@ -18,7 +18,7 @@ import (
 )
 
 func diffCommand(f *flags) *cobra.Command {
-	var kubeconfig kubeconfigPath
+	var kubeconfig string
 	var timeout time.Duration
 	var input inputOptions
 	cmd := &cobra.Command{
@@ -36,7 +36,7 @@ if changes are pending, and with 4 if there is no identity.`,
 			var err error
 			if kubeconfig != "" {
 				// Read before we give up being root: what it names may be root's alone.
-				if given, err = apiserver.Snapshot(string(kubeconfig)); err != nil {
+				if given, err = apiserver.Snapshot(kubeconfig); err != nil {
 					return process.Exit{Code: exitNoID, Cause: err}
 				}
 			}
@@ -49,7 +49,7 @@ if changes are pending, and with 4 if there is no identity.`,
 		}),
 	}
 	input.flags(cmd)
-	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE`, not from the service")
+	kubeconfigFlag(cmd, &kubeconfig, "take identity and address of the API server from a `FILE`, not from the service")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the ControllerConfig")
 	return cmd
 }

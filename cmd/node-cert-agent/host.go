@@ -28,17 +28,9 @@ func (f *flags) becomeServiceUser() error {
 	if f.plain() || os.Geteuid() != 0 {
 		return nil
 	}
-	u, err := user.Lookup(serviceUser)
+	uid, gid, err := serviceIDs()
 	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return fmt.Errorf("looking up the service user: %v", err)
+		return err
 	}
 	return becomeUser(uid, gid)
 }
@@ -55,23 +47,27 @@ func becomeUser(uid, gid int) error {
 	return nil
 }
 
-func serviceUID() (uint32, error) {
+func serviceIDs() (uid, gid int, err error) {
 	u, err := user.Lookup(serviceUser)
-	if err != nil {
-		return 0, fmt.Errorf("looking up the service user: %v", err)
+	if err == nil {
+		uid, err = strconv.Atoi(u.Uid)
 	}
-	n, err := strconv.ParseUint(u.Uid, 10, 32)
-	return uint32(n), err
+	if err == nil {
+		gid, err = strconv.Atoi(u.Gid)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("looking up the service user: %v", err)
+	}
+	return uid, gid, nil
 }
 
 // systemClock is time as this host has it. It implements clock.Host.
 type systemClock struct{ clock.System }
 
-func (systemClock) Uptime() time.Duration { return uptime() }
-func (systemClock) Boot() string          { return bootID() }
+func (systemClock) Boot() string { return bootID() }
 
-// uptime is CLOCK_BOOTTIME of clock_gettime(2).
-func uptime() time.Duration {
+// Uptime is CLOCK_BOOTTIME of clock_gettime(2).
+func (systemClock) Uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		panic(err) // every Linux since 2.6.39 has it
@@ -80,7 +76,7 @@ func uptime() time.Duration {
 }
 
 // moment is what a preview has to know of the time.
-func moment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: uptime()} }
+func moment() plan.Moment { return plan.Moment{Boot: bootID(), Uptime: systemClock{}.Uptime()} }
 
 // bootID is the kernel's; without it the invocation ID of a unit, which no two boots share either,
 // still tells its runs apart.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -11,11 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
-	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
 	"github.com/node-cert-agent/node-cert-agent/agent/source"
 )
@@ -23,28 +20,11 @@ import (
 // identity is how this host's identity is got and kept.
 func (d *deps) identity(s config.Settings, dir *disk.Directory) identity.Options {
 	i := s.Identity
-	return identity.Options{Node: d.node(s), Lifetime: i.Lifetime, Dir: dir, Bootstrap: credentials{d.privileged(s)},
+	return identity.Options{Node: d.node(s), Lifetime: i.Lifetime, Dir: dir, Bootstrap: d.privileged(s),
 		Pins: s.Pins, FollowHint: s.FollowHint, Credential: systemdCredential(), Trail: d.trail,
 		Times: identity.Times{PollInterval: i.PollInterval, IdlePollInterval: i.IdlePollInterval,
 			ApprovalPollMax: i.ApprovalPollMax, CheckInterval: i.CheckInterval,
 			SuspectAfter: i.SuspectAfter, DeniedMin: i.DeniedMin, DeniedMax: i.DeniedMax}}
-}
-
-// credentials are the writer's bootstrap files, for which nobody waits for ever.
-type credentials struct{ privileged }
-
-// Bootstrap implements identity.Bootstrap.
-func (c credentials) Bootstrap(ctx context.Context) ([]bootstrap.Credential, error) {
-	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
-	defer cancel()
-	return c.privileged.Bootstrap(ctx)
-}
-
-// Consume implements identity.Bootstrap.
-func (c credentials) Consume(ctx context.Context, digest plan.Digest) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, credentialsTimeout)
-	defer cancel()
-	return c.privileged.Consume(ctx, digest)
 }
 
 // systemdCredential is the credential bootstrap-kubeconfig of systemd.exec(5) LoadCredential=, if there is one.

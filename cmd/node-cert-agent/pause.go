@@ -41,7 +41,7 @@ what is pending. It outlives restarts and ends by itself, or with resume.`,
 			}
 			now := time.Now()
 			p := &state.Pause{Reason: printable.Text(reason), At: now.UTC(), Until: now.Add(lasts).UTC(),
-				Boot: bootID(), Uptime: uptime()}
+				Boot: bootID(), Uptime: systemClock{}.Uptime()}
 			if err := state.SetOverrides(dir, state.Overrides{Pause: p}); err != nil {
 				return err
 			}

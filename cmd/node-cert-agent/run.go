@@ -23,7 +23,7 @@ import (
 )
 
 func runCommand(f *flags) *cobra.Command {
-	var kubeconfig kubeconfigPath
+	var kubeconfig string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Follow the ControllerConfig until stopped",
@@ -35,10 +35,10 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			if err := f.becomeServiceUser(); err != nil {
 				return err
 			}
-			return runService(c.Context(), f, string(kubeconfig), settings, c.ErrOrStderr())
+			return runService(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		}),
 	}
-	kubeconfig.flag(cmd, "take identity and address of the API server from a `FILE` that something else maintains")
+	kubeconfigFlag(cmd, &kubeconfig, "take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 

@@ -35,12 +35,12 @@ func inherited() (*net.UnixListener, error) {
 
 // serviceSocket is the inherited socket, and who may connect to it: the service's user, or root.
 func serviceSocket() (ln *net.UnixListener, admitted func(peer uint32) bool, err error) {
-	uid, err := serviceUID()
+	uid, _, err := serviceIDs()
 	if err != nil {
 		return nil, nil, err
 	}
 	ln, err = inherited()
-	return ln, func(peer uint32) bool { return peer == 0 || peer == uid }, err
+	return ln, func(peer uint32) bool { return peer == 0 || peer == uint32(uid) }, err
 }
 
 // configCache keeps what was made of the configuration until that changes. The privileged processes have no inotify

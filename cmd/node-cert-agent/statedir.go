@@ -27,12 +27,9 @@ func (d *deps) directory() (*disk.Directory, error) {
 			}
 		}
 	}
-	dir, err := d.tree.Directory(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoState
-	}
+	dir, err := openState(d.tree)
 	if err != nil {
-		return nil, fmt.Errorf("opening the state directory: %w", err)
+		return nil, err
 	}
 	if err := dir.Mkdir(state.OperatorDir); err != nil {
 		return nil, fmt.Errorf("making our own directories: %w", err)
@@ -58,12 +55,12 @@ func (d *deps) lockState() (dir *disk.Directory, release func(), err error) {
 // loadState reads what an agent has remembered on this host, without touching it; nothing if there was
 // none.
 func (d *deps) loadState() (state.State, *state.Store, error) {
-	dir, err := d.tree.Directory(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
+	dir, err := openState(d.tree)
+	if errors.Is(err, errNoState) {
 		return state.State{}, nil, nil
 	}
 	if err != nil {
-		return state.State{}, nil, fmt.Errorf("opening the state directory: %w", err)
+		return state.State{}, nil, err
 	}
 	store := state.Open(dir)
 	st, _, err := store.Peek()
@@ -79,6 +76,11 @@ func (f *flags) ownState() (*disk.Directory, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openState(tree)
+}
+
+// openState fails with errNoState if there is no state directory.
+func openState(tree *disk.Tree) (*disk.Directory, error) {
 	dir, err := tree.Directory(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoState

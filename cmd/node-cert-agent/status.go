@@ -114,7 +114,7 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	line("Error", s.Error)
 	line("Paused", s.Paused)
 	if o := s.Override; o != nil {
-		line("Override", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At), o.State))
+		line("Override", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At, time.RFC3339), o.State))
 	}
 	line("Agent", s.Version)
 	printFiles(t, s.Files)
@@ -155,7 +155,7 @@ func printWaiting(t io.Writer, s report.Status) {
 		fmt.Fprintf(t, "\nHELD\tCERTIFICATE\tUNTIL\tWHY\n")
 		for _, h := range s.Held {
 			fmt.Fprintf(t, "%s\t%.16s %s\t%s\t%s\n",
-				printable.Text(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until), h.Reason)
+				printable.Text(h.Key.String()), h.Fingerprint, h.Subject, stamp(h.Until, time.RFC3339), h.Reason)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func printFiles(w io.Writer, files []report.File) {
 	for _, f := range files {
 		state := strings.TrimSuffix(string(f.State)+", "+string(f.Use()), ", ")
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n",
-			f.Path, f.Field, state, f.Certificates, day(f.Expires), strings.Join(f.Warnings, ", "))
+			f.Path, f.Field, state, f.Certificates, stamp(f.Expires, time.DateOnly), strings.Join(f.Warnings, ", "))
 	}
 	title := "\nCONSUMER\tOF\tSTATE\tWHY\n"
 	for _, f := range files {
@@ -179,20 +179,12 @@ func printFiles(w io.Writer, files []report.File) {
 	}
 }
 
-// day is a date, or nothing for none.
-func day(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Format(time.DateOnly)
-}
-
 // stamp is a time, or nothing for none.
-func stamp(t time.Time) string {
+func stamp(t time.Time, layout string) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Format(time.RFC3339)
+	return t.Format(layout)
 }
 
 func printExceptions(w io.Writer, title string, list []plan.Refusal) {

@@ -45,23 +45,12 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// kubeconfigPath is that of a kubeconfig, absolute whatever was given; empty if nothing was.
-type kubeconfigPath string
-
-func (k *kubeconfigPath) flag(cmd *cobra.Command, what string) {
-	cmd.Flags().Var(k, "kubeconfig", what)
+// kubeconfigFlag is the path of a kubeconfig, absolute whatever is given; empty if nothing is.
+func kubeconfigFlag(cmd *cobra.Command, path *string, what string) {
+	cmd.Flags().Func("kubeconfig", what, func(s string) (err error) {
+		if s != "" {
+			*path, err = filepath.Abs(s)
+		}
+		return err
+	})
 }
-
-// Set implements pflag.Value, as the methods that follow do.
-func (k *kubeconfigPath) Set(s string) error {
-	if s == "" {
-		return nil
-	}
-	path, err := filepath.Abs(s)
-	*k = kubeconfigPath(path)
-	return err
-}
-
-func (k *kubeconfigPath) String() string { return string(*k) }
-
-func (k *kubeconfigPath) Type() string { return "string" }
