@@ -4,6 +4,7 @@ package disk
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -280,14 +281,8 @@ func (ses *session) carryOut(all []staged, removals []Removal) error {
 	if failure == nil {
 		return nil
 	}
-	return fmt.Errorf("%w (done: %s; not done: %s)", failure, list(done), list(left))
-}
-
-func list(paths []string) string {
-	if len(paths) == 0 {
-		return "none"
-	}
-	return strings.Join(paths, ", ")
+	return fmt.Errorf("%w (done: %s; not done: %s)", failure, cmp.Or(strings.Join(done, ", "), "none"),
+		cmp.Or(strings.Join(left, ", "), "none"))
 }
 
 // unchanged compares two looks at one path. The change time covers content, mode and owner.

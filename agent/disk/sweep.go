@@ -61,12 +61,11 @@ func (ses *session) tempDirs(spec plan.FileSpec) []tempDir {
 		return nil
 	}
 	if !spec.OwnDirectory() {
-		return []tempDir{{top, func(base string) bool { return entry(spec, base) }}}
+		return []tempDir{{top, func(base string) bool { return spec.Has(path.Join(top.path, base)) }}}
 	}
 	var all []tempDir
-	own := path.Base(path.Dir(spec.Path))
 	for _, name := range top.names() {
-		if between, ok := cut(own, name); !ok || !fits(spec, between) {
+		if !spec.Has(path.Join(top.path, name, path.Base(spec.Path))) {
 			continue
 		}
 		if d, err := ses.openDir(top, name); err == nil && d != nil {
@@ -74,27 +73,6 @@ func (ses *session) tempDirs(spec plan.FileSpec) []tempDir {
 		}
 	}
 	return all
-}
-
-// entry reports whether base could be a file of a field that keeps its entries side by side.
-func entry(spec plan.FileSpec, base string) bool {
-	name, ok := cut(path.Base(spec.Path), base)
-	return ok && fits(spec, name)
-}
-
-func fits(spec plan.FileSpec, name string) bool {
-	_, err := spec.PathOf(name)
-	return err == nil
-}
-
-// cut returns what stands in s where the pattern has its placeholder.
-func cut(pattern, s string) (string, bool) {
-	before, rest, _ := strings.Cut(pattern, "{")
-	_, after, _ := strings.Cut(rest, "}")
-	if len(s) < len(before)+len(after) || !strings.HasPrefix(s, before) || !strings.HasSuffix(s, after) {
-		return "", false
-	}
-	return s[len(before) : len(s)-len(after)], true
 }
 
 func (d *directory) names() []string {
@@ -178,14 +156,15 @@ func (t *Tree) Weigh(spec plan.FileSpec) (entries int, size int64) {
 	if err != nil {
 		return 0, 0
 	}
-	pattern, file, _ := strings.Cut(strings.TrimPrefix(spec.Path, spec.Directory()+"/"), "/")
 	for _, name := range top.names() {
-		between, ok := cut(pattern, name)
-		if !ok || !fits(spec, between) {
+		if spec.OwnDirectory() {
+			name = path.Join(name, path.Base(spec.Path))
+		}
+		if !spec.Has(path.Join(top.path, name)) {
 			continue
 		}
 		entries++
-		if info, err := top.root.Lstat(path.Join(name, file)); err == nil && info.Mode().IsRegular() {
+		if info, err := top.root.Lstat(name); err == nil && info.Mode().IsRegular() {
 			size += info.Size()
 		}
 	}

@@ -206,11 +206,15 @@ func (ses *session) open(p string) (*directory, error) {
 		return nil, irregular("its directory " + p + " is " + describe(info))
 	}
 	root, err := ses.tree.openRoot(p)
+	return ses.keep(&directory{path: p, info: info, root: root}, err)
+}
+
+// keep has the session close d, unless it could not be opened.
+func (ses *session) keep(d *directory, err error) (*directory, error) {
 	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
+		return nil, fmt.Errorf("directory %s: %w", d.path, unwrapPath(err))
 	}
-	d := &directory{path: p, info: info, root: root}
-	ses.dirs[p] = d
+	ses.dirs[d.path] = d
 	return d, nil
 }
 
@@ -232,12 +236,7 @@ func (ses *session) openDir(parent *directory, name string) (*directory, error) 
 		return nil, irregular("its directory is " + describe(info))
 	}
 	root, err := parent.root.OpenRoot(name)
-	if err != nil {
-		return nil, fmt.Errorf("directory %s: %w", p, unwrapPath(err))
-	}
-	d := &directory{path: p, parent: parent, info: info, root: root}
-	ses.dirs[p] = d
-	return d, nil
+	return ses.keep(&directory{path: p, parent: parent, info: info, root: root}, err)
 }
 
 // location is where a target was found to live.

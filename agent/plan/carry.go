@@ -79,13 +79,10 @@ func (d Desired) With(second Desired) Desired {
 	d.Verified = d.Verified && second.Verified
 	d.Entries = slices.Concat(d.Entries, second.Entries)
 	d.Refused = slices.Concat(d.Refused, second.Refused)
-	d.Listed = maps.Clone(d.Listed)
-	for id, listed := range second.Listed {
-		if d.Listed == nil {
-			d.Listed = make(map[Field]bool)
-		}
-		d.Listed[id] = listed
-	}
+	listed := make(map[Field]bool)
+	maps.Copy(listed, d.Listed)
+	maps.Copy(listed, second.Listed)
+	d.Listed = listed
 	d.Sort()
 	return d
 }

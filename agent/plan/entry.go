@@ -4,6 +4,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -44,12 +45,7 @@ func (r FileSpec) Entry(name string, data []byte, now time.Time) (Entry, error) 
 }
 
 // OnDisk is the digest that the file shall have.
-func (e Entry) OnDisk() Digest {
-	if e.AsIs != (Digest{}) {
-		return e.AsIs
-	}
-	return e.Digest
-}
+func (e Entry) OnDisk() Digest { return cmp.Or(e.AsIs, e.Digest) }
 
 // Check is what the writer asks of bytes that the agent wants written: that they are what
 // Entry makes of them. It gives the certificates in them. An error is the reason for refusing them and

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -37,45 +38,22 @@ func Fields() []Field {
 		AdditionalTrustBundle, ImageRegistryBundleData, ImageRegistryBundleUserData, InternalRegistryPullSecret}
 }
 
-// content is what managed files hold, and so how bytes for it are judged.
-type content string
+// Secret tells the field whose file is secret as a whole: a docker config in JSON. Others hold certificates.
+func (id Field) Secret() bool { return id == InternalRegistryPullSecret }
 
-// holdsBundle is a set of CA certificates. holdsRegistry is one of a list of {file, data}, which may also
-// be a registry's own certificate. holdsPullSecret is a docker config in JSON, and secret as a whole.
-// holdsKubeconfig is a bundle that replaces one value inside a kubeconfig; the file around it is never
-// seen outside the writer.
-const (
-	holdsBundle     content = "bundle"
-	holdsRegistry   content = "registry bundle"
-	holdsPullSecret content = "pull secret"
-	holdsKubeconfig content = "kubeconfig CA"
-)
-
-func (id Field) content() content {
-	switch id {
-	case ImageRegistryBundleData, ImageRegistryBundleUserData:
-		return holdsRegistry
-	case InternalRegistryPullSecret:
-		return holdsPullSecret
-	case KubeconfigCAData, KubeletKubeconfigCAData:
-		return holdsKubeconfig
-	}
-	return holdsBundle
+// List tells the fields that are lists of {file, data} from those that are one value. Each is a registry's CAs, or
+// its own certificate.
+func (id Field) List() bool {
+	return id == ImageRegistryBundleData || id == ImageRegistryBundleUserData
 }
 
-// Secret tells the field whose file is secret as a whole.
-func (id Field) Secret() bool { return id.content() == holdsPullSecret }
-
-// List tells the fields that are lists of {file, data} from those that are one value.
-func (id Field) List() bool { return id.content() == holdsRegistry }
-
-// Edits reports whether the field changes one value inside a file that somebody else makes. Such a file
-// keeps its mode and owner, and is not made if it is missing.
-func (id Field) Edits() bool { return id.content() == holdsKubeconfig }
+// Edits reports whether the field is a bundle that replaces one value inside a kubeconfig that somebody else makes.
+// Such a file keeps its mode and owner, is not made if it is missing, and is never seen outside the writer.
+func (id Field) Edits() bool { return id == KubeconfigCAData || id == KubeletKubeconfigCAData }
 
 // FromConfigMap reports whether the field takes from the ConfigMap, the second source, and not from the
 // controllerconfig.
-func (id Field) FromConfigMap() bool { return id.content() == holdsKubeconfig }
+func (id Field) FromConfigMap() bool { return id.Edits() }
 
 // FileSpec is one managed file, or with a placeholder a set of them: which field goes there, and how. It comes from
 // root-owned configuration only.
@@ -118,10 +96,7 @@ func (k Key) String() string {
 
 // Compare orders keys by field and then by name.
 func (k Key) Compare(other Key) int {
-	if k.Field != other.Field {
-		return strings.Compare(string(k.Field), string(other.Field))
-	}
-	return strings.Compare(k.Name, other.Name)
+	return cmp.Or(cmp.Compare(k.Field, other.Field), cmp.Compare(k.Name, other.Name))
 }
 
 // Definition is a digest over what decides where the files are and what may be in them. The two

@@ -179,7 +179,7 @@ func (c *computation) unhold(path string, but map[pki.Fingerprint]bool) {
 func (c *computation) forgotten(path string) bool {
 	listed, possible := false, false
 	for _, r := range c.in.Policy.Files {
-		if r.has(path) {
+		if r.Has(path) {
 			listed, possible = listed || c.in.Desired.Listed[r.Field], true
 		}
 	}

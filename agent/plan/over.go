@@ -2,7 +2,10 @@
 
 package plan
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Over lays what an operator of the host asks for over what the ControllerConfig asks for: files that d names
 // are d's, lists that d names are d's as a whole, and everything else stays as base wants it. What
@@ -17,9 +20,7 @@ func (d Desired) Over(base Desired, p Policy) Desired {
 	out.ControllerConfig, out.Verified, out.Paused, out.Revoked = base.ControllerConfig, true, base.Paused, base.Revoked
 	out.Entries, out.Refused = slices.Clone(d.Entries), slices.Clone(d.Refused)
 	out.Listed = make(map[Field]bool)
-	for id := range d.Listed {
-		out.Listed[id] = true
-	}
+	maps.Copy(out.Listed, d.Listed)
 	for id := range base.Listed {
 		out.Listed[id] = out.Listed[id] || base.Verified
 	}

@@ -88,8 +88,8 @@ func (r FileSpec) PathOf(name string) (string, error) {
 	return r.Path, nil
 }
 
-// has reports whether path is one of the files.
-func (r FileSpec) has(path string) bool {
+// Has reports whether path is one of the files.
+func (r FileSpec) Has(path string) bool {
 	for _, placeholder := range []string{namePlaceholder, fingerprintPlaceholder} {
 		if before, after, many := strings.Cut(r.Path, placeholder); many {
 			name, fits := strings.CutPrefix(path, before)

@@ -235,12 +235,9 @@ func queries(keys []Key, p Policy, known map[Key]Digest) []Query {
 // Compute decides. Bytes are compared with bytes: no remembered version is a reason to skip, and an
 // object that asks for what is there yields an empty plan.
 func Compute(in Input) Plan {
-	c := computation{in: in, owned: maps.Clone(in.Memory.Owned),
-		holds: maps.Clone(in.Memory.Missing(in.Desired, in.Policy)),
+	c := computation{in: in, owned: maps.Clone(in.Memory.Owned), holds: make(map[HoldKey]Hold),
 		paths: make(map[string]bool, len(in.Desired.Entries))}
-	if c.holds == nil {
-		c.holds = make(map[HoldKey]Hold)
-	}
+	maps.Copy(c.holds, in.Memory.Missing(in.Desired, in.Policy))
 	c.plan.Refused = slices.Clone(in.Desired.Refused)
 	for _, e := range in.Desired.Entries {
 		c.entry(e)
@@ -432,7 +429,7 @@ func (c *computation) refusedAt(path string) bool {
 	return slices.ContainsFunc(c.in.Desired.Refused, func(r Refusal) bool {
 		spec, ok := c.in.Policy.File(r.Field)
 		at, named := c.in.Policy.Path(r.Key)
-		return ok && (named && at == path || spec.Many() && !c.in.Desired.Listed[r.Field] && spec.has(path))
+		return ok && (named && at == path || spec.Many() && !c.in.Desired.Listed[r.Field] && spec.Has(path))
 	})
 }
 
