@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/desired"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 	"github.com/node-cert-agent/node-cert-agent/agent/unitactions"
 )
@@ -59,8 +60,7 @@ func (a *Agent) loop() *loop {
 	memory := state.NewMemory(a.Store)
 	backoff := clock.Backoff{Min: a.Times.RetryMin, Max: a.Times.RetryMax, Random: a.Random}
 	actions := unitactions.New(unitactions.Options{Systemd: a.Units, Memory: memory, Trail: a.Trail, Clock: a.Clock,
-		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node,
-		Times: a.Times.Times})
+		Log: a.Log, Policy: a.Policy, Backoff: backoff, Node: a.Node, Times: a.Times.Times})
 	return &loop{Agent: a, memory: memory, actions: actions,
 		desired: desired.New(desired.Options{Overrides: a.Overrides, Memory: memory, Trail: a.Trail, Clock: a.Clock,
 			Log: a.Log, Policy: a.Policy.Policy, Remember: a.Remember, Built: a.Built}),
@@ -83,7 +83,7 @@ func (l *loop) begin(ctx context.Context) error {
 	}
 	l.actions.Restore()
 	message := fmt.Sprintf("started with %s and %s on the allowlist",
-		audit.Count(len(l.Policy.Files), "file"), audit.Count(len(l.Policy.Units), "unit"))
+		printable.Count(len(l.Policy.Files), "file"), printable.Count(len(l.Policy.Units), "unit"))
 	l.Trail.Record(audit.Record{Kind: audit.Started, Message: message}.With(audit.Version, l.Version))
 	switch {
 	case lost == state.NoFile:

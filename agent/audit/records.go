@@ -51,7 +51,7 @@ func Intended(o plan.ControllerConfig, p plan.Plan) Record {
 	for _, r := range p.Removes {
 		fmt.Fprintf(&files, "remove %s %s\n", r.Path, r.Digest)
 	}
-	message := fmt.Sprintf("about to write %s and remove %d", Count(len(p.Writes), "file"), len(p.Removes))
+	message := fmt.Sprintf("about to write %s and remove %d", printable.Count(len(p.Writes), "file"), len(p.Removes))
 	return about(o, Intent, message).With(Files, strings.TrimSuffix(files.String(), "\n"))
 }
 
@@ -76,7 +76,7 @@ func Outcome(o plan.ControllerConfig, p plan.Plan, err error) (records []Record)
 // wrote is the record of one file that was published.
 func wrote(o plan.ControllerConfig, w plan.Write) Record {
 	message := fmt.Sprintf("wrote %s: %s, %s added, %d removed", w.Path, w.Cause,
-		Count(len(w.Added), "certificate"), len(w.Removed))
+		printable.Count(len(w.Added), "certificate"), len(w.Removed))
 	return about(o, Written, message).
 		With(SourceField, string(w.Field)).With(Entry, w.Name).With(Path, w.Path).With(Cause, string(w.Cause)).
 		With(Before, w.Before.String()).With(After, w.Digest.String()).
@@ -112,12 +112,4 @@ func certLines(certs []pki.Cert) string {
 		lines[i] = c.Fingerprint.String() + " " + c.Subject
 	}
 	return strings.Join(lines, "\n")
-}
-
-// Count is a number of things as a person says it.
-func Count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

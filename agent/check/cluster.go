@@ -88,8 +88,7 @@ func service(f Facts, r *report) {
 	}
 	for _, refused := range s.Refused {
 		bad(Warn, "correct the ControllerConfig or the configuration", "it refuses %s: %s",
-			printable.Text(refused.Key.String()),
-			printable.Text(refused.Reason))
+			printable.Text(refused.Key.String()), printable.Text(refused.Reason))
 	}
 	if good {
 		r.ok(what, "following")

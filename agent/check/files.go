@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -150,7 +149,7 @@ func files(f Facts, r *report) {
 		}
 	}
 	if f.Writer.Asked && f.Writer.Problem == "" {
-		r.ok("files", "%s in place", count(good, "managed file"))
+		r.ok("files", "%s in place", printable.Count(good, "managed file"))
 	}
 }
 
@@ -169,13 +168,6 @@ func (f Facts) missing(path string) bool {
 	return slices.ContainsFunc(f.Directories, func(d Directory) bool {
 		return d.Problem != "" && strings.HasPrefix(path, d.Path+"/")
 	})
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 func writer(f Facts, r *report) {
@@ -214,7 +206,7 @@ func labels(f Facts, r *report) {
 			good++
 		}
 	}
-	r.ok("SELinux", "%s labelled as the directory", count(good, "managed file"))
+	r.ok("SELinux", "%s labelled as the directory", printable.Count(good, "managed file"))
 }
 
 func (f Facts) directory(file File) Directory {

@@ -132,6 +132,7 @@ func closure(f Facts, r *report) {
 		return
 	}
 	for _, u := range f.Units {
+		names := func(spec plan.FileSpec) bool { return slices.Contains(spec.OnChange, u.Name) }
 		fact, do, _ := strings.Cut(u.Refuse(u.Affected), "; to allow that, ")
 		switch {
 		case u.Problem != "":
@@ -147,10 +148,7 @@ func closure(f Facts, r *report) {
 				"ExecStart=PROGRAM", u.Name), "%s cannot start: there is no %s", u.Name, printable.Text(u.Absent))
 		case fact != "":
 			r.add(Fail, what, do, "%s: it is refused", printable.Text(fact))
-		case !slices.ContainsFunc(f.Policy.Files, func(spec plan.FileSpec) bool {
-			return slices.Contains(spec.OnChange,
-				u.Name)
-		}):
+		case !slices.ContainsFunc(f.Policy.Files, names):
 			r.add(Warn, what, fmt.Sprintf("name it where it is needed: `files: {FIELD: {onChange: [%s]}}`", u.Name),
 				"%s is on the allowlist, and no file names it: it is never acted on", u.Name)
 		default:

@@ -70,44 +70,16 @@ type ConfigMap struct {
 	Namespace, Name, Key string
 }
 
-// actions says how unit actions are carried out.
-type actions struct {
-	// BatchWindow is how long changes are collected before a unit is acted on.
-	BatchWindow time.Duration
-	// RandomizedDelay is the time over which the try-restarts of a fleet are spread; 0 means at once.
-	RandomizedDelay time.Duration
-	// Timeout is how long a job may take before it is reported.
-	Timeout time.Duration
-}
+// actions says how unit actions are carried out: see unitactions.Times. Timeout is Job there.
+type actions struct{ BatchWindow, RandomizedDelay, Timeout time.Duration }
 
-// watch says how the ControllerConfig is watched.
-type watch struct {
-	// RetryJitter is the time over which the first retries of a fleet are spread.
-	RetryJitter time.Duration
-	// RetryMax is the longest pause between two tries.
-	RetryMax time.Duration
-	// IdleTimeout is how long a watch may bring nothing before it is taken for dead.
-	IdleTimeout time.Duration
-	// Timeout is how long the API server is asked to keep a watch open.
-	Timeout time.Duration
-}
+// watch says how the ControllerConfig is watched: see watch.Options.
+type watch struct{ RetryJitter, RetryMax, IdleTimeout, Timeout time.Duration }
 
-// identity says how the agent's own certificate is got and kept.
+// identity says how the agent's own certificate is got and kept: see identity.Options and identity.Times.
 type identity struct {
-	// Lifetime is what is asked for.
-	Lifetime time.Duration
-	// Look is how often bootstrap files are looked for while there is no identity.
-	PollInterval time.Duration
-	// Glance is the same while there is one.
-	IdlePollInterval time.Duration
-	// PendingMax is the longest pause between two looks at a request that nobody has approved.
-	ApprovalPollMax time.Duration
-	// Probe is how often the API server is asked whether it still knows the identity.
-	CheckInterval time.Duration
-	// SuspectAfter is how long it has to refuse the identity before another one is asked for.
-	SuspectAfter time.Duration
-	// DeniedMin and DeniedMax bound the pause after a denied request.
-	DeniedMin, DeniedMax time.Duration
+	Lifetime, PollInterval, IdlePollInterval, ApprovalPollMax time.Duration
+	CheckInterval, SuspectAfter, DeniedMin, DeniedMax         time.Duration
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"io/fs"
 	"maps"
 	"slices"
@@ -25,7 +26,7 @@ func value[T any](in inputs, key string) T {
 // settings validates the merged inputs as a whole. Each value alone is valid already.
 func (in inputs) settings() (Settings, []error) {
 	s := Settings{
-		Profile:  profiles.Base,
+		Profile:  cmp.Or(value[string](in, "profile"), profiles.Base),
 		NodeName: value[string](in, "node.name"),
 		ControllerConfig: ControllerConfig{
 			Group:    value[string](in, "controllerConfig.group"),
@@ -62,9 +63,6 @@ func (in inputs) settings() (Settings, []error) {
 	}
 	hint := value[string](in, "bootstrap.followHint")
 	s.FollowHint = hint == "always" || hint == "pinned" && len(s.Pins) > 0
-	if name := value[string](in, "profile"); name != "" {
-		s.Profile = name
-	}
 	var problems, more []error
 	s.Policy.Units, problems = in.units()
 	s.Policy.Files, more = in.files(s.Policy.Units)

@@ -96,11 +96,8 @@ func (f *Files) contested() (out []report.Conflict) {
 		if !c.lasts() {
 			continue
 		}
-		r := report.Conflict{Key: k, Repairs: len(c.repairs)}
-		if spec, ok := f.Policy.File(k.Field); ok {
-			r.Path, _ = spec.PathOf(k.Name)
-		}
-		out = append(out, r)
+		path, _ := f.Policy.Path(k)
+		out = append(out, report.Conflict{Key: k, Path: path, Repairs: len(c.repairs)})
 	}
 	slices.SortFunc(out, func(a, b report.Conflict) int { return a.Key.Compare(b.Key) })
 	return out

@@ -214,11 +214,7 @@ func (f *Files) fileStatus(e plan.Entry) report.File {
 	for _, c := range e.Certs {
 		out.Fingerprints = append(out.Fingerprints, c.Fingerprint.String())
 	}
-	if spec, ok := f.Policy.File(e.Field); ok {
-		if path, err := spec.PathOf(e.Name); err == nil {
-			out.Path = path
-		}
-	}
+	out.Path, _ = f.Policy.Path(e.Key)
 	if f.isInPlace(e) {
 		out.State = report.InPlace
 	}

@@ -65,12 +65,17 @@ type store struct {
 // generation reads one. It is nil if there is none; a file that cannot be used is set aside, and lost
 // says what is wrong with it.
 func (s store) generation(name string) (g *generation, lost string, err error) {
+	return load(s, name, decodeGeneration)
+}
+
+func load[T any](s store, name string, decode func(data []byte, node string) (*T, error)) (t *T, lost string,
+	err error) {
 	data, err := s.read(name)
 	if err != nil || data == nil {
 		return nil, "", err
 	}
-	if g, err = decodeGeneration(data, s.node); err == nil {
-		return g, "", nil
+	if t, err = decode(data, s.node); err == nil {
+		return t, "", nil
 	}
 	lost, err = s.aside(name, err)
 	return nil, lost, err
@@ -111,23 +116,12 @@ func (s store) write(name string, g *generation) error {
 	if err != nil {
 		return err
 	}
-	if err := s.dir.WriteFile(name, data); err != nil {
-		return fmt.Errorf("keeping the identity: %v", err)
-	}
-	return nil
+	return s.keep(name, data, "the identity")
 }
 
 // pending reads the key that waits for a certificate; one that cannot be used is set aside.
 func (s store) pending() (p *pending, lost string, err error) {
-	data, err := s.read(pendingFile)
-	if err != nil || data == nil {
-		return nil, "", err
-	}
-	if p, err = decodePending(data, s.node); err == nil {
-		return p, "", nil
-	}
-	lost, err = s.aside(pendingFile, err)
-	return nil, lost, err
+	return load(s, pendingFile, decodePending)
 }
 
 func (s store) keepPending(p *pending) error {
@@ -135,29 +129,25 @@ func (s store) keepPending(p *pending) error {
 	if err != nil {
 		return err
 	}
-	if err := s.dir.WriteFile(pendingFile, data); err != nil {
-		return fmt.Errorf("keeping the pending key: %v", err)
+	return s.keep(pendingFile, data, "the pending key")
+}
+
+func (s store) dropPending() error { return s.drop(pendingFile, "the pending key") }
+
+func (s store) keepHint(text []byte) error { return s.keep(hintFile, text, "the hint") }
+
+func (s store) dropHint() error { return s.drop(hintFile, "the hint") }
+
+func (s store) keep(name string, data []byte, what string) error {
+	if err := s.dir.WriteFile(name, data); err != nil {
+		return fmt.Errorf("keeping %s: %v", what, err)
 	}
 	return nil
 }
 
-func (s store) dropPending() error {
-	if err := s.dir.Remove(pendingFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the pending key: %v", err)
-	}
-	return nil
-}
-
-func (s store) keepHint(text []byte) error {
-	if err := s.dir.WriteFile(hintFile, text); err != nil {
-		return fmt.Errorf("keeping the hint: %v", err)
-	}
-	return nil
-}
-
-func (s store) dropHint() error {
-	if err := s.dir.Remove(hintFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the hint: %v", err)
+func (s store) drop(name, what string) error {
+	if err := s.dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %v", what, err)
 	}
 	return nil
 }

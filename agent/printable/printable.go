@@ -24,3 +24,11 @@ func Text(s string) string {
 	}
 	return q
 }
+
+// Count is a number of things as a person says it.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}

@@ -25,11 +25,19 @@ type sighting struct {
 	chain [][]byte
 }
 
+func unknown(reason string) liveness.ProbeResult {
+	return liveness.ProbeResult{State: liveness.Unknown, Reason: reason}
+}
+
+func waiting(format string, args ...any) liveness.ProbeResult {
+	return liveness.ProbeResult{State: liveness.Waiting, Reason: printable.Text(fmt.Sprintf(format, args...))}
+}
+
 // judge compares what was seen with what the file holds. It never says Stale: a consumer that does
 // not show the bytes has not done so yet, and how long that may take is not the question here.
 func judge(c liveness.Consumer, want liveness.ProbeTarget, s sighting, now time.Time) liveness.ProbeResult {
 	if s.fault != "" {
-		return liveness.ProbeResult{State: liveness.Unknown, Reason: s.fault}
+		return unknown(s.fault)
 	}
 	switch c.Kind {
 	case liveness.ClientCA:
@@ -38,11 +46,11 @@ func judge(c liveness.Consumer, want liveness.ProbeTarget, s sighting, now time.
 		if len(want.Certs) > 0 && bytes.Equal(s.chain[0], want.Certs[0].DER()) {
 			return liveness.ProbeResult{State: liveness.Live}
 		}
-		return liveness.ProbeResult{State: liveness.Waiting, Reason: "serves another certificate than the file's"}
+		return waiting("serves another certificate than the file's")
 	case liveness.APIServer:
 		return judgeChain(want.Certs, s.chain, now)
 	}
-	return liveness.ProbeResult{State: liveness.Unknown, Reason: "nobody knows how to ask"}
+	return unknown("nobody knows how to ask")
 }
 
 // judgeNames compares names as a multiset: a bundle with two CAs of one name shows as that name twice,
@@ -50,27 +58,25 @@ func judge(c liveness.Consumer, want liveness.ProbeTarget, s sighting, now time.
 func judgeNames(c liveness.Consumer, want liveness.ProbeTarget, s sighting) liveness.ProbeResult {
 	switch {
 	case !s.asked:
-		return liveness.ProbeResult{State: liveness.Unknown, Reason: "does not ask for client certificates"}
+		return unknown("does not ask for client certificates")
 	case len(s.names) == 0:
-		return liveness.ProbeResult{State: liveness.Unknown, Reason: "does not say which CAs it accepts"}
+		return unknown("does not say which CAs it accepts")
 	}
 	names := subjects(want.Certs)
 	rest, missing := subtract(s.names, names)
 	if missing > 0 {
-		return liveness.ProbeResult{State: liveness.Waiting, Reason: fmt.Sprintf("announces %d of the file's %d CAs",
-			len(names)-missing, len(names))}
+		return waiting("announces %d of the file's %d CAs", len(names)-missing, len(names))
 	}
 	if !c.Others && len(rest) > 0 {
-		return liveness.ProbeResult{State: liveness.Waiting,
-			Reason: fmt.Sprintf("announces %d CAs beside the file's %d", len(rest), len(names))}
+		return waiting("announces %d CAs beside the file's %d", len(rest), len(names))
 	}
 	for _, older := range want.Older {
 		gone, added := subtract(subjects(older), names)
 		if len(gone) == 0 && added == 0 && differ(older, want.Certs) {
-			return liveness.ProbeResult{State: liveness.Unknown, Reason: "the file's CAs have the names of those before"}
+			return unknown("the file's CAs have the names of those before")
 		}
 		if _, absent := subtract(rest, gone); absent < len(gone) {
-			return liveness.ProbeResult{State: liveness.Waiting, Reason: "announces CAs that the file no longer holds"}
+			return waiting("announces CAs that the file no longer holds")
 		}
 	}
 	return liveness.ProbeResult{State: liveness.Live}
@@ -81,7 +87,7 @@ func judgeNames(c liveness.Consumer, want liveness.ProbeTarget, s sighting) live
 func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.ProbeResult {
 	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
-		return liveness.ProbeResult{State: liveness.Unknown, Reason: "serves a certificate that does not parse"}
+		return unknown("serves a certificate that does not parse")
 	}
 	opt := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now}
 	for _, c := range certs {
@@ -95,8 +101,7 @@ func judgeChain(certs []pki.Cert, chain [][]byte, now time.Time) liveness.ProbeR
 		}
 	}
 	if _, err := leaf.Verify(opt); err != nil {
-		return liveness.ProbeResult{State: liveness.Waiting,
-			Reason: printable.Text(fmt.Sprintf("the served certificate does not verify with the file: %v", err))}
+		return waiting("the served certificate does not verify with the file: %v", err)
 	}
 	return liveness.ProbeResult{State: liveness.Live}
 }

@@ -44,95 +44,87 @@ const (
 // conditions say how the node stands, without times. They say nothing that changes by itself, because each change is a
 // write.
 func conditions(s Status) []condition {
-	all := []condition{s.syncedCondition(), s.identityCondition(), s.actionsCondition(), s.consumersCondition(),
-		s.pausedCondition()}
-	for i := range all {
-		all[i].Message = cut(all[i].Message)
-		all[i].ObservedVersion = printable.Text(s.ControllerConfig.ResourceVersion)
+	all := []condition{{Type: conditionSynced}, {Type: conditionIdentityValid}, {Type: conditionActionsDone},
+		{Type: conditionConsumersLive}, {Type: conditionPaused}}
+	for i, judge := range []func() (status conditionStatus, reason, message string){s.syncedCondition,
+		s.identityCondition, s.actionsCondition, s.consumersCondition, s.pausedCondition} {
+		c := &all[i]
+		c.Status, c.Reason, c.Message = judge()
+		c.Message, c.ObservedVersion = cut(c.Message), printable.Text(s.ControllerConfig.ResourceVersion)
 	}
 	return all
 }
 
-func (s Status) syncedCondition() condition {
-	is := func(status conditionStatus, reason, message string) condition {
-		return condition{Type: conditionSynced, Status: status, Reason: reason, Message: message}
-	}
+func (s Status) syncedCondition() (status conditionStatus, reason, message string) {
 	switch {
 	case s.Error != "":
-		return is(no, "Error", s.Error)
+		return no, "Error", s.Error
 	case s.State != Following:
-		return is(unclear, "NotFollowing", strings.TrimSuffix(string(s.State)+": "+s.Reason, ": "))
+		return unclear, "NotFollowing", strings.TrimSuffix(string(s.State)+": "+s.Reason, ": ")
 	case s.ConfigMap != nil && s.ConfigMap.State != Following:
-		return is(unclear, "ConfigMapNotFollowed", string(s.ConfigMap.State))
+		return unclear, "ConfigMapNotFollowed", string(s.ConfigMap.State)
 	case len(s.Refused) > 0:
 		r := s.Refused[0]
 		what := strings.TrimSuffix(string(r.Field)+" "+r.Name, " ")
-		return is(no, "Refused", fmt.Sprintf("%d refused; %s: %s", len(s.Refused), what, r.Reason))
+		return no, "Refused", fmt.Sprintf("%d refused; %s: %s", len(s.Refused), what, r.Reason)
 	}
-	if n := s.filesPending(); n > 0 {
-		return is(no, "FilesPending", fmt.Sprintf("%d files are not in place", n))
-	}
-	if o := s.Override; o != nil && o.State == InForce {
-		return is(no, "LocalOverride", "content was applied by hand: "+o.Source)
-	}
-	return is(yes, "InPlace", "every file is as the ControllerConfig asks")
-}
-
-func (s Status) filesPending() (n int) {
+	pending := 0
 	for _, f := range s.Files {
 		if f.State != InPlace {
-			n++
+			pending++
 		}
 	}
-	return n
+	if pending > 0 {
+		return no, "FilesPending", fmt.Sprintf("%d files are not in place", pending)
+	}
+	if o := s.Override; o != nil && o.State == InForce {
+		return no, "LocalOverride", "content was applied by hand: " + o.Source
+	}
+	return yes, "InPlace", "every file is as the ControllerConfig asks"
 }
 
 // identityCondition calls an identity that is being renewed a valid one.
-func (s Status) identityCondition() condition {
-	is := func(status conditionStatus, reason, message string) condition {
-		return condition{Type: conditionIdentityValid, Status: status, Reason: reason, Message: message}
-	}
+func (s Status) identityCondition() (status conditionStatus, reason, message string) {
 	switch i := s.Identity; {
 	case i == nil:
-		return is(yes, "MaintainedElsewhere", "the agent has no identity of its own")
+		return yes, "MaintainedElsewhere", "the agent has no identity of its own"
 	case i.State == Active || i.State == Renewing:
-		return is(yes, "Valid", "")
+		return yes, "Valid", ""
 	default:
-		return is(no, "NotValid", string(i.State))
+		return no, "NotValid", string(i.State)
 	}
 }
 
 // actionsCondition tells of the unit that stands worst, and of the first of those.
-func (s Status) actionsCondition() condition {
-	out := condition{Type: conditionActionsDone, Status: yes, Reason: "UpToDate"}
+func (s Status) actionsCondition() (status conditionStatus, reason, message string) {
 	if len(s.Units) == 0 {
-		out.Reason = "NoUnits"
+		return yes, "NoUnits", ""
 	}
+	status, reason = yes, "UpToDate"
 	worst := 0
 	for _, u := range s.Units {
 		if u.State.Settled() {
 			continue
 		}
-		status, reason, rank := unclear, "Unknown", 1
+		its, why, rank := unclear, "Unknown", 1
 		switch {
 		case !u.BreakerOpened.IsZero() || u.State == BreakerOpen:
-			status, reason, rank = no, "BreakerOpen", 4
+			its, why, rank = no, "BreakerOpen", 4
 		case u.State == Refused, u.State == Failed:
-			status, reason, rank = no, "Failed", 3
+			its, why, rank = no, "Failed", 3
 		case u.State != Unknown:
-			status, reason, rank = no, "Pending", 2
+			its, why, rank = no, "Pending", 2
 		}
 		if rank > worst {
-			message := strings.TrimSuffix(fmt.Sprintf("%s %s: %s", u.Verb, u.Name, u.Reason), ": ")
-			worst, out.Status, out.Reason, out.Message = rank, status, reason, message
+			worst, status, reason = rank, its, why
+			message = strings.TrimSuffix(fmt.Sprintf("%s %s: %s", u.Verb, u.Name, u.Reason), ": ")
 		}
 	}
-	return out
+	return status, reason, message
 }
 
 // consumersCondition does not say why a consumer is not live: what a probe says of that differs each time.
-func (s Status) consumersCondition() condition {
-	out := condition{Type: conditionConsumersLive, Status: yes, Reason: "NoConsumers"}
+func (s Status) consumersCondition() (status conditionStatus, reason, message string) {
 	for _, c := range []struct {
 		use    liveness.State
 		status conditionStatus
@@ -145,21 +137,20 @@ func (s Status) consumersCondition() condition {
 			if f.Use() != c.use {
 				continue
 			}
-			out.Status, out.Reason = c.status, c.reason
 			if c.status != yes {
-				out.Message = strings.TrimSuffix(string(f.Field)+" "+f.Name, " ") + " is " + string(c.use)
+				message = strings.TrimSuffix(string(f.Field)+" "+f.Name, " ") + " is " + string(c.use)
 			}
-			return out
+			return c.status, c.reason, message
 		}
 	}
-	return out
+	return yes, "NoConsumers", ""
 }
 
-func (s Status) pausedCondition() condition {
+func (s Status) pausedCondition() (status conditionStatus, reason, message string) {
 	if s.Paused != "" {
-		return condition{Type: conditionPaused, Status: yes, Reason: "Paused", Message: s.Paused}
+		return yes, "Paused", s.Paused
 	}
-	return condition{Type: conditionPaused, Status: no, Reason: "NotPaused"}
+	return no, "NotPaused", ""
 }
 
 // transition is the status that a condition has, and since when.

@@ -22,7 +22,7 @@ import (
 func (s *Source) FollowIdentity(ctx context.Context, o identity.Options,
 	onUsable func(context.Context, *http.Client, *url.URL)) {
 	m := identity.New(o)
-	s.trust.use(m, m.Trust)
+	s.trust.use(m.Prove, m.Trust)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { m.Run(ctx) })

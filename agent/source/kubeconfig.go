@@ -57,7 +57,7 @@ func digestOf(file string) plan.Digest {
 func (s *Source) follow(ctx context.Context, id *apiserver.Conn, stale func() bool, changed <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.trust.use(id, nil)
+	s.trust.use(id.Prove, nil)
 	w := s.watches(watch.Options{Client: id.HTTPClient(), Server: id.Server()})
 	go w.run(ctx)
 	for {

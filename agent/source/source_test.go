@@ -124,7 +124,7 @@ func TestWhoeverSpeaksTrustsWhatTheLoopSaid(t *testing.T) {
 	s.Trust().Use(certs)
 	first, second := &fakeProver{}, &fakeProver{}
 	for _, a := range []*fakeProver{first, second} {
-		s.trust.use(a, func(bundle []byte) { a.trusts = string(bundle) })
+		s.trust.use(a.Prove, func(bundle []byte) { a.trusts = string(bundle) })
 		if a.trusts != string(ca) {
 			t.Errorf("it trusts %q", a.trusts)
 		}
@@ -133,7 +133,7 @@ func TestWhoeverSpeaksTrustsWhatTheLoopSaid(t *testing.T) {
 	if why != "why" || err != nil || second.asked != string(ca) || first.asked != "" {
 		t.Errorf("asked were %q and %q: %q, %v", first.asked, second.asked, why, err)
 	}
-	s.trust.use(first, nil) // something else maintains its trust
+	s.trust.use(first.Prove, nil) // something else maintains its trust
 	s.Trust().Use(nil)
 	if first.trusts != string(ca) || second.trusts != string(ca) {
 		t.Error("it was told what to trust")

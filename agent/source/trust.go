@@ -16,22 +16,17 @@ var ErrNoIdentity = errors.New("this host has no identity yet")
 // trust is how the agent's loop has a say in how the API server is verified, whichever identity speaks
 // to it at the time. It implements agent.Trust.
 type trust struct {
-	mu     sync.Mutex
-	prover prover
-	set    func(bundle []byte) // nil where something else maintains the trust
-	used   []byte
+	mu    sync.Mutex
+	prove func(ctx context.Context, bundle []byte) (why string, err error) // with the identity in use
+	set   func(bundle []byte)                                              // nil where something else maintains the trust
+	used  []byte
 }
 
-// prover is an identity that can try a bundle.
-type prover interface {
-	Prove(ctx context.Context, bundle []byte) (why string, err error)
-}
-
-// use sets the identity in use, and the function that sets its trust.
-func (t *trust) use(p prover, set func([]byte)) {
+// use takes over how the identity in use tries a bundle, and how its trust is set.
+func (t *trust) use(prove func(context.Context, []byte) (string, error), set func([]byte)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.prover, t.set = p, set
+	t.prove, t.set = prove, set
 	if set != nil && t.used != nil {
 		set(t.used)
 	}
@@ -50,12 +45,12 @@ func (t *trust) Use(certs []pki.Cert) {
 // Prove implements agent.Trust.
 func (t *trust) Prove(ctx context.Context, certs []pki.Cert) (why string, err error) {
 	t.mu.Lock()
-	p := t.prover
+	prove := t.prove
 	t.mu.Unlock()
-	if p == nil {
+	if prove == nil {
 		return "", ErrNoIdentity
 	}
-	return p.Prove(ctx, bundle(certs))
+	return prove(ctx, bundle(certs))
 }
 
 func bundle(certs []pki.Cert) (out []byte) {

@@ -58,8 +58,8 @@ func (a *Actions) Ended(j Job) {
 	}
 	a.counter.Succeeded++
 	*s = unit{state: report.Unknown, reason: "its job is done", lastDone: a.Clock.Now(), disturbed: s.disturbed, done: &j}
-	a.Trail.Record(audit.Action(audit.UnitActionDone, j.unit, j.affected, fmt.Sprintf("%s %s done", j.unit.Verb,
-		j.unit.Name)).
+	message := fmt.Sprintf("%s %s done", j.unit.Verb, j.unit.Name)
+	a.Trail.Record(audit.Action(audit.UnitActionDone, j.unit, j.affected, message).
 		With(audit.Inputs, j.inputs.Digest.String()))
 }
 

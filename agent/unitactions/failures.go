@@ -7,7 +7,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/audit"
+	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/agent/state"
 )
@@ -27,7 +27,7 @@ func (a *Actions) Restore() {
 		s := a.unit(u.Name)
 		s.failures, s.failed = m.Tries, m.Inputs
 		s.state = report.UnitPending
-		s.reason = fmt.Sprintf("before this start: tried %s, and not seen to succeed", audit.Count(m.Tries, "time"))
+		s.reason = fmt.Sprintf("before this start: tried %s, and not seen to succeed", printable.Count(m.Tries, "time"))
 		pause := a.Backoff.Pause(m.Tries - 1)
 		if m.Tries >= maxFailures {
 			a.forgetMade(u)

@@ -15,16 +15,9 @@ import (
 // what these make.
 func (p Policy) InOrder() []Unit {
 	units := slices.Clone(p.Units)
-	slices.SortStableFunc(units, func(a, b Unit) int {
-		switch {
-		case a.Verb == Restart && b.Verb != Restart:
-			return -1
-		case b.Verb == Restart && a.Verb != Restart:
-			return 1
-		}
-		return 0
-	})
-	return units
+	oneshot := func(u Unit) bool { return u.Verb == Restart }
+	others := slices.DeleteFunc(slices.Clone(units), oneshot)
+	return append(slices.DeleteFunc(units, func(u Unit) bool { return !oneshot(u) }), others...)
 }
 
 // Prerequisites are the oneshots that a change of one of the unit's own fields runs, too. They have to end before the

@@ -60,30 +60,30 @@ func (c *Conn) Version(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", failure(systemd, "", err)
 	}
-	var v dbus.Variant
-	if err := get(ctx, bus, managerPath, managerIface, "Version").Store(&v); err != nil {
+	v, err := get(ctx, bus, managerPath, managerIface, "Version")
+	if err != nil {
 		return "", failure(systemd, "", err)
 	}
-	version, _ := v.Value().(string)
+	version, _ := v.(string)
 	return version, nil
 }
 
 // program is what a service runs when it starts, by its path; empty if it runs nothing.
 func program(ctx context.Context, bus *dbus.Conn, service string) (string, error) {
-	var v dbus.Variant
-	if err := get(ctx, bus, unitPath(service), serviceIface, "ExecStart").Store(&v); err != nil {
-		return "", err
-	}
-	commands, _ := v.Value().([][]any) // the path is the first of what systemd has of each
+	v, err := get(ctx, bus, unitPath(service), serviceIface, "ExecStart")
+	commands, _ := v.([][]any) // the path is the first of what systemd has of each
 	if len(commands) == 0 || len(commands[0]) == 0 {
-		return "", nil
+		return "", err
 	}
 	path, _ := commands[0][0].(string)
 	return path, nil
 }
 
-func get(ctx context.Context, bus *dbus.Conn, path dbus.ObjectPath, iface, property string) *dbus.Call {
-	return bus.Object(systemd, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, property)
+func get(ctx context.Context, bus *dbus.Conn, path dbus.ObjectPath, iface, property string) (any, error) {
+	var v dbus.Variant
+	err := bus.Object(systemd, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface,
+		property).Store(&v)
+	return v.Value(), err
 }
 
 func properties(ctx context.Context, bus *dbus.Conn, name string) (map[string]dbus.Variant, error) {

@@ -290,9 +290,8 @@ func unitPath(name string) dbus.ObjectPath {
 
 // serviceText is a property that only services have.
 func serviceText(ctx context.Context, bus *dbus.Conn, name, property string) (string, error) {
-	var v dbus.Variant
-	err := get(ctx, bus, unitPath(name), serviceIface, property).Store(&v)
-	s, _ := v.Value().(string)
+	v, err := get(ctx, bus, unitPath(name), serviceIface, property)
+	s, _ := v.(string)
 	return s, err
 }
 

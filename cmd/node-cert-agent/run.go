@@ -38,7 +38,8 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 			return runService(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
 		}),
 	}
-	kubeconfigFlag(cmd, &kubeconfig, "take identity and address of the API server from a `FILE` that something else maintains")
+	kubeconfigFlag(cmd, &kubeconfig,
+		"take identity and address of the API server from a `FILE` that something else maintains")
 	return cmd
 }
 
