@@ -104,8 +104,7 @@ func nodeName(texts []string, hostname string) string {
 	for _, text := range texts {
 		text = remark.ReplaceAllString(text, "")
 		for _, re := range []*regexp.Regexp{overrideFlag, nameVariable} {
-			all := re.FindAllStringSubmatch(text, -1)
-			for _, m := range slices.Backward(all) {
+			for _, m := range slices.Backward(re.FindAllStringSubmatch(text, -1)) {
 				// A reference to a variable says nothing; the variable is in one of the texts.
 				if name := strings.ToLower(m[1]); dnsName(name) == nil {
 					return name

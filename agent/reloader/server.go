@@ -121,15 +121,17 @@ func (h *handler) handle(ctx context.Context, who frame.Peer, text []byte) (r re
 	if err != nil {
 		return r, err
 	}
+	short, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	switch {
 	case q.parts() != 1:
 		return r, &Error{Reason: Refused, Detail: "a request asks for exactly one thing"}
 	case q.Act != "":
 		r.Done, err = h.act(ctx, who, list, q.Act)
 	case q.Version:
-		r.Version, err = h.version(ctx)
+		r.Version, err = h.systemd.Version(short)
 	default:
-		r.Seen, err = h.observe(ctx, list, q.Observe)
+		r.Seen, err = h.observe(short, list, q.Observe)
 	}
 	return r, err
 }
@@ -154,19 +156,11 @@ func (h *handler) allowlist() ([]unitplan.Unit, error) {
 	return h.list, nil
 }
 
-func (h *handler) version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	return h.systemd.Version(ctx)
-}
-
 // observe looks at units of the allowlist, and at those that are named there as affected.
 func (h *handler) observe(ctx context.Context, list []unitplan.Unit, names []string) (all []Seen, err error) {
 	if len(names) > maxUnits {
 		return nil, &Error{Reason: Refused, Detail: fmt.Sprintf("asked about %d units, more than %d", len(names), maxUnits)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	for _, name := range names {
 		if !visible(list, name) {
 			return nil, &Error{Unit: name, Reason: Refused, Detail: "it is not on the allowlist"}

@@ -462,26 +462,17 @@ func (d *decoder) bytes(last []byte) (data []byte, reason string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	text := d.content(raw)
-	d.large = d.large || len(text) > largeValue
-	if n := base64.StdEncoding.DecodedLen(len(text)); cap(d.scratch) < n {
-		d.scratch = make([]byte, n)
-	}
-	n, decodeErr := base64.StdEncoding.Decode(d.scratch[:cap(d.scratch)], text)
-	switch data = d.scratch[:n]; {
-	case decodeErr != nil:
+	data, invalid := d.decode(d.content(raw))
+	n := len(data)
+	switch {
+	case invalid != nil:
 		return nil, "is not valid base64", nil
-	case n > pki.MaxBytes:
-		return nil, fmt.Sprintf("is larger than %d bytes", pki.MaxBytes), nil
-	case n == 0:
-		return nil, "", nil
-	case bytes.Equal(data, last):
-		return last, "", nil
-	case n > largeValue && cap(d.scratch) < n+n/8:
+	case n > largeValue && n <= pki.MaxBytes && cap(d.scratch) < n+n/8 && !bytes.Equal(data, last):
 		d.scratch = nil // given away: a copy would be another megabyte
 		return data, "", nil
 	}
-	return bytes.Clone(data), "", nil
+	data, reason = keep(data, last)
+	return data, reason, nil
 }
 
 // kindName names a kind of JSON value in a sentence.
@@ -575,20 +566,32 @@ func (d *decoder) decodeText(last []byte) (data []byte, reason string, err error
 		return nil, "", err
 	}
 	data = d.content(raw)
-	d.large = d.large || len(data) > largeValue
-	if n := base64.StdEncoding.DecodedLen(len(data)); cap(d.scratch) < n {
+	if decoded, err := d.decode(bytes.TrimSpace(data)); err == nil {
+		data = decoded
+	}
+	data, reason = keep(data, last)
+	return data, reason, nil
+}
+
+// decode gives what base64 stands for. It is good until the next call.
+func (d *decoder) decode(text []byte) ([]byte, error) {
+	d.large = d.large || len(text) > largeValue
+	if n := base64.StdEncoding.DecodedLen(len(text)); cap(d.scratch) < n {
 		d.scratch = make([]byte, n)
 	}
-	if n, err := base64.StdEncoding.Decode(d.scratch[:cap(d.scratch)], bytes.TrimSpace(data)); err == nil {
-		data = d.scratch[:n]
-	}
+	n, err := base64.StdEncoding.Decode(d.scratch[:cap(d.scratch)], text)
+	return d.scratch[:n], err
+}
+
+// keep copies data, or says why it cannot be used. If it equals last, it is last.
+func keep(data, last []byte) (kept []byte, reason string) {
 	switch {
 	case len(data) > pki.MaxBytes:
-		return nil, fmt.Sprintf("is larger than %d bytes", pki.MaxBytes), nil
-	case len(data) == 0:
-		return nil, "", nil
-	case bytes.Equal(data, last):
-		return last, "", nil
+		return nil, fmt.Sprintf("is larger than %d bytes", pki.MaxBytes)
+	case len(data) > 0 && bytes.Equal(data, last):
+		return last, ""
+	case len(data) > 0:
+		return bytes.Clone(data), ""
 	}
-	return bytes.Clone(data), "", nil
+	return nil, ""
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -16,11 +15,11 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/consumers"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/files"
+	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
@@ -127,8 +126,7 @@ func (d *deps) close() {
 // privileged is the writer, as both loops of the agent see it.
 type privileged interface {
 	files.Writer
-	Bootstrap(context.Context) ([]bootstrap.Credential, error)
-	Consume(context.Context, plan.Digest) (string, error)
+	identity.Bootstrap
 }
 
 // privileged is the writer's process, or in plain mode the same code in this process.
