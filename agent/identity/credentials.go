@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -212,10 +213,8 @@ func (m *Manager) files(ctx context.Context) (files []bootstrap.Credential, err 
 
 // known is the cluster of the current identity, else of the previous one.
 func (m *Manager) known() *apiserver.Cluster {
-	for _, g := range []*generation{m.current, m.previous} {
-		if g != nil {
-			return &g.Cluster
-		}
+	if g := cmp.Or(m.current, m.previous); g != nil {
+		return &g.Cluster
 	}
 	return nil
 }
@@ -226,19 +225,24 @@ func (m *Manager) previousCredential() *requester {
 	if m.previous == nil || m.opt.Clock.Now().After(m.previous.leaf.NotAfter) {
 		return nil
 	}
-	serial := m.previous.leaf.SerialNumber.Text(16)
-	if c := m.credentials.find(name, serial); c != nil {
+	return m.ownCredential(name, m.previous.leaf.SerialNumber.Text(16), m.previous)
+}
+
+// ownCredential is an identity of ours as a credential: the one that there is while its content is the same. It is nil
+// if no connection can be made with it.
+func (m *Manager) ownCredential(name, content string, g *generation) *requester {
+	if c := m.credentials.find(name, content); c != nil {
 		return c
 	}
-	c, err := m.previous.config()
+	conf, err := g.config()
 	if err != nil {
 		return nil
 	}
-	conn, err := m.connect(c)
+	conn, err := m.connect(conf)
 	if err != nil {
 		return nil
 	}
-	return &requester{ID: bootstrap.ID{Name: name}, content: serial, config: c, conn: conn}
+	return &requester{ID: bootstrap.ID{Name: name}, content: content, config: conf, conn: conn}
 }
 
 // consume takes the credential that the identity came from out of use. If it fails, or the agent is killed before it,

@@ -126,9 +126,14 @@ func (m *Manager) publish() {
 		s.Serial, s.PublicKey = leaf.SerialNumber.Text(16), hex.EncodeToString(key[:])
 		s.Issued, s.Expires, s.Renew = leaf.NotBefore, leaf.NotAfter, m.health.renewAt
 	}
+	replace(m.readings, s)
+}
+
+// replace puts v where the newest is to be found, over what is there.
+func replace[T any](newest chan T, v T) {
 	select {
-	case <-m.readings:
+	case <-newest:
 	default:
 	}
-	m.readings <- s // there is room: nobody else sends
+	newest <- v // there is room: nobody else sends
 }

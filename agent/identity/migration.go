@@ -15,7 +15,6 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/apiserver"
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
-	"github.com/node-cert-agent/node-cert-agent/agent/bootstrap"
 )
 
 // migration is where the ControllerConfig says that its cluster will be.
@@ -72,21 +71,13 @@ func (m *Manager) hintCredential() *requester {
 		m.migration.note = ""
 		return nil
 	}
-	content := g.leaf.SerialNumber.Text(16) + "\x00" + m.migration.text
-	if c := m.credentials.find(announced, content); c != nil {
-		return c
-	}
 	there := *g
 	there.Cluster = to
-	conf, err := there.config()
-	if err != nil {
-		return nil
+	c := m.ownCredential(announced, g.leaf.SerialNumber.Text(16)+"\x00"+m.migration.text, &there)
+	if c != nil {
+		c.announced = true
 	}
-	conn, err := m.connect(conf)
-	if err != nil {
-		return nil
-	}
-	return &requester{ID: bootstrap.ID{Name: announced}, content: content, config: conf, conn: conn, announced: true}
+	return c
 }
 
 // probeTarget asks the announced cluster whether it knows us, before a certificate is requested there. If it does
@@ -167,11 +158,7 @@ func (h hint) cluster(from apiserver.Cluster, p apiserver.Pins) (apiserver.Clust
 // time; the newest counts. A hint is kept as long as the ControllerConfig was last seen with it, and leads
 // nowhere before the identity in use, and no other credential, is known at the announced cluster.
 func (m *Manager) Hint(text string) {
-	select {
-	case <-m.hints:
-	default:
-	}
-	m.hints <- text // there is room: nobody else sends
+	replace(m.hints, text)
 }
 
 // setHint takes a hint up, durably. One that cannot be read changes nothing: the last one stays.

@@ -22,11 +22,7 @@ type trust struct {
 // bundle that the cluster publishes for its own API server. They count beside those that the identity
 // came with, and for no other cluster. It may be called at any time; the last call counts.
 func (m *Manager) Trust(bundle []byte) {
-	select {
-	case <-m.trusts:
-	default:
-	}
-	m.trusts <- bundle // there is room: nobody else sends
+	replace(m.trusts, bundle)
 }
 
 // Prove connects anew to the API server that the identity is for, with these CAs and no others, and
