@@ -45,20 +45,15 @@ func (s *Source) watches(shared watch.Options) (w watches) {
 				return
 			case <-shared.Reopen:
 				for _, ch := range reopen {
-					trySend(ch)
+					select {
+					case ch <- struct{}{}:
+					default: // one that nobody has received yet is as good as two
+					}
 				}
 			}
 		}
 	}
 	return w
-}
-
-// trySend does not wait: one that nobody has received yet is as good as two.
-func trySend(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 func (s *Source) followsConfigMap() bool { return s.settings.ConfigMap != (config.ConfigMap{}) }

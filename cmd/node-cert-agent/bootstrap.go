@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/identity"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
@@ -27,22 +28,11 @@ func bootstrapCommand(f *flags) *cobra.Command {
 keeps it. It prints each state and exits with 4 if there is no identity in time. It works only
 while the service is stopped: both would write to its state directory.`,
 		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
-			if err := f.becomeServiceUser(); err != nil {
-				return err
-			}
-			d, err := newDeps(f, c.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			defer d.close()
-			dir, release, err := d.lockState()
-			if err != nil {
-				return err
-			}
-			defer release()
-			ctx, cancel := context.WithTimeout(c.Context(), timeout)
-			defer cancel()
-			return getIdentity(ctx, identity.New(d.identity(s, dir)), c.OutOrStdout())
+			return f.asService(c.ErrOrStderr(), func(d *deps, dir *disk.Directory) error {
+				ctx, cancel := context.WithTimeout(c.Context(), timeout)
+				defer cancel()
+				return getIdentity(ctx, identity.New(d.identity(s, dir)), c.OutOrStdout())
+			})
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"path/filepath"
 	"sync"
 	"time"
@@ -32,10 +31,10 @@ reloader act on allowlisted units. It works without privileges and never exits b
 bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/bootstrap.d, and keeps in
 /var/lib/node-cert-agent. With --root it does the same on a tree of your own, in one process and without units.`,
 		RunE: f.configured(func(c *cobra.Command, settings config.Settings) error {
-			if err := f.becomeServiceUser(); err != nil {
-				return err
-			}
-			return runService(c.Context(), f, kubeconfig, settings, c.ErrOrStderr())
+			return f.asService(c.ErrOrStderr(), func(d *deps, dir *disk.Directory) error {
+				v := &service{flags: f, deps: d, stateDir: dir, store: state.Open(dir), kubeconfig: kubeconfig}
+				return v.run(c.Context(), settings)
+			})
 		}),
 	}
 	kubeconfigFlag(cmd, &kubeconfig,
@@ -43,19 +42,8 @@ bad. Its identity it gets by itself, with a credential in /etc/node-cert-agent/b
 	return cmd
 }
 
-// runService is the service, from its start until ctx ends.
-func runService(ctx context.Context, f *flags, kubeconfig string, s config.Settings, stderr io.Writer) error {
-	d, err := newDeps(f, stderr)
-	if err != nil {
-		return err
-	}
-	defer d.close()
-	dir, release, err := d.lockState()
-	if err != nil {
-		return err
-	}
-	defer release()
-	v := &service{flags: f, deps: d, stateDir: dir, store: state.Open(dir), kubeconfig: kubeconfig}
+// run is the service, from its start until ctx ends.
+func (v *service) run(ctx context.Context, s config.Settings) (err error) {
 	for ctx.Err() == nil {
 		if s, err = v.runAgent(ctx, s); err != nil {
 			return err

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,6 +51,24 @@ func (d *deps) lockState() (dir *disk.Directory, release func(), err error) {
 		d.log.Warn("sweeping the state directory", zap.Error(err))
 	}
 	return dir, release, nil
+}
+
+// asService runs what works as the service user and alone on the state directory.
+func (f *flags) asService(stderr io.Writer, run func(*deps, *disk.Directory) error) error {
+	if err := f.becomeServiceUser(); err != nil {
+		return err
+	}
+	d, err := newDeps(f, stderr)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	dir, release, err := d.lockState()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return run(d, dir)
 }
 
 // loadState reads what an agent has remembered on this host, without touching it; nothing if there was
