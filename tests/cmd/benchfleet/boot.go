@@ -26,6 +26,9 @@ const tokenID = "fleet0"
 // boot starts all agents at once, each with a token and nothing else, and waits until each has written its first
 // files. Their Nodes exist.
 func boot(ctx context.Context, e *env) error {
+	if err := mayOpen(e.n); err != nil {
+		return err
+	}
 	if err := e.prepare(ctx); err != nil {
 		return err
 	}

@@ -136,7 +136,23 @@ func measure(ctx context.Context, p options, t *figures.Table) error {
 	return nil
 }
 
-// manyFiles has this process keep as many open as the system lets anybody: an agent has about ten.
+// perAgent is how many files an agent may have open: two connections, directories and locks.
+const perAgent = 6
+
+// mayOpen tells whether this process may open the files of n agents.
+func mayOpen(n int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if need := uint64(n * perAgent); need > limit.Cur {
+		return fmt.Errorf("they need %d open files, and this user may have %d: raise the limit, or leave boot out", need,
+			limit.Cur)
+	}
+	return nil
+}
+
+// manyFiles has this process keep as many open as the system lets anybody.
 func manyFiles() error {
 	text, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err != nil {
