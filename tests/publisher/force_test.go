@@ -17,7 +17,11 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher/merge"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/runbook"
 )
+
+// publishing is the page whose blocks these tests run.
+const publishing = "../../docs/usage/publishing.md"
 
 // auditLog is where the API server of these tests writes down each change of what is published. The arguments have it
 // do so.
@@ -55,7 +59,8 @@ func annotation(t *testing.T, log, key string) (value, user string) {
 // forced: n1 is gone for good, and somebody says so. It is in the audit log who, and why.
 func forced(log string) func(c *cluster) {
 	return func(c *cluster) {
-		plugin := c.plugin("alice")
+		const heading = "Letting a certificate go by force"
+		run := c.as("alice")
 		c.configMap("trust", "forced", a, b)
 		c.bundle("forced", from("forced", "forced"))
 		c.published("forced", "a b")
@@ -63,12 +68,12 @@ func forced(log string) func(c *cluster) {
 		c.configMap("trust", "forced", b)
 		c.says("forced", "Converged", "RemovalBlocked", "n1 has never reported")
 
-		out, err := plugin("release", "forced")
+		out, err := run(heading, 0, "NODEBUNDLE", "forced")
 		if err != nil || !strings.Contains(out, "CN=a") || !strings.Contains(out, "n1") {
 			c.t.Errorf("what is shown: %v\n%s", err, out)
 		}
 		c.refusedForce()
-		out, err = plugin("release", "forced", "--force", "--reason", "n1 burnt down")
+		out, err = run(heading, 1, "NODEBUNDLE", "forced", "the key of this CA has leaked", "n1 burnt down")
 		if err != nil {
 			c.t.Fatalf("with force: %v\n%s", err, out)
 		}
@@ -134,17 +139,35 @@ func (c *cluster) refusedForce() {
 	}
 }
 
-// plugin builds kubectl-node_certs, and runs it as an administrator of that name.
-func (c *cluster) plugin(name string) func(args ...string) (string, error) {
+// as runs blocks of the page as an administrator of that name, who has the plugin of kubectl. Each pair of words is the
+// page's and what stands in its place.
+func (c *cluster) as(name string) func(heading string, block int, words ...string) (string, error) {
 	c.t.Helper()
-	path := filepath.Join(c.t.TempDir(), "kubectl-node_certs")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/kubectl-node_certs").CombinedOutput(); err != nil {
-		c.t.Fatalf("building the plugin: %v\n%s", err, out)
-	}
 	kubeconfig, err := c.Kubeconfig(c.URL(), name, "system:masters")
 	must.Do(c.t, err)
-	return func(args ...string) (string, error) {
-		out, err := exec.CommandContext(c.t.Context(), path, append(args, "--kubeconfig", kubeconfig)...).CombinedOutput()
+	page := runbook.Read(c.t, publishing)
+	return func(heading string, block int, words ...string) (string, error) {
+		text := strings.NewReplacer(words...).Replace(page.Block(heading, block))
+		cmd := exec.CommandContext(c.t.Context(), "sh", "-euc", text)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+c.bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+}
+
+// install makes a directory with kubectl and the plugin.
+func (c *cluster) install() {
+	c.t.Helper()
+	c.bin = c.t.TempDir()
+	build := exec.Command("go", "build", "-o", c.bin, "../../cmd/kubectl-node_certs")
+	if out, err := build.CombinedOutput(); err != nil {
+		c.t.Fatalf("building the plugin: %v\n%s", err, out)
+	}
+	must.Do(c.t, os.Symlink(c.KubectlPath(), filepath.Join(c.bin, "kubectl")))
+}
+
+// block is one of the page.
+func (c *cluster) block(heading string, block int) string {
+	c.t.Helper()
+	return runbook.Read(c.t, publishing).Block(heading, block)
 }

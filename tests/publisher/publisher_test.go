@@ -35,7 +35,10 @@ const grant = `
 // TestPublishing tells one story after the other to one publisher, each with a field or registry of its own.
 func TestPublishing(t *testing.T) {
 	log, args := auditLog(t)
+	args = append(args, "--feature-gates=ClusterTrustBundle=true",
+		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
 	c := start(t, controlplane.Options{APIServerArgs: args})
+	c.install()
 	c.apply("{apiVersion: v1, kind: Namespace, metadata: {name: trust}}")
 	c.apply(grant)
 	stop := c.publish()
@@ -50,6 +53,7 @@ func TestPublishing(t *testing.T) {
 		{"a field of another manager is not touched", conflict},
 		{"of two for one registry the older is used", twice},
 		{"objects of trust-manager and of the cluster itself are sources", foreign},
+		{"a ClusterTrustBundle is a source where the kind is served", trustBundle},
 		{"a namespace that is deleted takes nothing along", namespace},
 		{"a Secret is read once its namespace allows it", secret},
 		{"a deleted ControllerConfig is made again", again},
@@ -156,8 +160,10 @@ func gated(c *cluster) {
 	c.says("gated", "Converged", "RemovalBlocked", "1 of 2 nodes have what remains; n2 has not reported")
 	c.reports("n2", "gated", asked, a)
 	c.says("gated", "Converged", "RemovalBlocked", "1 of 2 nodes have what remains; n2 lacks sha256:")
-	if got := c.kubectl("get", "nodebundle", "gated", "-o", "jsonpath={.status.blocking[*].node}"); got != "n2" {
-		c.t.Errorf("blocking is %q", got)
+	out, err := c.as("alice")("Which node keeps a certificate", 0, "NAME", "gated")
+	if rows := strings.Split(strings.TrimSpace(out), "\n"); err != nil || len(rows) != 1 ||
+		!strings.HasPrefix(out, "n2\t") || !strings.Contains(out, "\tlacks sha256:") {
+		c.t.Errorf("who keeps it: %v\n%s", err, out)
 	}
 	c.published("gated", "a b")
 	c.reports("n2", "gated", asked, a, b)
@@ -175,7 +181,11 @@ func replaced(c *cluster) {
 	c.says("replaced", "Converged", "ReplacedAtOnce", "")
 	c.event("replaced", "ReplacedAtOnce", "node-cert-agent.io/replaced")
 	held := c.kubectl("get", "nodebundle", "replaced", "-o", "jsonpath={.status.certificates[?(@.replaced)].sha256}")
-	c.kubectl("annotate", "nodebundle", "replaced", "node-cert-agent.io/replaced=sha256:"+held)
+	out, err := c.as("alice")("Which node keeps a certificate", 1, "NAME", "replaced",
+		"sha256:FINGERPRINT,sha256:FINGERPRINT", "sha256:"+held)
+	if err != nil {
+		c.t.Fatalf("naming what may go: %v\n%s", err, out)
+	}
 	c.published("replaced", "b")
 }
 
@@ -220,15 +230,37 @@ func foreign(c *cluster) {
 		blockOwnerDeletion: true, uid: 5b2a4c1e-0000-4000-8000-000000000000}]}, data: {ca.crt: "` + text + `"}}`)
 	c.bundle("corporate", from("corporate", "corporate"))
 	c.published("corporate", "a")
-	c.bundle("kubelet", `field: kubeAPIServerServingCAData, sources: [
-		{configMap: {namespace: kube-system, name: extension-apiserver-authentication, key: client-ca-file}}]`)
+	c.apply(c.block("The first NodeBundle", 0))
 	c.bundle("own", `field: imageRegistryBundleData, registry: own, sources: [
 		{configMap: {namespace: kube-system, name: kube-root-ca.crt, key: ca.crt}}]`)
 	c.published("own", "kubernetes")
-	c.says("kubelet", "Published", "Published", "1 certificates")
+	c.says("kubelet-clients", "Published", "Published", "1 certificates")
+	columns := strings.Fields(strings.Split(c.block("The first NodeBundle", 1), "\n")[1])
+	if got := strings.Fields(c.kubectl("get", "nodebundles"))[:len(columns)]; !slices.Equal(got, columns) {
+		c.t.Errorf("kubectl prints the columns %q, the page has %q", got, columns)
+	}
 	if got := c.field("kubeAPIServerServingCAData"); !bytes.Equal(got, c.CA().PEM()) {
 		c.t.Errorf("the field has %q", names(got))
 	}
+}
+
+func trustBundle(c *cluster) {
+	write := func(data ...[]byte) {
+		text := strings.ReplaceAll(string(slices.Concat(data...)), "\n", `\n`)
+		c.apply(`{apiVersion: certificates.k8s.io/v1beta1, kind: ClusterTrustBundle, metadata: {name: bundled},
+			spec: {trustBundle: "` + text + `"}}`)
+	}
+	write(a)
+	c.bundle("bundled", "field: imageRegistryBundleData, registry: bundled, "+
+		"sources: [{clusterTrustBundle: {name: bundled}}], removal: {policy: Immediate}")
+	c.published("bundled", "a")
+	write(a, b)
+	c.published("bundled", "a b")
+	write(b)
+	c.published("bundled", "b")
+	c.kubectl("delete", "clustertrustbundle", "bundled")
+	c.says("bundled", "SourcesReady", "SourceMissing", "ClusterTrustBundle bundled: does not exist")
+	c.published("bundled", "b")
 }
 
 func namespace(c *cluster) {
@@ -243,13 +275,13 @@ func namespace(c *cluster) {
 }
 
 func secret(c *cluster) {
-	c.secret("trust", "closed", a)
+	c.secret("trust", "corporate-ca", a)
 	c.bundle("closed", "field: imageRegistryBundleData, registry: closed, "+
-		"sources: [{secret: {namespace: trust, name: closed, key: ca.crt}}]")
+		"sources: [{secret: {namespace: trust, name: corporate-ca, key: ca.crt}}]")
 	c.says("closed", "SourcesReady", "SourceUnreadable",
-		"Secret trust/closed key ca.crt: the publisher has no right to read it")
+		"Secret trust/corporate-ca key ca.crt: the publisher has no right to read it")
 	c.says("closed", "Published", "NothingToPublish", "")
-	c.apply(strings.ReplaceAll(grant, "resourceNames: [ca]", "resourceNames: [ca, closed]"))
+	c.apply(c.block("Sources", 0))
 	c.published("closed", "a")
 }
 

@@ -51,6 +51,8 @@ const (
 type cluster struct {
 	*controlplane.Plane
 	t *testing.T
+	// bin has what an administrator runs, after install.
+	bin string
 }
 
 func start(t *testing.T, o controlplane.Options) *cluster {
@@ -64,7 +66,7 @@ func start(t *testing.T, o controlplane.Options) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{p, t}
+	c := &cluster{Plane: p, t: t}
 	must.Do(t, p.InstallCRD(t.Context()))
 	must.Do(t, p.InstallPublisher(t.Context()))
 	states, err := os.ReadFile("../../packaging/kubernetes/crd/nodecertificatestates.node-cert-agent.io.yaml")
@@ -75,7 +77,7 @@ func start(t *testing.T, o controlplane.Options) *cluster {
 }
 
 // with is c for a part of the test.
-func (c *cluster) with(t *testing.T) *cluster { return &cluster{c.Plane, t} }
+func (c *cluster) with(t *testing.T) *cluster { return &cluster{c.Plane, t, c.bin} }
 
 // publish runs a replica of the publisher until the returned function is called, or the test ends.
 func (c *cluster) publish() (stop func()) {
