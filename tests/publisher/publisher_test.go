@@ -61,6 +61,7 @@ func TestPublishing(t *testing.T) {
 		{"a certificate goes when every node was asked and has what remains", gated},
 		{"somebody with a reason lets a certificate go, and the audit log says so", forced(log)},
 		{"a deadline that has passed is in the audit log", overdue(log)},
+		{"a registry stays when its NodeBundle goes, until somebody takes it out", withdrawn},
 		{"the schema refuses what makes no sense", schema},
 	} {
 		t.Run(story.sentence, func(t *testing.T) { story.tell(c.with(t)) })
@@ -261,6 +262,31 @@ func trustBundle(c *cluster) {
 	c.kubectl("delete", "clustertrustbundle", "bundled")
 	c.says("bundled", "SourcesReady", "SourceMissing", "ClusterTrustBundle bundled: does not exist")
 	c.published("bundled", "b")
+}
+
+// withdrawn: what a NodeBundle published stays without it. Whoever takes it out is no conflict for the others.
+func withdrawn(c *cluster) {
+	const file = "registry.example.com..5000"
+	c.configMap("trust", "registry-ca", a)
+	c.apply("apiVersion: node-cert-agent.io/v1alpha1\nkind: NodeBundle\nmetadata: {name: withdrawn}\n" +
+		c.block("Registries", 0))
+	c.published(file, "a")
+	c.kubectl("delete", "nodebundle", "withdrawn")
+	c.configMap("trust", "quiet", a, b)
+	c.published("quiet", "a b")
+	c.published(file, "a")
+	if out, err := c.as("alice")("Registries", 1, "REGISTRY", file); err != nil {
+		c.t.Fatalf("taking it out: %v\n%s", err, out)
+	}
+	if got := c.registry(file); got != nil {
+		c.t.Errorf("the list still has it: %s", names(got))
+	}
+	c.configMap("trust", "quiet", a, b, d)
+	c.published("quiet", "a b d")
+	c.says("quiet", "Published", "Published", "3 certificates")
+	if got := c.registry(file); got != nil {
+		c.t.Errorf("it is back: %s", names(got))
+	}
 }
 
 func namespace(c *cluster) {
