@@ -87,7 +87,7 @@ func (c *cluster) publish() (stop func()) {
 	rest, err := clientcmd.BuildConfigFromFlags("", path)
 	must.Do(c.t, err)
 	rest.QPS, rest.Burst = 50, 100
-	life, retry, renew := 3*time.Second, 200*time.Millisecond, 2*time.Second
+	life, retry, renew := 15*time.Second, 200*time.Millisecond, 10*time.Second
 	many := true
 	mgr, err := manager.New(rest, manager.Options{LeaderElection: true, LeaderElectionID: "publisher",
 		LeaderElectionNamespace: "node-cert-agent", LeaderElectionReleaseOnCancel: true,
