@@ -78,8 +78,8 @@ func (o *Object) Publish(s Status) {
 // Run writes until ctx ends, to the API server whose base URL is server, through a client that authenticates as
 // the agent. It must be called once. Each status is sent once, beginning with the newest so far; a failure is
 // retried with what is newest then, after a pause that doubles up to five minutes. A status of another state or
-// identity ends the pause: the watch has returned, or the server believes us again, and until the cluster hears of
-// it, it takes a node for dead that is not.
+// identity ends the pause, but for what a change waits: the watch has returned, or the server believes us again, and
+// until the cluster hears of it, it takes a node for dead that is not.
 func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) {
 	o.client, o.server = client, server
 	var last Status
@@ -96,9 +96,9 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 		case s := <-o.newest:
 			switch {
 			case failures > 0 && differs(s, last):
-				failures, pause = 0, o.opt.After(o.opt.Least-o.opt.Now().Sub(tried))
+				failures, pause = 0, o.opt.After(max(o.opt.Least-o.opt.Now().Sub(tried), o.spread()))
 			case !waits && sent != nil && o.opt.Spread != nil && unlessOver(pause) == nil:
-				waits, pause = true, o.opt.After(o.opt.Spread())
+				waits, pause = true, o.opt.After(o.spread())
 			}
 			last = s
 		case <-heartbeat:
@@ -132,6 +132,14 @@ func (o *Object) Run(ctx context.Context, client *http.Client, server *url.URL) 
 		}
 		pause = o.opt.After(min(o.opt.Least<<min(failures, 20), max(o.opt.Least, longestPause)))
 	}
+}
+
+// spread is how long a change waits.
+func (o *Object) spread() time.Duration {
+	if o.opt.Spread == nil {
+		return 0
+	}
+	return o.opt.Spread()
 }
 
 // unlessOver is pause, or nil if that is over.

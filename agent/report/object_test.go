@@ -359,6 +359,18 @@ func TestWhenTheWatchReturnsTheStateObjectIsWrittenAtOnce(t *testing.T) {
 	b.wants("following", 200)
 }
 
+func TestAFleetDoesNotReportAtOnceWhenItsServerIsBack(t *testing.T) {
+	b := newSpreadBoard(t, func() time.Duration { return 4 * time.Second })
+	b.outage(8)
+	b.clock.Move(10 * time.Second)
+	asked := b.clock.Asked()
+	b.object.Publish(report.Status{State: "following"})
+	b.clock.AwaitAsked(asked + 1)
+	b.quiet()
+	b.clock.Move(4 * time.Second)
+	b.wants("following", 200)
+}
+
 func TestWhenTheIdentityIsSwappedTheStateObjectIsWrittenAtOnce(t *testing.T) {
 	b := newBoard(t)
 	b.outage(8)
