@@ -436,6 +436,30 @@ func TestWhatIsForbiddenForAMomentCastsNoDoubt(t *testing.T) {
 	}
 }
 
+func TestAServerThatMostlyFailsIsPolledNoMoreOftenThanOneThatDoesNot(t *testing.T) {
+	polls := func(fails func(poll int) bool) (n int) {
+		w := newEnv(t)
+		w.files = []bootstrap.Credential{w.file("token", "good")}
+		w.approve = func(*fakeRequest) {}
+		w.override = func(what string) int {
+			if what == "GET request" {
+				if n++; fails(n) {
+					return http.StatusServiceUnavailable
+				}
+			}
+			return 0
+		}
+		m := w.manager()
+		w.until(m, Pending, time.Minute)
+		w.advance(m, 10*time.Minute)
+		return n
+	}
+	good := polls(func(int) bool { return false })
+	if bad := polls(func(poll int) bool { return poll%5 != 0 }); bad > good*5/4 || good < 10 {
+		t.Errorf("in ten minutes it is polled %d times, and one that is well %d times", bad, good)
+	}
+}
+
 func TestANewCertificateThatIsNotKnownYet(t *testing.T) {
 	w := newEnv(t)
 	w.files = []bootstrap.Credential{w.file("token", "good")}

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/audit"
 	"github.com/node-cert-agent/node-cert-agent/agent/secret"
@@ -21,6 +22,7 @@ func (m *Manager) awaitApproval(ctx context.Context) transition {
 		return transition{Requesting, "the bootstrap file " + m.attempt.requester.Name + " is gone", 0}
 	}
 	a := m.api.get(ctx, m.conn(), m.attempt.request.name)
+	m.attempt.polls++
 	switch a.verdict() {
 	case accepted:
 		m.attempt.failures = 0
@@ -29,7 +31,11 @@ func (m *Manager) awaitApproval(ctx context.Context) transition {
 		wait := backoff(m.opt.Times.ApprovalPollMin, m.opt.Times.ApprovalPollMax, m.attempt.notFound, m.opt.Rand())
 		return transition{Requesting, "the request is gone", wait}
 	default:
-		return m.requestFailed(ctx, Pending, a)
+		t := m.requestFailed(ctx, Pending, a)
+		if t.to == Pending { // a server that fails now and then is asked no more often than one that does not
+			t.wait = max(t.wait, m.untilNextPoll())
+		}
+		return t
 	}
 	if !m.attempt.request.same(a.request) {
 		return m.deny("another request has the name of ours")
@@ -41,9 +47,11 @@ func (m *Manager) awaitApproval(ctx context.Context) transition {
 	case issued:
 		return m.accept(a.request.certificate)
 	}
-	m.attempt.polls++
-	wait := pollDelay(m.opt.Times.ApprovalPollMin, m.opt.Times.ApprovalPollMax, m.attempt.polls, m.opt.Rand())
-	return transition{Pending, why + ", as " + m.attempt.request.name, wait}
+	return transition{Pending, why + ", as " + m.attempt.request.name, m.untilNextPoll()}
+}
+
+func (m *Manager) untilNextPoll() time.Duration {
+	return pollDelay(m.opt.Times.ApprovalPollMin, m.opt.Times.ApprovalPollMax, m.attempt.polls, m.opt.Rand())
 }
 
 // accept takes the issued certificate, if it is what was requested.
