@@ -174,7 +174,7 @@ type sessionResult struct {
 // delay is the time to the next try: a random point in a window, so that a fleet does not come back
 // as one. The window doubles while tries fail, and a watch that ends as soon as it begins is a
 // failure whatever it said: there is no hot loop. It comes after the wait that the server asked for, which
-// is the same for all.
+// is the same for all; then it stays small, because half a fleet would wait much longer than the server needs.
 func (w *Watcher) delay(e sessionResult) time.Duration {
 	if e.held {
 		w.tries = 0
@@ -183,8 +183,11 @@ func (w *Watcher) delay(e sessionResult) time.Duration {
 	for range w.tries {
 		window = min(2*window, w.opt.RetryMax)
 	}
-	if e.soon && w.tries == 0 {
+	switch {
+	case e.soon && w.tries == 0:
 		window = soon
+	case e.after > 0: // a server that says when to come back is there, and sheds load
+		window = min(window, 2*w.opt.RetryJitter)
 	}
 	w.tries++
 	return e.after + time.Duration(w.opt.Rand()*float64(window))

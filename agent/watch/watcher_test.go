@@ -472,6 +472,19 @@ func TestTwoWhoWereToldTheSameWaitComeBackApart(t *testing.T) {
 	}
 }
 
+func TestAServerThatSaysWhenToComeBackIsNotLeftAloneForLong(t *testing.T) {
+	w := New(Options{RetryJitter: 5 * time.Second, RetryMax: 30 * time.Second, Rand: func() float64 { return 1 }})
+	for i, c := range []struct{ after, want time.Duration }{{0, 5}, {0, 10}, {0, 20}, {0, 30}, {1, 11}, {60, 70}, {0, 30}} {
+		if got := w.delay(sessionResult{after: c.after * time.Second}); got != c.want*time.Second {
+			t.Errorf("try %d: %v, want %v", i, got, c.want*time.Second)
+		}
+	}
+	w = New(Options{RetryJitter: 5 * time.Second, RetryMax: 30 * time.Second, Rand: func() float64 { return 1 }})
+	if got := w.delay(sessionResult{after: time.Second}); got != 6*time.Second {
+		t.Errorf("the first time: %v", got)
+	}
+}
+
 // wallClock is a clock as the system's, whose wall part may be set.
 type wallClock struct {
 	*fakeClock
