@@ -24,10 +24,12 @@ const annotationPrefix = "node-cert-agent.io/"
 const (
 	maxEvent       = 32 << 20 // bytes of one event
 	maxValue       = 4 << 20  // bytes of one JSON string: the most the stream buffers
-	maxEntries     = 1000     // entries of one list
 	maxAnnotations = 16
 	maxText        = 256 // bytes of an untrusted string that is shown
 )
+
+// MaxEntries is how many entries a list may have. Of a longer one nothing is taken.
+const MaxEntries = 1000
 
 // largeValue is a value, in bytes, for which memory is not kept until the next event.
 const largeValue = 256 << 10
@@ -303,8 +305,8 @@ func (d *decoder) list(last Field) (f Field, err error) {
 	i := -1
 	err = d.elements(func() error {
 		i++
-		if i >= maxEntries {
-			f = Field{Reason: fmt.Sprintf("has more than %d entries", maxEntries)}
+		if i >= MaxEntries {
+			f = Field{Reason: fmt.Sprintf("has more than %d entries", MaxEntries)}
 			return d.json.SkipValue()
 		}
 		var before ListEntry

@@ -158,7 +158,7 @@ func TestRegistryLists(t *testing.T) {
 			"imageRegistryBundleUserData/s certs=1\nlisted imageRegistryBundleUserData\nrefuse imageRegistryBundleData: is a " +
 				"string, not a list"},
 		"too many entries are refused whole": {
-			fields{own: slices.Repeat([]any{entry("s", a)}, maxEntries+1)},
+			fields{own: slices.Repeat([]any{entry("s", a)}, MaxEntries+1)},
 			"refuse imageRegistryBundleData: has more than 1000 entries"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -49,9 +49,6 @@ type Fleet interface {
 // name is the controller's, and what field managers and events of it are called.
 const name = "node-cert-publisher"
 
-// byField is the index of NodeBundles.
-const byField = "spec.field"
-
 // Add has the manager run the publisher, in the one process that leads. It adds its kinds to the manager's scheme.
 func Add(mgr manager.Manager, o Options) error {
 	if err := v1alpha1.AddToScheme(mgr.GetScheme()); err != nil {
@@ -59,10 +56,6 @@ func Add(mgr manager.Manager, o Options) error {
 	}
 	objects, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("publisher: %v", err)
-	}
-	index := func(o client.Object) []string { return []string{o.(*v1alpha1.NodeBundle).Spec.Field} }
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.NodeBundle{}, byField, index); err != nil {
 		return fmt.Errorf("publisher: %v", err)
 	}
 	w := newWatches(objects)

@@ -80,6 +80,12 @@ func (p *publisher) Reconcile(ctx context.Context, r reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	turns, over := fitting(has, turns)
+	for _, t := range over {
+		if err := p.report(ctx, t); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	objects := []object{{resource: controllerConfigs, name: p.options.ControllerConfig}}
 	for _, t := range turns {
 		objects = append(objects, p.decide(ctx, t, is.GetUID(), has)...)
@@ -88,25 +94,27 @@ func (p *publisher) Reconcile(ctx context.Context, r reconcile.Request) (reconci
 	return p.carryOut(ctx, is, has, turns)
 }
 
-// bundles are the NodeBundles of a field. The cache knows which there are. What is remembered in their status has
-// to be what was stored last: without it a certificate may go that is kept.
+// pageSize is how many NodeBundles are read at a time.
+const pageSize = 500
+
+// bundles are the NodeBundles of a field, from the API server itself. What is remembered in their status has to be what
+// was stored last: without it a certificate may go that is kept.
 func (p *publisher) bundles(ctx context.Context, field string) (out []v1alpha1.NodeBundle, err error) {
-	var list v1alpha1.NodeBundleList
-	if err := p.client.List(ctx, &list, client.MatchingFields{byField: field}); err != nil {
-		return nil, fmt.Errorf("listing NodeBundles: %v", err)
-	}
-	for _, cached := range list.Items {
-		var b v1alpha1.NodeBundle
-		err := p.reader.client.Get(ctx, client.ObjectKeyFromObject(&cached), &b)
-		if apierrors.IsNotFound(err) {
-			continue
+	next := client.ListOptions{Limit: pageSize}
+	for {
+		var page v1alpha1.NodeBundleList
+		if err := p.reader.client.List(ctx, &page, &next); err != nil {
+			return nil, fmt.Errorf("listing NodeBundles: %v", err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading NodeBundle %s: %v", cached.Name, err)
+		for _, b := range page.Items {
+			if b.Spec.Field == field {
+				out = append(out, b)
+			}
 		}
-		out = append(out, b)
+		if next.Continue = page.Continue; next.Continue == "" {
+			return out, nil
+		}
 	}
-	return out, nil
 }
 
 // claims gives each key to the oldest NodeBundle that names it. The others are told whose it is. Of two of one
@@ -132,6 +140,24 @@ func claims(bundles []v1alpha1.NodeBundle) (first, late []*turn) {
 		first = append(first, t)
 	}
 	return first, late
+}
+
+// fitting leaves the youngest NodeBundles out whose registries would be more than a node takes: it would take none.
+func fitting(has config, turns []*turn) (fit, over []*turn) {
+	entries := len(has.entries)
+	for _, t := range turns {
+		switch {
+		case has.of(t.key.Name) != nil:
+		case entries < watch.MaxEntries:
+			entries++
+		default:
+			t.unpublished(merge.Refused, fmt.Sprintf("a node takes no more than %d registries", watch.MaxEntries))
+			over = append(over, t)
+			continue
+		}
+		fit = append(fit, t)
+	}
+	return fit, over
 }
 
 // publishes is 1 for a NodeBundle that has published its key, and 0 for others.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/pki"
 	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"github.com/node-cert-agent/node-cert-agent/agent/watch"
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 )
@@ -74,11 +75,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		return err
 	}
 	c := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{Apply: answer}).WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeBundle{}).
-		WithReturnManagedFields().
-		WithIndex(&v1alpha1.NodeBundle{}, byField, func(o client.Object) []string {
-			return []string{o.(*v1alpha1.NodeBundle).Spec.Field}
-		}).Build()
-	recorder := events.NewFakeRecorder(100)
+		WithReturnManagedFields().Build()
+	recorder := events.NewFakeRecorder(10_000)
 	b.events = recorder.Events
 	b.publisher = &publisher{options: Options{ControllerConfig: "x"}, client: c, events: recorder, watches: newWatches(nil),
 		reader: reader{client: c, kinds: meta.NewDefaultRESTMapper(nil)}, now: metav1.Now}
@@ -297,6 +295,48 @@ func TestAQuestionIsOfOneVersionOfTheSources(t *testing.T) {
 }
 
 // TestWhatWasReplacedIsRememberedIfTheWriteFails: it may have succeeded all the same, as when the answer is lost.
+func TestTheYoungestRegistriesAreRefusedWhereANodeTakesNoMore(t *testing.T) {
+	var all []client.Object
+	for i := range watch.MaxEntries + 3 {
+		o := nodeBundle(fmt.Sprintf("r%04d", i), inline(a))
+		o.Spec.Field, o.Spec.Registry = string(plan.ImageRegistryBundleData), fmt.Sprintf("r%d", i)
+		o.CreationTimestamp = metav1.NewTime(time.Unix(int64(2_000_000_000-i), 0)) // the last is the oldest
+		all = append(all, o)
+	}
+	p := newBench(t, all...)
+	reconciled := func() {
+		_, err := p.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{
+			Name: string(plan.ImageRegistryBundleData)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := func(name string) string {
+		c := meta.FindStatusCondition(p.bundle(name).Status.Conditions, v1alpha1.Published)
+		return c.Reason + " " + c.Message
+	}
+	reconciled()
+	for name, want := range map[string]string{"r0000": "Refused a node takes no more than 1000 registries",
+		"r0002": "Refused a node takes no more than 1000 registries", "r0003": "Published 1 certificates",
+		"r1002": "Published 1 certificates"} {
+		if got := published(name); got != want {
+			t.Errorf("%s says %q, want %q", name, got, want)
+		}
+	}
+	p.change("r1002", func(o *v1alpha1.NodeBundle) { o.Spec.Sources = append(o.Spec.Sources, inline(b)) })
+	reconciled() // the others go on
+	if got := published("r1002"); got != "Published 2 certificates" {
+		t.Errorf("what has its place says %q", got)
+	}
+	if err := p.client.Delete(t.Context(), p.bundle("r1001")); err != nil {
+		t.Fatal(err)
+	}
+	reconciled()
+	if got := published("r0002"); !strings.HasPrefix(got, "Refused ") {
+		t.Errorf("an entry that nobody has taken out makes room: %q", got)
+	}
+}
+
 func TestWhatWasReplacedIsRememberedIfTheWriteFails(t *testing.T) {
 	p := newBench(t, nodeBundle("n", inline(a)))
 	p.reconcile()
