@@ -94,12 +94,16 @@ var house = map[string][]string{
 		"agent/plan", "agent/printable", "agent/report", "agent/watch"},
 	"agent/agenttest": {"agent/audit", "agent/liveness", "agent/pki", "agent/plan", "agent/report",
 		"agent/state", "agent/unitplan"},
+	"renew/pair":         {"agent/liveness", "agent/printable"},
+	"renew/inspect":      {"agent/kubeconfig", "renew/pair"},
+	"renew/signer":       {"agent/frame", "renew/inspect"},
+	"renew":              {"agent/clock", "agent/liveness", "agent/report", "renew/inspect", "renew/pair"},
 	"packaging/profiles": {},
 	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe", "agent/reloader",
 		"agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
-		"agent/units", "agent/watch", "agent/writer", "cmd/process"},
+		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/signer"},
 }
 
 // only says which packages may import a library, by import path prefix.
@@ -142,6 +146,8 @@ var pure = map[string][]string{
 	"agent/check": {"os", "net", "net/http", "context", "syscall", "log"},
 
 	"agent/printable": {"os", "net", "net/http", "context", "syscall", "log"},
+
+	"renew/pair": {"os", "net/http", "context", "syscall", "log"},
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},
 

@@ -53,6 +53,7 @@ type Settings struct {
 	// FollowHint lets the ControllerConfig announce that its cluster moves: always, or where pins say which CAs will do.
 	FollowHint bool
 	Identity   identity
+	Renewal    renewal
 	// Files are the files that it was read from, the weakest first.
 	Files []string
 	// Digest covers the path and bytes of every file that was read. Equal digests mean that there
@@ -80,6 +81,20 @@ type watch struct{ RetryJitter, RetryMax, IdleTimeout, Timeout time.Duration }
 type identity struct {
 	Lifetime, PollInterval, IdlePollInterval, ApprovalPollMax time.Duration
 	CheckInterval, SuspectAfter, DeniedMin, DeniedMax         time.Duration
+}
+
+// renewal says how the certificates of a control plane are looked after: see pair.Policy and renew.Renewer.
+type renewal struct {
+	Renews                            bool
+	RenewBefore, WarnBefore, Interval time.Duration
+}
+
+// Mode is the word in the configuration.
+func (r renewal) Mode() string {
+	if r.Renews {
+		return "renew"
+	}
+	return "report"
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

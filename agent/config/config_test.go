@@ -103,8 +103,9 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 			ApprovalPollMax: time.Minute,
 			CheckInterval:   10 * time.Minute,
 			SuspectAfter:    2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
-		Files:  []string{"builtin:standalone.yaml"},
-		Digest: s.Digest,
+		Renewal: renewal{RenewBefore: 720 * time.Hour, WarnBefore: 504 * time.Hour, Interval: 5 * time.Minute},
+		Files:   []string{"builtin:standalone.yaml"},
+		Digest:  s.Digest,
 	}
 	want.Policy.Trust = plan.Trust{Hold: time.Hour, Source: plan.RootCAData}
 	for id, file := range map[plan.Field]string{
@@ -181,6 +182,7 @@ trust: {holdRemovals: 10m, source: kubeAPIServerServingCAData}
 resync: 1s
 watch: {retryJitter: 1ms, retryMax: 100ms, idleTimeout: 1s, timeout: 24h}
 bootstrap: {consume: mark-used, kubeletIdentity: true, pollInterval: 1s, idlePollInterval: 1m, followHint: always, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
+renewal: {mode: renew, renewBefore: 1s, warnBefore: 2s, interval: 3s}
 identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
@@ -223,8 +225,9 @@ identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 
 			ApprovalPollMax: 2 * time.Second,
 			CheckInterval:   3 * time.Second,
 			SuspectAfter:    4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
-		Files:  s.Files,
-		Digest: s.Digest,
+		Renewal: renewal{Renews: true, RenewBefore: time.Second, WarnBefore: 2 * time.Second, Interval: 3 * time.Second},
+		Files:   s.Files,
+		Digest:  s.Digest,
 	}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("have %+v\nwant %+v", s, want)

@@ -28,7 +28,7 @@ func TestRefusedFragments(t *testing.T) {
 		"an unknown key": {header + "\nnodes: {}\n",
 			"3: nodes: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, " +
 				"identity, " +
-				"node, probe, profile, resync, trust, units, watch"},
+				"node, probe, profile, renewal, resync, trust, units, watch"},
 		"an unknown deep key": {header + "watch:\n  retryMax: 1m\n  resynk: 1m\n",
 			"4: watch.resynk: unknown key; want one of idleTimeout, retryJitter, retryMax, timeout"},
 		"an unknown field": {header + "files:\n  rootCAdata: {}\n",
@@ -49,7 +49,7 @@ func TestRefusedFragments(t *testing.T) {
 		"a merge key": {header + "node:\n  <<: {name: a}\n", "3: node.<<: unknown key; want one of name"},
 		"a tag":       {header + "node: {name: !!str 1}\n", "2: node.name: tags are not accepted"},
 		"a key with a newline": {header + "\"a\\nb\": 1\n",
-			`2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch`},
+			`2: "a\nb": unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, controllerConfig, files, identity, node, probe, profile, renewal, resync, trust, units, watch`},
 		"a key that is a list": {header + "[a]: 1\n", "2: a key must be a plain word"},
 		"nothing below a key":  {header + "files:\n", "2: files: want a mapping of keys, have nothing"},
 		"a number as string": {header + "node: {name: 10}\n",
@@ -336,13 +336,13 @@ func TestRefusedFiles(t *testing.T) {
 			[]string{site + ": larger than 262144 bytes"}},
 		"two broken fragments": {map[string]string{etcDir + "10.yaml": "a: 1", libDir + "20.yaml": "b: 1"}, []string{
 			etcDir + "10.yaml:1: a: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
-				"controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch",
+				"controllerConfig, files, identity, node, probe, profile, renewal, resync, trust, units, watch",
 			libDir + "20.yaml:1: b: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
-				"controllerConfig, files, identity, node, probe, profile, resync, trust, units, watch"}},
+				"controllerConfig, files, identity, node, probe, profile, renewal, resync, trust, units, watch"}},
 		"a profile that chooses a profile": {map[string]string{profileDir + "/standalone.yaml": header + "profile: other\n"},
 			[]string{profileDir +
 				"/standalone.yaml:2: profile: unknown key; want one of actions, apiVersion, bootstrap, coexist, configMap, " +
-				"controllerConfig, files, identity, node, probe, resync, trust, units, watch"}},
+				"controllerConfig, files, identity, node, probe, renewal, resync, trust, units, watch"}},
 		"a missing profile beside others": {map[string]string{profileDir + "/a.yaml": header, site: header + "profile: b\n"},
 			[]string{site + `:2: profile: no profile "b"; want one of a, kubeadm, openshift, standalone`}},
 	}

@@ -70,6 +70,12 @@ var profileRules = branch{
 		"deniedMin":       span(time.Second, 24*time.Hour),
 		"deniedMax":       span(time.Second, 24*time.Hour),
 	},
+	"renewal": branch{
+		"mode":        oneOf("report", "renew"),
+		"renewBefore": span(time.Second, 365*24*time.Hour),
+		"warnBefore":  span(time.Second, 365*24*time.Hour),
+		"interval":    span(time.Second, 24*time.Hour),
+	},
 	"resync": span(time.Second, 24*time.Hour),
 	"watch": branch{
 		"retryJitter": span(0, 5*time.Minute),

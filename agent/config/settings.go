@@ -53,7 +53,8 @@ func (in inputs) settings() (Settings, []error) {
 			DeniedMin:        value[time.Duration](in, "identity.deniedMin"),
 			DeniedMax:        value[time.Duration](in, "identity.deniedMax"),
 		},
-		Resync: value[time.Duration](in, "resync"),
+		Renewal: in.renewal(),
+		Resync:  value[time.Duration](in, "resync"),
 		Watch: watch{
 			RetryJitter: value[time.Duration](in, "watch.retryJitter"),
 			RetryMax:    value[time.Duration](in, "watch.retryMax"),
@@ -80,6 +81,15 @@ func (in inputs) settings() (Settings, []error) {
 			"more than identity.deniedMax, which is %v", s.Identity.DeniedMax))
 	}
 	return s, append(problems, more...)
+}
+
+func (in inputs) renewal() renewal {
+	return renewal{
+		Renews:      value[string](in, "renewal.mode") == "renew",
+		RenewBefore: value[time.Duration](in, "renewal.renewBefore"),
+		WarnBefore:  value[time.Duration](in, "renewal.warnBefore"),
+		Interval:    value[time.Duration](in, "renewal.interval"),
+	}
 }
 
 // beside makes room for other writers of the same files. They hold nothing back, so neither do we.

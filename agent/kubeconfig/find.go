@@ -21,12 +21,6 @@ type site struct {
 
 // find locates the value.
 func find(file []byte) (s site, err error) {
-	if len(file) > maxBytes {
-		return s, fmt.Errorf("%d bytes, more than %d", len(file), maxBytes)
-	}
-	if !utf8.Valid(file) {
-		return s, errors.New("is not UTF-8")
-	}
 	if s.document, err = parse(file); err != nil {
 		return s, err
 	}
@@ -43,6 +37,12 @@ func find(file []byte) (s site, err error) {
 
 // parse reads the one document of a file.
 func parse(file []byte) (*yaml.Node, error) {
+	if len(file) > maxBytes {
+		return nil, fmt.Errorf("%d bytes, more than %d", len(file), maxBytes)
+	}
+	if !utf8.Valid(file) {
+		return nil, errors.New("is not UTF-8")
+	}
 	d := yaml.NewDecoder(bytes.NewReader(file))
 	var document, next yaml.Node
 	if err := d.Decode(&document); errors.Is(err, io.EOF) {
@@ -100,30 +100,35 @@ func current(root *yaml.Node) (*yaml.Node, error) {
 
 // currentName is the name of the current context's cluster, or empty if there is none.
 func currentName(root *yaml.Node) (string, error) {
-	context, err := field(root, "current-context", yaml.ScalarNode)
+	context, err := currentContext(root)
 	if err != nil || context == nil {
 		return "", err
 	}
-	contexts, err := field(root, "contexts", yaml.SequenceNode)
-	if err != nil || contexts == nil {
-		return "", err
-	}
-	found, n, err := named(contexts, context.Value)
-	if err != nil || n == 0 {
-		return "", err
-	}
-	if n > 1 {
-		return "", fmt.Errorf("has %d contexts of the current one's name", n)
-	}
-	inner, err := field(found, "context", yaml.MappingNode)
-	if err != nil || inner == nil {
-		return "", err
-	}
-	cluster, err := field(inner, "cluster", yaml.ScalarNode)
+	cluster, err := field(context, "cluster", yaml.ScalarNode)
 	if err != nil || cluster == nil {
 		return "", err
 	}
 	return cluster.Value, nil
+}
+
+// currentContext is the current context; nil if there is none.
+func currentContext(root *yaml.Node) (*yaml.Node, error) {
+	current, err := field(root, "current-context", yaml.ScalarNode)
+	if err != nil || current == nil {
+		return nil, err
+	}
+	contexts, err := field(root, "contexts", yaml.SequenceNode)
+	if err != nil || contexts == nil {
+		return nil, err
+	}
+	found, n, err := named(contexts, current.Value)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	if n > 1 {
+		return nil, fmt.Errorf("has %d contexts of the current one's name", n)
+	}
+	return field(found, "context", yaml.MappingNode)
 }
 
 // named counts the elements of that name and returns the last. No element has the empty name.

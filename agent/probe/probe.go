@@ -61,6 +61,19 @@ func settle(c liveness.Consumer, p liveness.ProbeResult) liveness.ProbeResult {
 	return p
 }
 
+// Leaf is the certificate that a server of this host serves, in DER. It believes nothing of what it sees. The error is
+// the fact that keeps it from being seen, as one line.
+func Leaf(ctx context.Context, address string) ([]byte, error) {
+	s := look(ctx, address)
+	if s.fault == "" && len(s.chain) == 0 {
+		s.fault = "no certificate was served"
+	}
+	if s.fault != "" {
+		return nil, errors.New(s.fault)
+	}
+	return s.chain[0], nil
+}
+
 // look is see for as long as ctx lasts. The handshake goes on after that, within its own bounds: one that is
 // broken off would be an error in the server's log, at each rotation that follows quickly upon another.
 func look(ctx context.Context, address string) sighting {

@@ -39,7 +39,10 @@ const (
 	bootstrapDir   = "/etc/node-cert-agent/bootstrap.d"
 	writerSocket   = "/run/node-cert-agent-writer.sock"
 	reloaderSocket = "/run/node-cert-agent-reloader.sock"
+	signerSocket   = "/run/node-cert-agent-signer.sock"
+	renewDir       = "/run/node-cert-agent-renew"
 	serviceUser    = "node-cert-agent"
+	renewUser      = "node-cert-agent-renew"
 )
 
 const (

@@ -47,8 +47,11 @@ func becomeUser(uid, gid int) error {
 	return nil
 }
 
-func serviceIDs() (uid, gid int, err error) {
-	u, err := user.Lookup(serviceUser)
+func serviceIDs() (uid, gid int, err error) { return idsOf(serviceUser) }
+
+// idsOf are the numbers of one of our users.
+func idsOf(name string) (uid, gid int, err error) {
+	u, err := user.Lookup(name)
 	if err == nil {
 		uid, err = strconv.Atoi(u.Uid)
 	}

@@ -85,6 +85,6 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 changes pending (diff), 
 		"how they look where standard error is not the journal: `FORMAT` console or json")
 	cmd.AddCommand(runCommand(f), writerCommand(f), reloaderCommand(f), bootstrapCommand(f), statusCommand(f),
 		diffCommand(f), applyCommand(f), pauseCommand(f), resumeCommand(f), checkCommand(f), certsCommand(f),
-		resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
+		renewCommand(f), signerCommand(f), resetCommand(f), writerDropinCommand(f), versionCommand(), manCommand())
 	return cmd
 }

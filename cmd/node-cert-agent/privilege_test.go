@@ -28,7 +28,9 @@ var rightsOf = map[string]struct {
 	"writer":        {nil, true},
 	"reloader":      {nil, true},
 	"writer-dropin": {nil, true},
+	"signer":        {nil, true},
 	"status":        {nil, true}, // prints one file, escaped
+	"renew":         {nil, true}, // the same
 	"version":       {nil, true},
 	"completion":    {[]string{"bash"}, true},
 	"man":           {nil, true},

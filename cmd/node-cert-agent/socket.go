@@ -35,7 +35,12 @@ func inherited() (*net.UnixListener, error) {
 
 // serviceSocket is the inherited socket, and who may connect to it: the service's user, or root.
 func serviceSocket() (ln *net.UnixListener, admitted func(peer uint32) bool, err error) {
-	uid, _, err := serviceIDs()
+	return socketFor(serviceUser)
+}
+
+// socketFor is serviceSocket for another user than the agent's.
+func socketFor(name string) (ln *net.UnixListener, admitted func(peer uint32) bool, err error) {
+	uid, _, err := idsOf(name)
 	if err != nil {
 		return nil, nil, err
 	}

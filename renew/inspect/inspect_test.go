@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspect
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
+)
+
+// tree is a host in a directory: its files, and a proc(5) of its own.
+type tree struct {
+	t    *testing.T
+	host Host
+	ca   *testpki.Authority
+}
+
+func newTree(t *testing.T) *tree {
+	dir := t.TempDir()
+	h := Host{Root: dir, Proc: filepath.Join(dir, "proc"), UID: uint32(os.Getuid())}
+	return &tree{t, h, testpki.New("kubernetes", testpki.ECDSA)}
+}
+
+func (n *tree) write(name, text string) string {
+	n.t.Helper()
+	file := filepath.Join(n.host.Root, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return file
+}
+
+// runs starts a process, as far as proc(5) shows it.
+func (n *tree) runs(pid int, cgroup string, argv ...string) {
+	dir := fmt.Sprintf("proc/%d/", pid)
+	n.write(dir+"cmdline", strings.Join(argv, "\x00")+"\x00")
+	n.write(dir+"cgroup", "0::"+cgroup+"\n")
+	n.write(dir+"stat", fmt.Sprintf("%d (a) b (c)) S 1%s 4200 0\n", pid, strings.Repeat(" 0", 17)))
+}
+
+// kubelet runs as kubeadm sets it up, with the given manifests.
+func (n *tree) kubelet(manifests map[string]string) {
+	n.write("usr/lib/systemd/system/kubelet.service", "[Unit]\nExecStart=/no\n[Service]\nExecStart=/usr/bin/kubelet\n")
+	n.write("var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests\n")
+	n.runs(1, "/system.slice/kubelet.service", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
+	for name, text := range manifests {
+		n.write("etc/kubernetes/manifests/"+name, text)
+	}
+}
+
+func manifest(argv ...string) string {
+	return "spec:\n  containers:\n  - command: [" + strings.Join(argv[:1], ", ") + "]\n    args: [" + strings.Join(argv[1:], ", ") +
+		"]\n"
+}
+
+func (n *tree) pair(name string, p testpki.Pair) {
+	n.write(name+".crt", string(p.Cert))
+	n.write(name+".key", string(p.Key))
+}
+
+func (n *tree) inspect() Inspection {
+	n.t.Helper()
+	seen, err := n.host.Inspect()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return seen
+}
+
+func (n *tree) facts(name string) pair.Facts {
+	n.t.Helper()
+	seen := n.inspect()
+	i := slices.IndexFunc(seen.Pairs, func(f pair.Facts) bool { return f.Name == name })
+	if i < 0 {
+		n.t.Fatalf("no pair %s in %+v", name, seen)
+	}
+	return seen.Pairs[i]
+}
+
+var apiserver = []string{"kube-apiserver", "--tls-cert-file=/etc/kubernetes/pki/apiserver.crt",
+	"--tls-private-key-file=/etc/kubernetes/pki/apiserver.key", "--client-ca-file=/etc/kubernetes/pki/ca.crt"}
+
+// controlPlane is a host whose API server is a static pod.
+func controlPlane(t *testing.T) *tree {
+	n := newTree(t)
+	n.kubelet(map[string]string{"kube-apiserver.yaml": manifest(apiserver...), ".hidden.yaml": "{", "broken.yaml": "{"})
+	n.runs(20, "/kubepods/burstable/pod1/2", apiserver...)
+	n.pair("etc/kubernetes/pki/apiserver", n.ca.Client("kube-apiserver"))
+	n.write("etc/kubernetes/pki/ca.crt", string(n.ca.PEM()))
+	n.write("etc/kubernetes/pki/ca.key", string(n.ca.KeyPEM()))
+	return n
+}
+
+func TestAPairOfAStaticPodIsSeenWithItsCA(t *testing.T) {
+	f := controlPlane(t).facts("apiserver")
+	if f.Problem != "" || f.Foreign != "" || f.Manager != "" || f.Leaf.Subject != "CN=kube-apiserver" {
+		t.Errorf("facts %+v", f)
+	}
+	if f.CA == nil || !f.CA.KeyHere || f.CA.Path != "/etc/kubernetes/pki/ca.crt" {
+		t.Errorf("CA %+v", f.CA)
+	}
+	if len(f.Users) != 1 || f.Users[0].PID != 20 || f.Users[0].Origin != "static pod" {
+		t.Errorf("users %+v", f.Users)
+	}
+	booted, _ := bootTime()
+	if want := booted.Add(42 * time.Second); f.Users[0].Started.Sub(want).Abs() > time.Second {
+		t.Errorf("started at %v, want %v", f.Users[0].Started, want)
+	}
+	if time.Since(f.Changed).Abs() > time.Hour {
+		t.Errorf("changed at %v", f.Changed)
+	}
+}
+
+func TestAProcessThatNoFileOfRootsStartedIsPassedOver(t *testing.T) {
+	forged := []string{"etcd", "--cert-file=/etc/secret.crt", "--key-file=/etc/secret.key"}
+	for name, run := range map[string]func(*tree){
+		"a pod":                             func(n *tree) { n.runs(30, "/kubepods/besteffort/pod3/4", forged...) },
+		"a pod with other flags":            func(n *tree) { n.runs(30, "/kubepods/pod3/4", append(apiserver, "--etcd-certfile=/x")...) },
+		"a pod that names a group":          func(n *tree) { n.runs(30, "/kubepods/pod3/4/system.slice/etcd.service", forged...) },
+		"a scope":                           func(n *tree) { n.runs(30, "/kubepods.slice/a.scope/etcd.service", forged...) },
+		"a unit that is not there":          func(n *tree) { n.runs(30, "/system.slice/etcd.service", forged...) },
+		"a unit with another program":       func(n *tree) { n.runs(30, "/system.slice/kubelet.service", forged...) },
+		"a manifest that others can write":  func(n *tree) { n.others(manifest(forged...)); n.runs(30, "/kubepods/pod3/4", forged...) },
+		"a manifest that is a link to such": func(n *tree) { n.link(manifest(forged...)); n.runs(30, "/kubepods/pod3/4", forged...) },
+	} {
+		n := controlPlane(t)
+		n.pair("etc/secret", n.ca.Client("secret"))
+		run(n)
+		seen := n.inspect()
+		if len(seen.Notes) != 1 || !strings.Contains(seen.Notes[0], "pid 30") {
+			t.Errorf("%s: notes %q", name, seen.Notes)
+		}
+		if slices.ContainsFunc(seen.Pairs, func(f pair.Facts) bool { return f.Name != "apiserver" }) {
+			t.Errorf("%s: pairs %+v", name, seen.Pairs)
+		}
+	}
+}
+
+func (n *tree) others(text string) {
+	if err := os.Chmod(n.write("etc/kubernetes/manifests/etcd.yaml", text), 0o666); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *tree) link(text string) {
+	file := n.write("tmp/etcd.yaml", text)
+	if err := os.Symlink(file, filepath.Join(n.host.Root, "etc/kubernetes/manifests/etcd.yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestEtcdadmsUnitNamesItsEnvironment(t *testing.T) {
+	n := newTree(t)
+	n.write("etc/systemd/system/etcd.service", "[Service]\nEnvironmentFile=/etc/etcd/other.env\nExecStart=/bin/false\n")
+	n.write("etc/systemd/system/etcd.service.d/10-etcdadm.conf",
+		"[Service]\nEnvironmentFile=-/etc/etcd/etcd.env\nExecStart=\nExecStart=-/opt/bin/etcd \\\n  --x\n")
+	n.write("etc/etcd/etcd.env", "ETCD_CERT_FILE=/etc/etcd/pki/server.crt\nETCD_KEY_FILE=/etc/etcd/pki/server.key\n"+
+		"ETCD_TRUSTED_CA_FILE=/etc/etcd/pki/ca.crt\n")
+	n.runs(9, "/system.slice/etcd.service", "/opt/bin/etcd")
+	n.pair("etc/etcd/pki/server", n.ca.Client("m1"))
+	n.pair("etc/etcd/pki/etcdctl-etcd-client", n.ca.Client("m1-etcdctl", "system:masters"))
+	n.write("etc/etcd/pki/ca.crt", string(n.ca.PEM()))
+	n.write("etc/etcd/pki/ca.key", string(n.ca.KeyPEM()))
+	seen := n.inspect()
+	if len(seen.Pairs) != 2 || seen.Pairs[0].Name != "etcdctl-etcd-client" || seen.Pairs[1].Name != "etcd-server" {
+		t.Fatalf("pairs %+v", seen.Pairs)
+	}
+	for _, f := range seen.Pairs {
+		if f.CA == nil || !f.CA.KeyHere || f.Problem != "" {
+			t.Errorf("facts %+v", f)
+		}
+	}
+}
+
+func withUser(p testpki.Pair) string {
+	enc := base64.StdEncoding.EncodeToString
+	return "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts:\n- name: a\n  context: {cluster: c, user: u}\n" +
+		"clusters:\n- name: c\n  cluster: {server: https://127.0.0.1:6443}\nusers:\n- name: u\n  user:\n" +
+		"    client-certificate-data: " + enc(p.Cert) + "\n    client-key-data: " + enc(p.Key) + "\n"
+}
+
+func TestAKubeconfigIsAPairToo(t *testing.T) {
+	n := controlPlane(t)
+	argv := []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
+	n.write("etc/kubernetes/manifests/kube-scheduler.yaml", manifest(argv...))
+	n.runs(21, "/kubepods/pod5", argv...)
+	n.write("etc/kubernetes/scheduler.conf", withUser(n.ca.Client("system:kube-scheduler")))
+	n.write("etc/kubernetes/admin.conf", withUser(n.ca.Client("kubernetes-admin")))
+	n.write("etc/kubernetes/notes.conf", "no kubeconfig\n")
+	for name, subject := range map[string]string{"scheduler.conf": "CN=system:kube-scheduler", "admin.conf": "CN=kubernetes-admin"} {
+		if f := n.facts(name); f.Leaf.Subject != subject || f.CA == nil || !f.Kubeconfig || f.Problem != "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	if seen := n.inspect(); len(seen.Pairs) != 3 {
+		t.Errorf("pairs %+v", seen.Pairs)
+	}
+}
+
+func TestAKubeletsCertificateIsItsOwnAffair(t *testing.T) {
+	n := newTree(t)
+	n.kubelet(nil)
+	n.runs(1, "/system.slice/kubelet.service", "/usr/bin/kubelet", "--kubeconfig=/etc/kubernetes/kubelet.conf")
+	p := n.ca.Client("system:node:a", "system:nodes")
+	n.write("var/lib/kubelet/pki/kubelet-client-2026.pem", string(p.Cert)+string(p.Key))
+	if err := os.Symlink("kubelet-client-2026.pem", filepath.Join(n.host.Root, "var/lib/kubelet/pki/current.pem")); err != nil {
+		t.Fatal(err)
+	}
+	config := withUser(p)
+	config = config[:strings.Index(config, "    client-certificate-data")] +
+		"    client-certificate: /var/lib/kubelet/pki/current.pem\n    client-key: /var/lib/kubelet/pki/current.pem\n"
+	n.write("etc/kubernetes/kubelet.conf", config)
+	f := n.facts("kubelet.conf")
+	if f.Manager != "kubelet" || f.Problem != "" || f.Leaf.Subject == "" || f.Cert != "/var/lib/kubelet/pki/current.pem" {
+		t.Errorf("facts %+v", f)
+	}
+}
+
+func TestWhatWeWouldNotTouchIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		change           func(n *tree, cert, key string) error
+		problem, foreign string
+	}{
+		"no certificate": {func(_ *tree, cert, _ string) error { return os.Remove(cert) }, "apiserver.crt does not exist", ""},
+		"no key":         {func(_ *tree, _, key string) error { return os.Remove(key) }, "apiserver.key does not exist", ""},
+		"a key of another": {func(n *tree, _, _ string) error {
+			n.write("etc/kubernetes/pki/apiserver.key", string(n.ca.Client("b").Key))
+			return nil
+		}, "do not belong together", ""},
+		"a link": {func(_ *tree, cert, _ string) error {
+			if err := os.Rename(cert, cert+".real"); err != nil {
+				return err
+			}
+			return os.Symlink(cert+".real", cert)
+		}, "is a symbolic link", ""},
+		"a pipe":             {func(_ *tree, cert, _ string) error { return pipe(cert) }, "not a regular file", ""},
+		"too large":          {func(_ *tree, cert, _ string) error { return os.Truncate(cert, maxFile+1) }, "more than", ""},
+		"writable by others": {func(_ *tree, _, key string) error { return os.Chmod(key, 0o620) }, "", "mode 0620"},
+	} {
+		n := controlPlane(t)
+		base := filepath.Join(n.host.Root, "etc/kubernetes/pki/apiserver")
+		if err := c.change(n, base+".crt", base+".key"); err != nil {
+			t.Fatal(err)
+		}
+		f := n.facts("apiserver")
+		if !strings.Contains(f.Problem, c.problem) || (c.problem == "") != (f.Problem == "") ||
+			!strings.Contains(f.Foreign, c.foreign) || c.foreign != "" && f.Foreign == "" {
+			t.Errorf("%s: problem %q, foreign %q", name, f.Problem, f.Foreign)
+		}
+	}
+}
+
+func TestStartTimesAndGroupsAreReadWhateverAProgramIsCalled(t *testing.T) {
+	if at, ok := startTime([]byte("1 ((a) S b) R 1 2 3"), time.Unix(0, 0)); ok {
+		t.Errorf("a line without the field is %v", at)
+	}
+	for line, want := range map[string]string{
+		"0::/system.slice/etcd.service\n":                                "etcd.service",
+		"0::/system.slice/system-etcd.slice/etcd@1.service/payload\n":    "etcd@1.service",
+		"3:cpu:/other.service\n1:name=systemd:/system.slice/a.service\n": "a.service",
+		"0::/\n":                               "",
+		"0::/kubepods/a.service\n":             "",
+		"0::/user.slice/a.scope/a.service":     "",
+		"3:cpu,memory:/system.slice/a.service": "",
+		"nonsense":                             "",
+	} {
+		if got := unitOf(line); got != want {
+			t.Errorf("%q is %q, want %q", line, got, want)
+		}
+	}
+}
+
+// pipe puts a named pipe in the place of a file.
+func pipe(file string) error {
+	if err := os.Remove(file); err != nil {
+		return err
+	}
+	return unix.Mkfifo(file, 0o600)
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pair
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Beside gives the pairs of a directory that no flag names, by the names of its files: NAME.crt with NAME.key, and
+// NAME.conf, which may be a kubeconfig. The caller drops what is a CA or no kubeconfig.
+func (found *Found) Beside(dir string, names []string) (pairs []Pair) {
+	slices.Sort(names)
+	for _, name := range names {
+		base, ext := strings.TrimSuffix(name, path.Ext(name)), path.Ext(name)
+		p := Pair{Role: Client, Cert: path.Join(dir, name), Key: path.Join(dir, base+".key")}
+		switch {
+		case strings.HasPrefix(name, "."):
+			continue
+		case ext == ".crt" && slices.Contains(names, base+".key"):
+			p.Name = found.unique(besideName(dir, base))
+		case ext == ".conf":
+			p.Name, p.Key, p.Kubeconfig = found.unique(name), p.Cert, true
+		default:
+			continue
+		}
+		if slices.ContainsFunc(found.Pairs, func(q Pair) bool { return q.Cert == p.Cert }) || found.authority(p.Cert) {
+			continue
+		}
+		found.Pairs = append(found.Pairs, p)
+		pairs = append(pairs, p)
+	}
+	return pairs
+}
+
+func (found *Found) authority(cert string) bool {
+	return slices.ContainsFunc(found.Authorities, func(a Authority) bool { return a.Cert == cert })
+}
+
+// besideName is kubeadm's name: its pair etcd/healthcheck-client is called etcd-healthcheck-client.
+func besideName(dir, base string) string {
+	if path.Base(dir) == "etcd" && !strings.Contains(base, "etcd") {
+		return "etcd-" + base
+	}
+	return base
+}

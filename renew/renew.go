@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package renew is the process that knows how the certificates of a control plane stand: it asks the signer what
+// there is, looks at what the servers of this host show, and publishes a report. It has the network, and neither a
+// key nor a file that matters.
+//
+// The report is what people and programs read: renewal.json for commands and for the agent, which puts the first
+// dates into the node's state object, and renewal.prom for Prometheus.
+//
+// Sources: kubeadm's "certs check-expiration" for what people are used to; kubernetes/kubernetes#98310 for why the
+// disk is compared with what is served.
+package renew
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
+	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+)
+
+// Signer is the process that sees the files.
+type Signer interface {
+	Inspect(context.Context) (inspect.Inspection, error)
+}
+
+// Renewer is everything plugged in.
+type Renewer struct {
+	Signer Signer
+	// Leaf asks a server of this host for the certificate that it serves, in DER.
+	Leaf  func(ctx context.Context, address string) ([]byte, error)
+	Clock clock.Clock
+	Log   *zap.Logger
+	// Publish takes each report.
+	Publish func(pair.Report) error
+	// Mode is "report" or "renew", as configured.
+	Mode   string
+	Policy pair.Policy
+	// Interval is the time between two looks.
+	Interval time.Duration
+	// Alive is called after each look.
+	Alive func()
+}
+
+// Run looks at the host again and again until ctx ends. What fails is logged when it begins to, and tried again.
+func (r *Renewer) Run(ctx context.Context) error {
+	last := ""
+	for ctx.Err() == nil {
+		text := ""
+		if err := r.look(ctx); err != nil {
+			text = err.Error()
+		}
+		if text != "" && text != last && ctx.Err() == nil {
+			r.Log.Warn("looking at the host's certificates", zap.String("error", text))
+		}
+		last = text
+		r.Alive()
+		select {
+		case <-ctx.Done():
+		case <-r.Clock.After(r.Interval):
+		}
+	}
+	return nil
+}
+
+// look makes one report.
+func (r *Renewer) look(ctx context.Context) error {
+	report, err := r.Report(ctx)
+	if err != nil {
+		return err
+	}
+	return r.Publish(report)
+}
+
+// Report is how the host stands now.
+func (r *Renewer) Report(ctx context.Context) (pair.Report, error) {
+	seen, err := r.Signer.Inspect(ctx)
+	if err != nil {
+		return pair.Report{}, err
+	}
+	verdicts := make([]pair.Verdict, 0, len(seen.Pairs))
+	for _, f := range seen.Pairs {
+		verdicts = append(verdicts, pair.Judge(f, r.served(ctx, f), r.Policy, r.Clock.Now()))
+	}
+	return pair.NewReport(r.Mode, verdicts, seen.Notes, r.Clock.Now()), nil
+}

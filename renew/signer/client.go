@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package signer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/frame"
+	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+)
+
+// Client speaks to a signer over its socket. Its methods may be called concurrently. Every error is an *Error.
+type Client struct{ conn *frame.Client }
+
+// Dial returns a client of the signer that listens at the path socket. It connects at the first request, so that it
+// cannot fail.
+func Dial(socket string) *Client { return &Client{frame.Dial(socket, requests, replies)} }
+
+// Close ends the connection. The client may still be used and connects again.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Inspect says which pairs there are on the host, and what the signer can see of them.
+func (c *Client) Inspect(ctx context.Context) (inspect.Inspection, error) {
+	r, err := c.ask(ctx, request{Inspect: true})
+	if err == nil && r.Inspection == nil {
+		err = &Error{Failed, "an answer to another question"}
+	}
+	if err != nil {
+		return inspect.Inspection{}, err
+	}
+	return *r.Inspection, nil
+}
+
+func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
+	err = c.conn.Ask(ctx, q, nil, func(text, _ []byte) error { return frame.Decode(text, &r, replies) })
+	switch {
+	case err == nil && r.Error != nil:
+		return reply{}, r.Error
+	case errors.Is(err, frame.ErrFrame):
+		return reply{}, &Error{Failed, err.Error()}
+	case err != nil:
+		return reply{}, &Error{Unavailable, err.Error()}
+	}
+	return r, nil
+}
