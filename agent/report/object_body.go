@@ -48,6 +48,13 @@ type stateStatus struct {
 	Pending        []statePending `json:"pending,omitempty"`
 	Breaker        *stateBreaker  `json:"breaker,omitempty"`
 	Identity       *stateIdentity `json:"identity,omitempty"`
+	Renewal        *stateRenewal  `json:"renewal,omitempty"`
+}
+
+type stateRenewal struct {
+	UnrenewedNotAfter time.Time `json:"unrenewedNotAfter,omitzero"`
+	EarliestNotAfter  time.Time `json:"earliestNotAfter,omitzero"`
+	ObservedTime      time.Time `json:"observedTime,omitzero"`
 }
 
 type stateIdentity struct {
@@ -100,6 +107,12 @@ func stateOf(s Status, node string, heartbeat time.Time) stateObject {
 		Heartbeat: heartbeat.UTC().Truncate(time.Second)}
 	if i := s.Identity; i != nil && i.Serial != "" {
 		o.Status.Identity = &stateIdentity{Serial: i.Serial, PublicKey: i.PublicKey, Issued: i.Issued, Expires: i.Expires}
+	}
+	if r := s.Renewal; r != nil {
+		o.Status.Renewal = &stateRenewal{UnrenewedNotAfter: r.Unrenewed, EarliestNotAfter: r.Earliest}
+		if !heartbeat.IsZero() {
+			o.Status.Renewal.ObservedTime = r.Observed
+		}
 	}
 	if s.Error != "" {
 		o.Status.Reason = cut(s.Error)

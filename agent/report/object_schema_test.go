@@ -51,6 +51,7 @@ func TestTheStateObjectHasExactlyTheFieldsOfItsKind(t *testing.T) {
 	s.Identity = &Identity{State: "active", Serial: "1", PublicKey: "0a", Issued: time.Unix(1e9, 0),
 		Expires: time.Unix(2e9, 0)}
 	now := time.Unix(1e9, 0)
+	s.Renewal = &Renewal{Unrenewed: now, Earliest: now, Observed: now}
 	o := stateOf(s, "n1", now)
 	transitions{}.stamp(o.Status.Conditions, now)
 	body := o.encode()

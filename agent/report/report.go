@@ -69,9 +69,21 @@ type Status struct {
 	Paused string `json:"paused,omitempty"`
 	// Override is what an operator of this host applied by hand; nil if nothing.
 	Override *Override `json:"override,omitempty"`
+	// Renewal is when the host's own control plane ends; nil where nobody looks after that.
+	Renewal *Renewal `json:"renewal,omitempty"`
 	// Writes counts files written since the agent started, Actions unit actions by outcome.
 	Writes  uint64        `json:"writes"`
 	Actions ActionCounter `json:"actions"`
+}
+
+// Renewal is when the certificates with keys of a control plane end, as node-cert-agent-renew.service found out.
+type Renewal struct {
+	// Unrenewed is the first end of one that nobody on the host will renew; zero if all are renewed.
+	Unrenewed time.Time `json:"unrenewed,omitzero"`
+	// Earliest is the first end of any; zero if there is none.
+	Earliest time.Time `json:"earliest,omitzero"`
+	// Observed is when that was found out. It is not in the file, which would change for nothing else.
+	Observed time.Time `json:"-"`
 }
 
 // Source is how following something stands.

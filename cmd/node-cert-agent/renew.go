@@ -14,10 +14,12 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
+	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
 	"github.com/node-cert-agent/node-cert-agent/agent/probe"
+	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 	"github.com/node-cert-agent/node-cert-agent/renew"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
@@ -103,6 +105,26 @@ func (f *flags) renewals() (pair.Report, error) {
 		return pair.Report{}, fmt.Errorf("reading the report of renewals: %w", err)
 	}
 	return renew.Parse(text)
+}
+
+// withRenewal adds to each status what the other service found out, if it runs here.
+type withRenewal struct {
+	agent.Reporter
+	flags *flags
+}
+
+// Publish implements agent.Reporter.
+func (w withRenewal) Publish(s report.Status) error {
+	if r, err := w.flags.renewals(); err == nil {
+		s.Renewal = &report.Renewal{Observed: r.Published}
+		if r.Earliest != nil {
+			s.Renewal.Earliest = r.Earliest.NotAfter
+		}
+		if r.Unrenewed != nil {
+			s.Renewal.Unrenewed = r.Unrenewed.NotAfter
+		}
+	}
+	return w.Reporter.Publish(s)
 }
 
 func showRenewals(w io.Writer, output format, r pair.Report) error {

@@ -86,7 +86,8 @@ func (v *service) runAgent(ctx context.Context, s config.Settings) (config.Setti
 	a.Overrides = func(last state.Overrides) (state.Overrides, error) {
 		return state.ReadOverrides(v.stateDir, last) // what commands leave there
 	}
-	a.Trust, a.Report, a.Idle = src.Trust(), report.Fanout{Reporter: d.report, Object: object}, freeMemoryWhenIdle()
+	a.Trust, a.Idle = src.Trust(), freeMemoryWhenIdle()
+	a.Report = withRenewal{report.Fanout{Reporter: d.report, Object: object}, v.flags}
 	if err := a.Run(ctx); err != nil {
 		return s, err
 	}

@@ -116,6 +116,9 @@ func printStatus(w io.Writer, s report.Status, now time.Time) error {
 	if o := s.Override; o != nil {
 		line("Override", fmt.Sprintf("%s, %s: %s", o.Source, stamp(o.At, time.RFC3339), o.State))
 	}
+	if r := s.Renewal; r != nil && !r.Unrenewed.IsZero() {
+		line("Renewal", "nobody renews what ends at "+r.Unrenewed.Format(time.RFC3339)+": node-cert-agent renew")
+	}
 	line("Agent", s.Version)
 	printFiles(t, s.Files)
 	if len(s.Units) > 0 {

@@ -154,6 +154,10 @@ type NodeCertificateStateStatus struct {
 	// The certificate that this was written with.
 	// +optional
 	Identity *StateIdentity `json:"identity,omitempty"`
+	// The pairs of certificate and key that the host's servers and clients use, as far as their ends go. Absent if the
+	// agent does not look at them.
+	// +optional
+	Renewal *StateRenewal `json:"renewal,omitempty"`
 }
 
 // Condition is a metav1.Condition that says which version of the ControllerConfig it is about, in place of a generation
@@ -317,6 +321,20 @@ type StateIdentity struct {
 	// NotAfter. The node may be off until then and come back without a token.
 	// +optional
 	Expires metav1.Time `json:"expires,omitzero"`
+}
+
+// StateRenewal says when the pairs of a host end: certificates with their keys, as servers and clients there use them. A
+// CA is none of them.
+type StateRenewal struct {
+	// When the first pair ends that nobody on the host will renew. Absent if each will be renewed there.
+	// +optional
+	UnrenewedNotAfter metav1.Time `json:"unrenewedNotAfter,omitzero"`
+	// When the first pair ends, whoever will renew it. Absent if there is no pair.
+	// +optional
+	EarliestNotAfter metav1.Time `json:"earliestNotAfter,omitzero"`
+	// When the host looked at them, by its own clock.
+	// +required
+	ObservedTime metav1.Time `json:"observedTime"`
 }
 
 // Reported is when the agent last wrote the status, as the API server noted it in the managed fields: the heartbeat is

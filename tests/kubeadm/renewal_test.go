@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build real
+
+package kubeadm
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/runbook"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
+)
+
+// seePairs has both hosts say how the certificates stand that kubeadm made.
+func (c *kubeadmCluster) seePairs() {
+	c.t.Helper()
+	page := runbook.Read(c.t, "../../docs/usage/renewal.md")
+	for _, n := range c.nodes() {
+		n.Run("sh", "-euc", page.Block("Seeing them", 0))
+	}
+	all := pairsOn(c.t, c.control)
+	want := []string{"admin.conf", "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "controller-manager.conf",
+		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", "kubelet.conf", "scheduler.conf",
+		"super-admin.conf"}
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
+		c.t.Errorf("pairs %q, want %q", got, want)
+	}
+	for name, v := range all {
+		life := time.Until(v.Leaf.NotAfter)
+		switch {
+		case v.Problem != "" || v.Foreign != "" || life < 300*24*time.Hour || life > 366*24*time.Hour:
+			c.t.Errorf("%s: %+v", name, v)
+		case name == "kubelet.conf":
+			if v.RenewedBy != "kubelet" || v.State != pair.OK {
+				c.t.Errorf("%s: %+v", name, v)
+			}
+		case v.RenewedBy != "" || v.CA == nil || !v.CA.KeyHere || !strings.Contains(v.NotRenewed, "only reports"):
+			c.t.Errorf("%s is renewed by %q, not because %q; CA %+v", name, v.RenewedBy, v.NotRenewed, v.CA)
+		}
+	}
+	for _, name := range []string{"apiserver", "etcd-server", "etcd-peer", "controller-manager.conf", "scheduler.conf"} {
+		if u := all[name].Use; u == nil || u.State != liveness.Live {
+			c.t.Errorf("%s is used so: %+v, served %+v", name, u, all[name].Served)
+		}
+	}
+	worker := pairsOn(c.t, c.worker)
+	if len(worker) != 1 || worker["kubelet.conf"].RenewedBy != "kubelet" {
+		c.t.Errorf("the worker has %+v", worker)
+	}
+	c.staleScheduler()
+	if out := c.control.Run("sh", "-euc", page.Block("Seeing them", 1)); !strings.Contains(out, "the first that nobody renews is ") {
+		c.t.Errorf("it prints\n%s", out)
+	}
+}
+
+// staleScheduler has kubeadm renew what the scheduler only reads when it starts.
+func (c *kubeadmCluster) staleScheduler() {
+	c.t.Helper()
+	c.must("kubeadm certs renew scheduler.conf --config kubeadm.yaml")
+	c.control.Run("systemctl", "restart", "node-cert-agent-renew.service")
+	if u := pairsOn(c.t, c.control)["scheduler.conf"].Use; u == nil || u.State != liveness.Stale {
+		c.t.Errorf("a scheduler with an old kubeconfig is used so: %+v", u)
+	}
+}
+
+// pairsOn is what a host prints, by name.
+func pairsOn(t *testing.T, n *testnode.Node) map[string]pair.Verdict {
+	t.Helper()
+	var r pair.Report
+	must.Do(t, json.Unmarshal([]byte(n.Run("node-cert-agent", "renew", "-o", "json")), &r))
+	all := map[string]pair.Verdict{}
+	for _, v := range r.Pairs {
+		all[v.Name] = v
+	}
+	return all
+}
