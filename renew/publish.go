@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
@@ -57,7 +56,7 @@ func Metrics(r pair.Report) []byte {
 	}
 	each(func(v pair.Verdict) bool { return v.RenewedBy != "" })
 	e.Gauge("pair_stale", "1 if somebody was seen to use another certificate than the one on disk")
-	each(func(v pair.Verdict) bool { return v.Use != nil && v.Use.State == liveness.Stale })
+	each(func(v pair.Verdict) bool { return v.StaleReason() != "" })
 	e.Gauge("pair_unreadable", "1 if the files of the pair are missing, damaged or do not belong together")
 	each(func(v pair.Verdict) bool { return v.State == pair.Unreadable })
 	if r.Unrenewed != nil {

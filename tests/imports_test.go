@@ -97,12 +97,12 @@ var house = map[string][]string{
 	"renew/pair":         {"agent/liveness", "agent/printable"},
 	"renew/inspect":      {"agent/kubeconfig", "renew/pair"},
 	"renew/signer":       {"agent/frame", "renew/inspect"},
-	"renew":              {"agent/clock", "agent/liveness", "agent/report", "renew/inspect", "renew/pair"},
+	"renew":              {"agent/clock", "agent/report", "renew/inspect", "renew/pair"},
 	"packaging/profiles": {},
 	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
-		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe", "agent/reloader",
-		"agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
+		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",
+		"agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
 		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/signer"},
 }
 

@@ -74,6 +74,8 @@ type Facts struct {
 	Identity  identityFacts
 	API       API
 	Clock     clockFacts
+	// Pairs are those of the host's control plane; nil where nobody looks at them.
+	Pairs *Pairs
 }
 
 // Judge gives the findings, in the order in which a person would go through them.
@@ -81,7 +83,7 @@ func Judge(f Facts) []Finding {
 	var out report
 	for _, judge := range []func(Facts, *report){
 		configuration, profile, node, directories, files, labels, writer, reloader, systemd, allowlist, closure, service,
-		resolver, identity, server, objects, clock,
+		resolver, identity, server, objects, clock, pairs,
 	} {
 		judge(f, &out)
 	}

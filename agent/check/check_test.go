@@ -105,6 +105,8 @@ const (
 	another  = "systemctl status node-cert-agent; with a file in /etc/node-cert-agent/bootstrap.d it gets another"
 )
 
+const renewFix = "renew it with the tool that made it; node-cert-agent renew says where it is, and who uses it"
+
 // cases are what can be wrong, each with all findings that are not ok.
 var cases = map[string]struct {
 	change func(*Facts)
@@ -126,6 +128,20 @@ var cases = map[string]struct {
 		[]string{"warn  profile: standalone, and kubeadm made this node; fix: set `profile: kubeadm`"}},
 	"the profile kubeadm on another host": {func(f *Facts) { f.Profile = "kubeadm" },
 		[]string{"warn  profile: kubeadm, and kubeadm did not make this node; fix: set `profile: standalone`"}},
+	"a control plane that ends": {func(f *Facts) {
+		f.Pairs = &Pairs{Observed: f.Now, All: []Pair{{Name: "apiserver", NotAfter: f.Now.Add(-time.Hour), Expired: true},
+			{Name: "etcd-peer", NotAfter: f.Now.Add(time.Hour), Expiring: true}, {Name: "a", Problem: "a.key does not exist"},
+			{Name: "scheduler.conf", Stale: "it started before"}}}
+	}, []string{
+		"fail  control plane: apiserver ended at " + stamp(now.Add(-time.Hour)) + "; fix: " + renewFix,
+		"warn  control plane: etcd-peer ends at " + stamp(now.Add(time.Hour)) + ", and nobody renews it; fix: " + renewFix,
+		"fail  control plane: a: a.key does not exist; fix: see node-cert-agent renew",
+		"warn  control plane: scheduler.conf: it started before; fix: start it again; a static pod by ending its process, which " +
+			"the kubelet replaces"}},
+	"a control plane that nobody looks at any more": {func(f *Facts) {
+		f.Pairs = &Pairs{Observed: f.Now.Add(-26 * time.Hour), All: []Pair{{Name: "a", NotAfter: f.Now.Add(time.Hour), RenewedBy: "x"}}}
+	}, []string{"warn  control plane: nobody has looked at its certificates since " + stamp(now.Add(-26*time.Hour)) +
+		"; fix: systemctl status node-cert-agent-renew.service"}},
 	"no name": {func(f *Facts) { f.Node.Name = "" },
 		[]string{"fail  node name: unknown: the kubelet is given none and the host's is not one; fix: set `node: {name: " +
 			"NAME}`, NAME as kubectl get nodes shows it"}},

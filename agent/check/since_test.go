@@ -16,10 +16,11 @@ import (
 // nor in since has to be looked up in systemd's NEWS, and goes where it belongs.
 const ofOldest = `Accept After AmbientCapabilities Before BindReadOnlyPaths CapabilityBoundingSet Description DevicePolicy Documentation
 Environment ExecStart Group IPAddressDeny InaccessiblePaths JobRunningTimeoutSec KeyringMode LimitCORE LimitNOFILE
-ListenStream LockPersonality MemoryDenyWriteExecute MemoryMax NoNewPrivileges NotifyAccess OOMScoreAdjust
+ListenStream LockPersonality MemoryDenyWriteExecute MemoryMax MemorySwapMax NoNewPrivileges NotifyAccess OOMScoreAdjust
 PrivateDevices PrivateMounts PrivateNetwork PrivateTmp PrivateUsers ProtectControlGroups ProtectHome
 ProtectKernelModules ProtectKernelTunables ProtectSystem ReadOnlyPaths ReadWritePaths RemainAfterExit RemoveIPC
 RemoveOnStop Requires Restart RestartPreventExitStatus RestartSec RestrictAddressFamilies RestrictNamespaces
+RuntimeDirectory RuntimeDirectoryMode RuntimeDirectoryPreserve
 RestrictRealtime SocketGroup SocketMode SocketUser StartLimitIntervalSec StateDirectory StateDirectoryMode
 SystemCallArchitectures SystemCallErrorNumber SystemCallFilter TasksMax TemporaryFileSystem TimeoutStartSec
 TimeoutStopSec TriggerLimitIntervalSec Type UMask User WantedBy Wants WatchdogSec`

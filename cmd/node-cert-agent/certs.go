@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,7 +29,7 @@ const certsTimeout = 30 * time.Second
 
 // certificate is one line of the table.
 type certificate struct {
-	// Field is the file's, with the entry, or "identity" for the agent's own.
+	// Field is the file's, with the entry, "identity" for the agent's own, or "pair NAME" for one of a control plane.
 	Field       string    `json:"field"`
 	File        string    `json:"file"`
 	Subject     string    `json:"subject"`
@@ -46,8 +47,9 @@ func certsCommand(f *flags) *cobra.Command {
 		Use:   "certs",
 		Short: "List the certificates in the managed files, and the agent's own",
 		Long: `certs reads the managed files through the writer and lists every certificate in them: where it is, its
-subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. The last is
-the agent's own. Run it as root. Registries are listed as far as the service has published them.`,
+subject, fingerprint (SHA-256) and end, whether it is a CA, and what is questionable about it. After them come
+the agent's own and, where node-cert-agent-renew.service runs, those of the control plane. Run it as root.
+Registries are listed as far as the service has published them.`,
 		RunE: f.configured(func(c *cobra.Command, s config.Settings) error {
 			ctx, cancel := context.WithTimeout(c.Context(), certsTimeout)
 			defer cancel()
@@ -58,7 +60,7 @@ the agent's own. Run it as root. Registries are listed as far as the service has
 			if err != nil {
 				return err
 			}
-			return listCertificates(c.OutOrStdout(), output, all)
+			return listCertificates(c.OutOrStdout(), output, append(all, f.pairLines(time.Now())...))
 		}),
 	}
 	output.flag(cmd)
@@ -106,15 +108,40 @@ func lines(field, file string, data []byte, now time.Time) (out []certificate) {
 	return out
 }
 
-func warnings(c pki.Cert, now time.Time) (out []string) {
-	switch left := c.NotAfter.Sub(now); {
+func warnings(c pki.Cert, now time.Time) []string { return dateWarnings(c.NotBefore, c.NotAfter, now) }
+
+func dateWarnings(from, to, now time.Time) (out []string) {
+	switch left := to.Sub(now); {
 	case left <= 0:
 		out = append(out, "expired")
-	case left < min(expiryWarning, c.NotAfter.Sub(c.NotBefore)/4):
+	case left < min(expiryWarning, to.Sub(from)/4):
 		out = append(out, "expires soon")
 	}
-	if now.Before(c.NotBefore) {
+	if now.Before(from) {
 		out = append(out, "not yet valid")
+	}
+	return out
+}
+
+// pairLines are the certificates of a control plane, as the other service last saw them; none where it does not run.
+func (f *flags) pairLines(now time.Time) (out []certificate) {
+	r, err := f.renewals()
+	if err != nil {
+		return nil
+	}
+	for _, v := range r.Pairs {
+		line := certificate{Field: "pair " + printable.Text(v.Name), File: printable.Text(v.Cert),
+			Subject: printable.Text(v.Leaf.Subject), Fingerprint: printable.Text(v.Leaf.SHA256), NotBefore: v.Leaf.NotBefore,
+			NotAfter: v.Leaf.NotAfter}
+		if v.Problem == "" {
+			line.Warnings = dateWarnings(v.Leaf.NotBefore, v.Leaf.NotAfter, now)
+		}
+		for _, why := range []string{v.Problem, v.NotRenewed, v.StaleReason()} {
+			if why != "" && !slices.Contains(line.Warnings, why) {
+				line.Warnings = append(line.Warnings, printable.Text(why))
+			}
+		}
+		out = append(out, line)
 	}
 	return out
 }

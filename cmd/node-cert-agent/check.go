@@ -37,6 +37,7 @@ the configuration is invalid.`,
 			if err != nil {
 				return err
 			}
+			facts.Pairs = f.pairFacts()
 			return printFindings(c.OutOrStdout(), output, check.Judge(facts))
 		}),
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
+	"github.com/node-cert-agent/node-cert-agent/agent/check"
 	"github.com/node-cert-agent/node-cert-agent/agent/config"
 	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/printable"
@@ -125,6 +126,21 @@ func (w withRenewal) Publish(s report.Status) error {
 		}
 	}
 	return w.Reporter.Publish(s)
+}
+
+// pairFacts are what check judges; nil without a report that can be read.
+func (f *flags) pairFacts() *check.Pairs {
+	r, err := f.renewals()
+	if err != nil {
+		return nil
+	}
+	out := &check.Pairs{Observed: r.Published}
+	for _, v := range r.Pairs {
+		p := check.Pair{Name: v.Name, NotAfter: v.Leaf.NotAfter, RenewedBy: v.RenewedBy, Problem: v.Problem,
+			Expiring: v.State == pair.Expiring, Expired: v.State == pair.Expired, Stale: v.StaleReason()}
+		out.All = append(out.All, p)
+	}
+	return out
 }
 
 func showRenewals(w io.Writer, output format, r pair.Report) error {

@@ -72,6 +72,14 @@ func Judge(f Facts, served []Served, p Policy, now time.Time) Verdict {
 	return v
 }
 
+// StaleReason is why those who use the pair use another one; empty if they were not seen to.
+func (v Verdict) StaleReason() string {
+	if v.Use == nil || v.Use.State != liveness.Stale {
+		return ""
+	}
+	return v.Use.Reason
+}
+
 // renewer says who renews a pair unattended, or why nobody does.
 func renewer(f Facts, p Policy) (who, whyNot string) {
 	switch {

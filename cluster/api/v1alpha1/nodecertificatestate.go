@@ -323,8 +323,8 @@ type StateIdentity struct {
 	Expires metav1.Time `json:"expires,omitzero"`
 }
 
-// StateRenewal says when the pairs of a host end: certificates with their keys, as servers and clients there use them. A
-// CA is none of them.
+// StateRenewal says when the pairs of a host end: certificates with their keys, as servers and clients there use
+// them. A CA is none of them.
 type StateRenewal struct {
 	// When the first pair ends that nobody on the host will renew. Absent if each will be renewed there.
 	// +optional
