@@ -50,6 +50,7 @@ cp new/ca.crt new.crt; cp new/ca.key new.key; cp /etc/kubernetes/pki/ca.key old.
 		status, _ := c.control.Ask(c.control.Ctx, controlAddress+":6443", "/readyz", was.Client("client", "system:masters"))
 		return status == http.StatusUnauthorized
 	})
+	c.await("ok", "kubectl get --raw /readyz") // before it has read its roles it forbids even an administrator
 	c.must(c.page.Block("4. The old CA out", 1))
 	c.awaitBundles("{.status.counts.held}", "1 1")
 	c.awaitBundles("{.status.blocking[*].node}: {.status.blocking[*].reason}",
