@@ -18,6 +18,8 @@ func TestTheSandboxesScoreAsPromised(t *testing.T) {
 		"node-cert-agent.service":          1.1,
 		"node-cert-agent-writer.service":   0.9,
 		"node-cert-agent-reloader.service": 1.1,
+		"node-cert-agent-signer.service":   1.2,
+		"node-cert-agent-renew.service":    1.2,
 	} {
 		out := run(t, h, "systemd-analyze", "security", "--no-pager", unit)
 		m := exposure.FindStringSubmatch(out)
