@@ -70,7 +70,7 @@ func read(t *testing.T, name string) []byte {
 func TestUnitsLoadWithoutWarnings(t *testing.T) {
 	h := bootUnits(t)
 	units := run(t, h, "sh", "-c", "find /usr/lib/systemd/system -maxdepth 1 -type f -name 'node-cert-agent*'")
-	if n := len(strings.Fields(units)); n != 6 {
+	if n := len(strings.Fields(units)); n != 9 {
 		t.Fatalf("%d units: %s", n, units)
 	}
 	if out := run(t, h, "sh", "-c", "systemd-analyze verify --man=no "+strings.Join(strings.Fields(units),
@@ -83,6 +83,8 @@ func TestUnitsLoadWithoutWarnings(t *testing.T) {
 		{"active", "systemctl is-active node-cert-agent-reloader.socket"},
 		{"inactive", "systemctl is-active node-cert-agent-reloader.service || true"},
 		{"active", "systemctl is-active node-cert-agent-writer.service"},
+		{"inactive", "systemctl is-active node-cert-agent-signer.socket || true"},
+		{"inactive", "systemctl is-active node-cert-agent-renew.service || true"},
 		{"0 loaded units listed.", "systemctl --failed --no-legend; systemctl --failed | tail -n 1 | grep -o '0 loaded " +
 			"units listed.'"},
 		{"/usr/sbin/nologin", "getent passwd node-cert-agent | cut -d: -f7"},
