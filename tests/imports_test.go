@@ -99,6 +99,7 @@ var house = map[string][]string{
 	"renew/signer":       {"agent/frame", "renew/inspect"},
 	"renew":              {"agent/clock", "agent/report", "renew/inspect", "renew/pair"},
 	"packaging/profiles": {},
+	"renew/issue":        {"agent/secret"},
 	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",
@@ -156,6 +157,7 @@ var pure = map[string][]string{
 	"cluster/approver/pending": {"os", "net", "net/http", "context", "syscall", "log"},
 	"cluster/approver/verdict": {"os", "net", "net/http", "context", "syscall", "log"},
 	"agent/csr":                {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
+	"renew/issue":              {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
 }
 
 // file is one parsed source file of the module.
