@@ -100,6 +100,7 @@ var house = map[string][]string{
 	"renew":              {"agent/clock", "agent/report", "renew/inspect", "renew/pair"},
 	"packaging/profiles": {},
 	"renew/issue":        {"agent/secret"},
+	"renew/replace":      {"agent/disk", "agent/kubeconfig", "agent/plan", "agent/secret"},
 	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",

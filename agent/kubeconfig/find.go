@@ -12,26 +12,35 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// site is where the value stands.
+// site is where a value stands.
 type site struct {
+	what       string // the value, for errors
 	document   *yaml.Node
 	node       *yaml.Node // the value
 	start, end int        // of its text in the file, without quotes
 }
 
-// find locates the value.
-func find(file []byte) (s site, err error) {
+// find locates the CA data of the current cluster.
+func find(file []byte) (site, error) {
+	return findValue(file, "the CA data", func(root *yaml.Node) (*yaml.Node, error) {
+		cluster, err := current(root)
+		if err != nil {
+			return nil, err
+		}
+		return data(cluster)
+	})
+}
+
+// findValue locates the value that in finds.
+func findValue(file []byte, what string, in func(root *yaml.Node) (*yaml.Node, error)) (s site, err error) {
+	s.what = what
 	if s.document, err = parse(file); err != nil {
 		return s, err
 	}
-	cluster, err := current(s.document.Content[0])
-	if err != nil {
+	if s.node, err = in(s.document.Content[0]); err != nil {
 		return s, err
 	}
-	if s.node, err = data(cluster); err != nil {
-		return s, err
-	}
-	s.start, s.end, err = locate(file, s.node)
+	s.start, s.end, err = s.locate(file)
 	return s, err
 }
 
@@ -76,7 +85,7 @@ func current(root *yaml.Node) (*yaml.Node, error) {
 	if clusters == nil || len(clusters.Content) == 0 {
 		return nil, errors.New("has no cluster")
 	}
-	name, err := currentName(root)
+	name, err := currentName(root, "cluster")
 	if err != nil {
 		return nil, err
 	}
@@ -98,37 +107,32 @@ func current(root *yaml.Node) (*yaml.Node, error) {
 	return cluster, err
 }
 
-// currentName is the name of the current context's cluster, or empty if there is none.
-func currentName(root *yaml.Node) (string, error) {
-	context, err := currentContext(root)
+// currentName is the name of the current context's cluster or user, or empty if there is none.
+func currentName(root *yaml.Node, of string) (string, error) {
+	context, err := field(root, "current-context", yaml.ScalarNode)
 	if err != nil || context == nil {
 		return "", err
 	}
-	cluster, err := field(context, "cluster", yaml.ScalarNode)
-	if err != nil || cluster == nil {
-		return "", err
-	}
-	return cluster.Value, nil
-}
-
-// currentContext is the current context; nil if there is none.
-func currentContext(root *yaml.Node) (*yaml.Node, error) {
-	current, err := field(root, "current-context", yaml.ScalarNode)
-	if err != nil || current == nil {
-		return nil, err
-	}
 	contexts, err := field(root, "contexts", yaml.SequenceNode)
 	if err != nil || contexts == nil {
-		return nil, err
+		return "", err
 	}
-	found, n, err := named(contexts, current.Value)
+	found, n, err := named(contexts, context.Value)
 	if err != nil || n == 0 {
-		return nil, err
+		return "", err
 	}
 	if n > 1 {
-		return nil, fmt.Errorf("has %d contexts of the current one's name", n)
+		return "", fmt.Errorf("has %d contexts of the current one's name", n)
 	}
-	return field(found, "context", yaml.MappingNode)
+	inner, err := field(found, "context", yaml.MappingNode)
+	if err != nil || inner == nil {
+		return "", err
+	}
+	value, err := field(inner, of, yaml.ScalarNode)
+	if err != nil || value == nil {
+		return "", err
+	}
+	return value.Value, nil
 }
 
 // named counts the elements of that name and returns the last. No element has the empty name.

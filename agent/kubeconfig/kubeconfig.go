@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfig reads and changes one value of a kubeconfig that somebody else made: the CA
-// data of its current cluster. It is pure: bytes in, bytes out.
+// Package kubeconfig reads and changes values of a kubeconfig that somebody else made: the CA data of its
+// current cluster, and the client certificate and key of its current context's user. It is pure: bytes in,
+// bytes out.
 //
-// It promises that every byte outside that value stays as it was (comments, order, unknown fields,
+// It promises that every byte outside these values stays as it was (comments, order, unknown fields,
 // line ends), which is why it edits text at a position and does not encode YAML; that the result
-// parses to the same document but for the value, which it checks each time; and that a change made
-// twice is the same as made once. Whatever leaves a doubt about where the value is, or about who else
+// parses to the same document but for them, which it checks each time; and that a change made
+// twice is the same as made once. Whatever leaves a doubt about where a value is, or about who else
 // would read it differently, is refused: JSON is fine, anchors and merge keys on the way are not.
 //
 // The files hold credentials. No error repeats a byte of them, names included; what the YAML parser

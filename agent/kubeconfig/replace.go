@@ -4,7 +4,6 @@ package kubeconfig
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"unicode/utf8"
@@ -14,9 +13,10 @@ import (
 
 // locate finds the text of a scalar. It must stand there as it is, which base64 of one line does:
 // without escapes and in one piece.
-func locate(file []byte, n *yaml.Node) (start, end int, err error) {
+func (s site) locate(file []byte) (start, end int, err error) {
+	n := s.node
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		return 0, 0, fmt.Errorf("line %d: the CA data are a block of lines", n.Line)
+		return 0, 0, fmt.Errorf("line %d: %s are a block of lines", n.Line, s.what)
 	}
 	start, ok := offset(file, n.Line, n.Column)
 	quote := ""
@@ -27,7 +27,7 @@ func locate(file []byte, n *yaml.Node) (start, end int, err error) {
 		quote = `'`
 	}
 	if !ok || !bytes.HasPrefix(file[start:], []byte(quote+n.Value+quote)) {
-		return 0, 0, fmt.Errorf("line %d: the CA data are spread over lines, or written with escapes", n.Line)
+		return 0, 0, fmt.Errorf("line %d: %s are spread over lines, or written with escapes", n.Line, s.what)
 	}
 	start += len(quote)
 	return start, start + len(n.Value), nil
@@ -60,7 +60,7 @@ func (s site) replace(file []byte, value string) ([]byte, error) {
 	out := slices.Concat(file[:s.start], []byte(value), file[s.end:])
 	document, err := parse(out)
 	if err != nil || !s.same(s.document, document, value) {
-		return nil, errors.New("the CA data cannot be replaced without a change of something else")
+		return nil, fmt.Errorf("%s cannot be replaced without a change of something else", s.what)
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ package kubeconfig
 import (
 	"encoding/base64"
 	"errors"
-	"fmt"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,6 +14,8 @@ import (
 type User struct {
 	Certificate, Key         []byte
 	CertificateFile, KeyFile string
+	// Server is the URL of the current context's cluster.
+	Server string
 }
 
 // CurrentUser reads the current context's user. A user without a client certificate is an error, and so is whatever
@@ -44,6 +45,9 @@ func CurrentUser(file []byte) (u User, err error) {
 			*f.into = n.Value
 		}
 	}
+	if u.Server, err = currentServer(document.Content[0]); err != nil {
+		return User{}, err
+	}
 	if cert == "" || key == "" {
 		if u.CertificateFile == "" || u.KeyFile == "" {
 			return User{}, errors.New("the current context's user has no client certificate with its key")
@@ -60,36 +64,15 @@ func CurrentUser(file []byte) (u User, err error) {
 	return u, nil
 }
 
-// currentUser finds the user's mapping.
-func currentUser(root *yaml.Node) (*yaml.Node, error) {
-	context, err := currentContext(root)
+// currentServer is the URL of the current cluster.
+func currentServer(root *yaml.Node) (string, error) {
+	cluster, err := current(root)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if context == nil {
-		return nil, errors.New("has no current context")
+	server, err := field(cluster, "server", yaml.ScalarNode)
+	if err != nil || server == nil {
+		return "", err
 	}
-	name, err := field(context, "user", yaml.ScalarNode)
-	if err != nil {
-		return nil, err
-	}
-	users, err := field(root, "users", yaml.SequenceNode)
-	if err != nil {
-		return nil, err
-	}
-	if name == nil || users == nil {
-		return nil, errors.New("the current context has no user")
-	}
-	found, n, err := named(users, name.Value)
-	if err != nil {
-		return nil, err
-	}
-	if n != 1 {
-		return nil, fmt.Errorf("has %d users of the current context's name", n)
-	}
-	user, err := field(found, "user", yaml.MappingNode)
-	if err == nil && user == nil {
-		err = fmt.Errorf("line %d: the user is empty", found.Line)
-	}
-	return user, err
+	return server.Value, nil
 }

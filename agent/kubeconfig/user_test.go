@@ -12,6 +12,7 @@ contexts:
 - {name: b, context: {user: other}}
 - name: a
   context: {cluster: c, user: u}
+clusters: [{name: c, cluster: {server: "https://a"}}]
 users:
 - {name: other, user: {token: x}}
 - name: u
@@ -20,7 +21,7 @@ users:
 
 func TestTheCurrentUsersCredentialsAreRead(t *testing.T) {
 	u, err := CurrentUser([]byte(withUser + "    client-certificate-data: QQ==\n    client-key-data: Qg==\n    client-key: /k\n"))
-	if err != nil || string(u.Certificate) != "A" || string(u.Key) != "B" || u.KeyFile != "" {
+	if err != nil || string(u.Certificate) != "A" || string(u.Key) != "B" || u.KeyFile != "" || u.Server != "https://a" {
 		t.Errorf("data: %+v, %v", u, err)
 	}
 	u, err = CurrentUser([]byte(withUser + "    client-certificate: c.pem\n    client-key: /k.pem\n"))

@@ -181,7 +181,7 @@ func wanted(t *testing.T, old *x509.Certificate, s Successor) {
 	if _, err := tls.X509KeyPair(s.Certificate, s.Key.Reveal()); err != nil {
 		t.Error(err)
 	}
-	if got := s.Leaf.SerialNumber; got.Cmp(old.SerialNumber) == 0 || got.BitLen() < 8*19 {
+	if got := s.Leaf.SerialNumber; got.Cmp(old.SerialNumber) == 0 || got.BitLen() < 120 { // of 159; less is a matter of chance
 		t.Errorf("serial number %v", got)
 	}
 	if life := min(old.NotAfter.Sub(old.NotBefore), 365*day); !s.Leaf.NotAfter.Equal(now.Add(life)) ||
