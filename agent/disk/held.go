@@ -3,7 +3,6 @@
 package disk
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +36,9 @@ type heldFile struct {
 	old  *os.File
 	data []byte
 	next *os.File // what is staged, with its lock; nil if nothing is
-	name string   // of next
+	name string   // of next; once it is published, of what it displaced
+	// swapped says that next is published, and the file that it displaced can be put back.
+	swapped bool
 }
 
 // Hold opens files and reads them. Unlike the rest of this package it follows no link at all, not even in
@@ -176,55 +177,6 @@ func others(info fs.FileInfo) string {
 		return fmt.Sprintf("has mode %04o, which lets others than its owner write", info.Mode().Perm())
 	}
 	return ""
-}
-
-// same says whether a held file still is what stands at its path, with the same bytes: a file that is
-// overwritten in place twice within one tick of the clock has the same change time.
-func (f heldFile) same() bool {
-	now, err := f.dir.root.Lstat(f.base)
-	if err != nil || !unchanged(f.info, now) {
-		return false
-	}
-	_, data, err := readAll(f.old, f.info)
-	return err == nil && bytes.Equal(data, f.data)
-}
-
-// Publish renames what is staged over its target, in the order of Hold, and brings the directories to stable
-// storage. Before the first rename every file is compared with what was read, staged for or not, and each
-// again before its own. It returns how many renames were done; the error matches ErrChanged if a file is
-// no longer what was held, and ErrReplaced if a directory is not.
-func (h *Held) Publish() (done int, err error) {
-	for _, f := range h.files {
-		if !f.same() {
-			return 0, fmt.Errorf("publish %s: %w", f.path, ErrChanged)
-		}
-		if err := h.ses.confirm(f.dir); err != nil {
-			return 0, fmt.Errorf("publish %s: %w", f.path, err)
-		}
-	}
-	for i := range h.files {
-		f := &h.files[i]
-		if f.next == nil {
-			continue
-		}
-		if now, failure := f.dir.root.Lstat(f.base); failure != nil || !unchanged(f.info, now) {
-			err = ErrChanged // only a look: a reader of two files waits for us
-		} else {
-			err = f.dir.root.Rename(f.name, f.base)
-		}
-		if err != nil {
-			err = fmt.Errorf("publish %s: %w", f.path, unwrapPath(err))
-			break
-		}
-		f.dir.dirty = true
-		_ = f.next.Close()
-		f.next = nil
-		done++
-	}
-	if unsafe := h.ses.sync(); err == nil {
-		err = unsafe
-	}
-	return done, err
 }
 
 // Sync brings the directories to stable storage: what was renamed there before them, by whomever.
