@@ -36,9 +36,7 @@ type Renewer struct {
 	Log   *zap.Logger
 	// Publish takes each report.
 	Publish func(pair.Report) error
-	// Mode is "report" or "renew", as configured.
-	Mode   string
-	Policy pair.Policy
+	Policy  pair.Policy
 	// Interval is the time between two looks.
 	Interval time.Duration
 	// Alive is called after each look.
@@ -50,7 +48,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 	last := ""
 	for ctx.Err() == nil {
 		text := ""
-		if err := r.look(ctx); err != nil {
+		if err := r.publish(ctx); err != nil {
 			text = err.Error()
 		}
 		if text != "" && text != last && ctx.Err() == nil {
@@ -66,8 +64,8 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// look makes one report.
-func (r *Renewer) look(ctx context.Context) error {
+// publish makes one report.
+func (r *Renewer) publish(ctx context.Context) error {
 	report, err := r.Report(ctx)
 	if err != nil {
 		return err
@@ -85,5 +83,5 @@ func (r *Renewer) Report(ctx context.Context) (pair.Report, error) {
 	for _, f := range seen.Pairs {
 		verdicts = append(verdicts, pair.Judge(f, r.served(ctx, f), r.Policy, r.Clock.Now()))
 	}
-	return pair.NewReport(r.Mode, verdicts, seen.Notes, r.Clock.Now()), nil
+	return pair.NewReport(string(r.Policy.Mode), verdicts, seen.Notes, r.Clock.Now()), nil
 }

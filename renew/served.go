@@ -16,16 +16,17 @@ const lookTimeout = 5 * time.Second
 // served asks a pair's servers for what they show.
 func (r *Renewer) served(ctx context.Context, f pair.Facts) (all []pair.Served) {
 	for _, address := range f.Addresses {
-		all = append(all, r.servedAt(ctx, address))
+		all = append(all, look(ctx, r.Leaf, address))
 	}
 	return all
 }
 
-func (r *Renewer) servedAt(ctx context.Context, address string) pair.Served {
+// look asks one server.
+func look(ctx context.Context, ask func(context.Context, string) ([]byte, error), address string) pair.Served {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	s := pair.Served{Address: address}
-	der, err := r.Leaf(ctx, address)
+	der, err := ask(ctx, address)
 	if err != nil {
 		s.Problem = err.Error()
 		return s

@@ -95,9 +95,9 @@ var house = map[string][]string{
 	"agent/agenttest": {"agent/audit", "agent/liveness", "agent/pki", "agent/plan", "agent/report",
 		"agent/state", "agent/unitplan"},
 	"renew/pair":         {"agent/liveness", "agent/printable"},
-	"renew/inspect":      {"agent/kubeconfig", "renew/pair"},
-	"renew/signer":       {"agent/frame", "renew/inspect"},
-	"renew":              {"agent/clock", "agent/report", "renew/inspect", "renew/pair"},
+	"renew/inspect":      {"agent/kubeconfig", "agent/secret", "renew/pair"},
+	"renew/signer":       {"agent/frame", "renew/inspect", "renew/issue", "renew/pair", "renew/replace"},
+	"renew":              {"agent/clock", "agent/report", "renew/inspect", "renew/pair", "renew/signer"},
 	"packaging/profiles": {},
 	"renew/issue":        {"agent/secret"},
 	"renew/replace":      {"agent/disk", "agent/kubeconfig", "agent/plan", "agent/secret"},
@@ -105,7 +105,8 @@ var house = map[string][]string{
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",
 		"agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
-		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/signer"},
+		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/replace",
+		"renew/signer"},
 }
 
 // only says which packages may import a library, by import path prefix.
@@ -125,7 +126,7 @@ var only = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/kubectl-node_certs", "cmd/node-cert-agent", "cmd/node-cert-controller", "cmd/process"},
 	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
 		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver", "cluster/fleet",
-		"cmd/node-cert-controller"},
+		"cmd/node-cert-controller", "renew"},
 	"os/exec": {},
 	"plugin":  {},
 	"C":       {},

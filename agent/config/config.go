@@ -85,16 +85,10 @@ type identity struct {
 
 // renewal says how the certificates of a control plane are looked after: see pair.Policy and renew.Renewer.
 type renewal struct {
-	Renews                            bool
+	Mode                              string
+	Lifetime                          time.Duration
+	ReuseKey                          bool
 	RenewBefore, WarnBefore, Interval time.Duration
-}
-
-// Mode is the word in the configuration.
-func (r renewal) Mode() string {
-	if r.Renews {
-		return "renew"
-	}
-	return "report"
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

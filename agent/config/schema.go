@@ -71,7 +71,9 @@ var profileRules = branch{
 		"deniedMax":       span(time.Second, 24*time.Hour),
 	},
 	"renewal": branch{
-		"mode":        oneOf("report", "renew"),
+		"mode":        oneOf("report", "manual"),
+		"lifetime":    span(0, 10*365*24*time.Hour),
+		"key":         oneOf("new", "reuse"),
 		"renewBefore": span(time.Second, 365*24*time.Hour),
 		"warnBefore":  span(time.Second, 365*24*time.Hour),
 		"interval":    span(time.Second, 24*time.Hour),

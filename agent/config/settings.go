@@ -85,7 +85,9 @@ func (in inputs) settings() (Settings, []error) {
 
 func (in inputs) renewal() renewal {
 	return renewal{
-		Renews:      value[string](in, "renewal.mode") == "renew",
+		Mode:        value[string](in, "renewal.mode"),
+		Lifetime:    value[time.Duration](in, "renewal.lifetime"),
+		ReuseKey:    value[string](in, "renewal.key") == "reuse",
 		RenewBefore: value[time.Duration](in, "renewal.renewBefore"),
 		WarnBefore:  value[time.Duration](in, "renewal.warnBefore"),
 		Interval:    value[time.Duration](in, "renewal.interval"),

@@ -41,6 +41,7 @@ const (
 	reloaderSocket = "/run/node-cert-agent-reloader.sock"
 	signerSocket   = "/run/node-cert-agent-signer.sock"
 	renewDir       = "/run/node-cert-agent-renew"
+	signerDir      = "/var/lib/node-cert-agent-signer"
 	serviceUser    = "node-cert-agent"
 	renewUser      = "node-cert-agent-renew"
 )

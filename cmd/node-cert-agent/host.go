@@ -21,14 +21,17 @@ import (
 )
 
 // becomeServiceUser gives up being root for good: what is written from now on is the service's own.
-func (f *flags) becomeServiceUser() error {
+func (f *flags) becomeServiceUser() error { return f.becomeUserOf(serviceUser) }
+
+// becomeUserOf is the same for another of our users.
+func (f *flags) becomeUserOf(name string) error {
 	if f.become != nil {
 		return f.become()
 	}
 	if f.plain() || os.Geteuid() != 0 {
 		return nil
 	}
-	uid, gid, err := serviceIDs()
+	uid, gid, err := idsOf(name)
 	if err != nil {
 		return err
 	}
@@ -46,8 +49,6 @@ func becomeUser(uid, gid int) error {
 	}
 	return nil
 }
-
-func serviceIDs() (uid, gid int, err error) { return idsOf(serviceUser) }
 
 // idsOf are the numbers of one of our users.
 func idsOf(name string) (uid, gid int, err error) {

@@ -57,6 +57,7 @@ Exit codes beside the usual: 3 a certificate has expired, or ends soon and nobod
 	}
 	output.flag(cmd)
 	cmd.Flags().BoolVar(&watch, "watch", false, "be the service (started by systemd)")
+	cmd.AddCommand(renewNowCommand(f))
 	return cmd
 }
 
@@ -72,8 +73,7 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 	client := signer.Dial(signerSocket)
 	defer func() { _ = client.Close() }()
 	r := renew.Renewer{Signer: client, Leaf: probe.Leaf, Clock: systemClock{}, Log: newLog(f, c.ErrOrStderr()),
-		Mode: s.Renewal.Mode(), Interval: s.Renewal.Interval, Alive: alive,
-		Policy: pair.Policy{Renews: s.Renewal.Renews, RenewBefore: s.Renewal.RenewBefore, WarnBefore: s.Renewal.WarnBefore},
+		Interval: s.Renewal.Interval, Alive: alive, Policy: renewalPolicy(s),
 		Publish: func(p pair.Report) error {
 			text, err := renew.Encode(p)
 			if err != nil {

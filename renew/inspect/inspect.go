@@ -31,7 +31,11 @@ type Host struct {
 // Inspection is what was found. Nothing in it is secret.
 type Inspection struct {
 	Pairs []pair.Facts `json:"pairs"`
-	Notes []string     `json:"notes,omitempty"`
+	// Waiting is the name of the pair that was replaced and is neither kept nor restored yet; Blocked is why neither
+	// will succeed.
+	Waiting string   `json:"waiting,omitempty"`
+	Blocked string   `json:"blocked,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 }
 
 // Inspect looks at the host as it is now. What cannot be read is in the facts about it.
@@ -70,7 +74,7 @@ func (h Host) authorities(all []pair.Authority) (opened []pair.Opened) {
 		if err != nil {
 			continue
 		}
-		o := pair.Opened{Path: a.Cert, Certs: pair.Certificates(text.data)}
+		o := pair.Opened{Path: a.Cert, KeyPath: a.Key, Certs: pair.Certificates(text.data)}
 		if key, err := h.read(a.Key); err == nil {
 			o.Key, _ = pair.KeyOf(key.data)
 		}
@@ -126,6 +130,7 @@ func (h Host) halves(f *pair.Facts) (cert, key content, err error) {
 		return cert, key, err
 	case user.CertificateFile == "":
 		key, cert.data, key.data = cert, user.Certificate, user.Key
+		f.Targets = pair.URLTarget(user.Server, "/version")
 		return cert, key, nil
 	}
 	// A kubelet renews what it names here by itself, behind a link of its own.

@@ -4,7 +4,6 @@ package inspect
 
 import (
 	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,61 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/staticpods"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// tree is a host in a directory: its files, and a proc(5) of its own.
+// tree is a host in a directory.
 type tree struct {
+	*staticpods.Tree
 	t    *testing.T
 	host Host
-	ca   *testpki.Authority
 }
 
-func newTree(t *testing.T) *tree {
-	dir := t.TempDir()
-	h := Host{Root: dir, Proc: filepath.Join(dir, "proc"), UID: uint32(os.Getuid())}
-	return &tree{t, h, testpki.New("kubernetes", testpki.ECDSA)}
+func hostOf(t *testing.T, n *staticpods.Tree) *tree {
+	return &tree{n, t, Host{Root: n.Root, Proc: n.Proc(), UID: uint32(os.Getuid())}}
 }
 
-func (n *tree) write(name, text string) string {
-	n.t.Helper()
-	file := filepath.Join(n.host.Root, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-	return file
-}
-
-// runs starts a process, as far as proc(5) shows it.
-func (n *tree) runs(pid int, cgroup string, argv ...string) {
-	dir := fmt.Sprintf("proc/%d/", pid)
-	n.write(dir+"cmdline", strings.Join(argv, "\x00")+"\x00")
-	n.write(dir+"cgroup", "0::"+cgroup+"\n")
-	n.write(dir+"stat", fmt.Sprintf("%d (a) b (c)) S 1%s 4200 0\n", pid, strings.Repeat(" 0", 17)))
-}
-
-// kubelet runs as kubeadm sets it up, with the given manifests.
-func (n *tree) kubelet(manifests map[string]string) {
-	n.write("usr/lib/systemd/system/kubelet.service", "[Unit]\nExecStart=/no\n[Service]\nExecStart=/usr/bin/kubelet\n")
-	n.write("var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests\n")
-	n.runs(1, "/system.slice/kubelet.service", "/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
-	for name, text := range manifests {
-		n.write("etc/kubernetes/manifests/"+name, text)
-	}
-}
-
-func manifest(argv ...string) string {
-	return "spec:\n  containers:\n  - command: [" + strings.Join(argv[:1], ", ") + "]\n    args: [" + strings.Join(argv[1:], ", ") +
-		"]\n"
-}
-
-func (n *tree) pair(name string, p testpki.Pair) {
-	n.write(name+".crt", string(p.Cert))
-	n.write(name+".key", string(p.Key))
-}
+func newTree(t *testing.T) *tree { return hostOf(t, staticpods.New(t)) }
 
 func (n *tree) inspect() Inspection {
 	n.t.Helper()
@@ -90,19 +50,10 @@ func (n *tree) facts(name string) pair.Facts {
 	return seen.Pairs[i]
 }
 
-var apiserver = []string{"kube-apiserver", "--tls-cert-file=/etc/kubernetes/pki/apiserver.crt",
-	"--tls-private-key-file=/etc/kubernetes/pki/apiserver.key", "--client-ca-file=/etc/kubernetes/pki/ca.crt"}
+var apiserver = staticpods.APIServer
 
 // controlPlane is a host whose API server is a static pod.
-func controlPlane(t *testing.T) *tree {
-	n := newTree(t)
-	n.kubelet(map[string]string{"kube-apiserver.yaml": manifest(apiserver...), ".hidden.yaml": "{", "broken.yaml": "{"})
-	n.runs(20, "/kubepods/burstable/pod1/2", apiserver...)
-	n.pair("etc/kubernetes/pki/apiserver", n.ca.Client("kube-apiserver"))
-	n.write("etc/kubernetes/pki/ca.crt", string(n.ca.PEM()))
-	n.write("etc/kubernetes/pki/ca.key", string(n.ca.KeyPEM()))
-	return n
-}
+func controlPlane(t *testing.T) *tree { return hostOf(t, staticpods.ControlPlane(t)) }
 
 func TestAPairOfAStaticPodIsSeenWithItsCA(t *testing.T) {
 	f := controlPlane(t).facts("apiserver")
@@ -127,17 +78,17 @@ func TestAPairOfAStaticPodIsSeenWithItsCA(t *testing.T) {
 func TestAProcessThatNoFileOfRootsStartedIsPassedOver(t *testing.T) {
 	forged := []string{"etcd", "--cert-file=/etc/secret.crt", "--key-file=/etc/secret.key"}
 	for name, run := range map[string]func(*tree){
-		"a pod":                             func(n *tree) { n.runs(30, "/kubepods/besteffort/pod3/4", forged...) },
-		"a pod with other flags":            func(n *tree) { n.runs(30, "/kubepods/pod3/4", append(apiserver, "--etcd-certfile=/x")...) },
-		"a pod that names a group":          func(n *tree) { n.runs(30, "/kubepods/pod3/4/system.slice/etcd.service", forged...) },
-		"a scope":                           func(n *tree) { n.runs(30, "/kubepods.slice/a.scope/etcd.service", forged...) },
-		"a unit that is not there":          func(n *tree) { n.runs(30, "/system.slice/etcd.service", forged...) },
-		"a unit with another program":       func(n *tree) { n.runs(30, "/system.slice/kubelet.service", forged...) },
-		"a manifest that others can write":  func(n *tree) { n.others(manifest(forged...)); n.runs(30, "/kubepods/pod3/4", forged...) },
-		"a manifest that is a link to such": func(n *tree) { n.link(manifest(forged...)); n.runs(30, "/kubepods/pod3/4", forged...) },
+		"a pod":                             func(n *tree) { n.Runs(30, "/kubepods/besteffort/pod3/4", forged...) },
+		"a pod with other flags":            func(n *tree) { n.Runs(30, "/kubepods/pod3/4", append(apiserver, "--etcd-certfile=/x")...) },
+		"a pod that names a group":          func(n *tree) { n.Runs(30, "/kubepods/pod3/4/system.slice/etcd.service", forged...) },
+		"a scope":                           func(n *tree) { n.Runs(30, "/kubepods.slice/a.scope/etcd.service", forged...) },
+		"a unit that is not there":          func(n *tree) { n.Runs(30, "/system.slice/etcd.service", forged...) },
+		"a unit with another program":       func(n *tree) { n.Runs(30, "/system.slice/kubelet.service", forged...) },
+		"a manifest that others can write":  func(n *tree) { n.others(staticpods.Manifest(forged...)); n.Runs(30, "/kubepods/pod3/4", forged...) },
+		"a manifest that is a link to such": func(n *tree) { n.link(staticpods.Manifest(forged...)); n.Runs(30, "/kubepods/pod3/4", forged...) },
 	} {
 		n := controlPlane(t)
-		n.pair("etc/secret", n.ca.Client("secret"))
+		n.Pair("etc/secret", n.CA.Client("secret"))
 		run(n)
 		seen := n.inspect()
 		if len(seen.Notes) != 1 || !strings.Contains(seen.Notes[0], "pid 30") {
@@ -150,13 +101,13 @@ func TestAProcessThatNoFileOfRootsStartedIsPassedOver(t *testing.T) {
 }
 
 func (n *tree) others(text string) {
-	if err := os.Chmod(n.write("etc/kubernetes/manifests/etcd.yaml", text), 0o666); err != nil {
+	if err := os.Chmod(n.Write("etc/kubernetes/manifests/etcd.yaml", text), 0o666); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
 func (n *tree) link(text string) {
-	file := n.write("tmp/etcd.yaml", text)
+	file := n.Write("tmp/etcd.yaml", text)
 	if err := os.Symlink(file, filepath.Join(n.host.Root, "etc/kubernetes/manifests/etcd.yaml")); err != nil {
 		n.t.Fatal(err)
 	}
@@ -164,16 +115,16 @@ func (n *tree) link(text string) {
 
 func TestEtcdadmsUnitNamesItsEnvironment(t *testing.T) {
 	n := newTree(t)
-	n.write("etc/systemd/system/etcd.service", "[Service]\nEnvironmentFile=/etc/etcd/other.env\nExecStart=/bin/false\n")
-	n.write("etc/systemd/system/etcd.service.d/10-etcdadm.conf",
+	n.Write("etc/systemd/system/etcd.service", "[Service]\nEnvironmentFile=/etc/etcd/other.env\nExecStart=/bin/false\n")
+	n.Write("etc/systemd/system/etcd.service.d/10-etcdadm.conf",
 		"[Service]\nEnvironmentFile=-/etc/etcd/etcd.env\nExecStart=\nExecStart=-/opt/bin/etcd \\\n  --x\n")
-	n.write("etc/etcd/etcd.env", "ETCD_CERT_FILE=/etc/etcd/pki/server.crt\nETCD_KEY_FILE=/etc/etcd/pki/server.key\n"+
+	n.Write("etc/etcd/etcd.env", "ETCD_CERT_FILE=/etc/etcd/pki/server.crt\nETCD_KEY_FILE=/etc/etcd/pki/server.key\n"+
 		"ETCD_TRUSTED_CA_FILE=/etc/etcd/pki/ca.crt\n")
-	n.runs(9, "/system.slice/etcd.service", "/opt/bin/etcd")
-	n.pair("etc/etcd/pki/server", n.ca.Client("m1"))
-	n.pair("etc/etcd/pki/etcdctl-etcd-client", n.ca.Client("m1-etcdctl", "system:masters"))
-	n.write("etc/etcd/pki/ca.crt", string(n.ca.PEM()))
-	n.write("etc/etcd/pki/ca.key", string(n.ca.KeyPEM()))
+	n.Runs(9, "/system.slice/etcd.service", "/opt/bin/etcd")
+	n.Pair("etc/etcd/pki/server", n.CA.Client("m1"))
+	n.Pair("etc/etcd/pki/etcdctl-etcd-client", n.CA.Client("m1-etcdctl", "system:masters"))
+	n.Write("etc/etcd/pki/ca.crt", string(n.CA.PEM()))
+	n.Write("etc/etcd/pki/ca.key", string(n.CA.KeyPEM()))
 	seen := n.inspect()
 	if len(seen.Pairs) != 2 || seen.Pairs[0].Name != "etcdctl-etcd-client" || seen.Pairs[1].Name != "etcd-server" {
 		t.Fatalf("pairs %+v", seen.Pairs)
@@ -195,11 +146,11 @@ func withUser(p testpki.Pair) string {
 func TestAKubeconfigIsAPairToo(t *testing.T) {
 	n := controlPlane(t)
 	argv := []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
-	n.write("etc/kubernetes/manifests/kube-scheduler.yaml", manifest(argv...))
-	n.runs(21, "/kubepods/pod5", argv...)
-	n.write("etc/kubernetes/scheduler.conf", withUser(n.ca.Client("system:kube-scheduler")))
-	n.write("etc/kubernetes/admin.conf", withUser(n.ca.Client("kubernetes-admin")))
-	n.write("etc/kubernetes/notes.conf", "no kubeconfig\n")
+	n.Write("etc/kubernetes/manifests/kube-scheduler.yaml", staticpods.Manifest(argv...))
+	n.Runs(21, "/kubepods/pod5", argv...)
+	n.Write("etc/kubernetes/scheduler.conf", withUser(n.CA.Client("system:kube-scheduler")))
+	n.Write("etc/kubernetes/admin.conf", withUser(n.CA.Client("kubernetes-admin")))
+	n.Write("etc/kubernetes/notes.conf", "no kubeconfig\n")
 	for name, subject := range map[string]string{"scheduler.conf": "CN=system:kube-scheduler", "admin.conf": "CN=kubernetes-admin"} {
 		if f := n.facts(name); f.Leaf.Subject != subject || f.CA == nil || !f.Kubeconfig || f.Problem != "" {
 			t.Errorf("%s: %+v", name, f)
@@ -212,17 +163,17 @@ func TestAKubeconfigIsAPairToo(t *testing.T) {
 
 func TestAKubeletsCertificateIsItsOwnAffair(t *testing.T) {
 	n := newTree(t)
-	n.kubelet(nil)
-	n.runs(1, "/system.slice/kubelet.service", "/usr/bin/kubelet", "--kubeconfig=/etc/kubernetes/kubelet.conf")
-	p := n.ca.Client("system:node:a", "system:nodes")
-	n.write("var/lib/kubelet/pki/kubelet-client-2026.pem", string(p.Cert)+string(p.Key))
+	n.Kubelet(nil)
+	n.Runs(1, "/system.slice/kubelet.service", "/usr/bin/kubelet", "--kubeconfig=/etc/kubernetes/kubelet.conf")
+	p := n.CA.Client("system:node:a", "system:nodes")
+	n.Write("var/lib/kubelet/pki/kubelet-client-2026.pem", string(p.Cert)+string(p.Key))
 	if err := os.Symlink("kubelet-client-2026.pem", filepath.Join(n.host.Root, "var/lib/kubelet/pki/current.pem")); err != nil {
 		t.Fatal(err)
 	}
 	config := withUser(p)
 	config = config[:strings.Index(config, "    client-certificate-data")] +
 		"    client-certificate: /var/lib/kubelet/pki/current.pem\n    client-key: /var/lib/kubelet/pki/current.pem\n"
-	n.write("etc/kubernetes/kubelet.conf", config)
+	n.Write("etc/kubernetes/kubelet.conf", config)
 	f := n.facts("kubelet.conf")
 	if f.Manager != "kubelet" || f.Problem != "" || f.Leaf.Subject == "" || f.Cert != "/var/lib/kubelet/pki/current.pem" {
 		t.Errorf("facts %+v", f)
@@ -237,7 +188,7 @@ func TestWhatWeWouldNotTouchIsSaid(t *testing.T) {
 		"no certificate": {func(_ *tree, cert, _ string) error { return os.Remove(cert) }, "apiserver.crt does not exist", ""},
 		"no key":         {func(_ *tree, _, key string) error { return os.Remove(key) }, "apiserver.key does not exist", ""},
 		"a key of another": {func(n *tree, _, _ string) error {
-			n.write("etc/kubernetes/pki/apiserver.key", string(n.ca.Client("b").Key))
+			n.Write("etc/kubernetes/pki/apiserver.key", string(n.CA.Client("b").Key))
 			return nil
 		}, "do not belong together", ""},
 		"a link": {func(_ *tree, cert, _ string) error {

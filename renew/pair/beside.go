@@ -28,10 +28,25 @@ func (found *Found) Beside(dir string, names []string) (pairs []Pair) {
 		if slices.ContainsFunc(found.Pairs, func(q Pair) bool { return q.Cert == p.Cert }) || found.authority(p.Cert) {
 			continue
 		}
+		if strings.Contains(p.Name, "etcd") {
+			p.Targets = found.etcdTargets()
+		}
 		found.Pairs = append(found.Pairs, p)
 		pairs = append(pairs, p)
 	}
 	return pairs
+}
+
+// etcdTargets are the client ports of this host's etcd.
+func (found *Found) etcdTargets() (all []Target) {
+	for _, p := range found.Pairs {
+		if len(p.Users) > 0 && p.Users[0].Program == Etcd && p.Role == Server {
+			for _, address := range p.Addresses {
+				all = append(all, Target{Address: address, Path: "/health"})
+			}
+		}
+	}
+	return all
 }
 
 func (found *Found) authority(cert string) bool {

@@ -21,19 +21,24 @@ type flag struct {
 	cert, key string
 	// addresses are where the pair is served.
 	addresses func(flags map[string]string) []string
+	// targets are who can say whether they accept it.
+	targets func(flags map[string]string) []Target
 }
 
 // flags are all that we know. The names are kubeadm's.
 var flags = []flag{
-	{APIServer, "apiserver", Server, "tls-cert-file", "tls-private-key-file", secureAddresses},
-	{APIServer, "apiserver-kubelet-client", Client, "kubelet-client-certificate", "kubelet-client-key", nil},
-	{APIServer, "front-proxy-client", Client, "proxy-client-cert-file", "proxy-client-key-file", nil},
-	{APIServer, "apiserver-etcd-client", Client, "etcd-certfile", "etcd-keyfile", nil},
-	{Etcd, "etcd-server", Server, "cert-file", "key-file", urlAddresses("listen-client-urls")},
-	{Etcd, "etcd-peer", Peer, "peer-cert-file", "peer-key-file", urlAddresses("listen-peer-urls")},
-	{ControllerManager, "controller-manager.conf", Client, "kubeconfig", "", nil},
-	{Scheduler, "scheduler.conf", Client, "kubeconfig", "", nil},
-	{Kubelet, "kubelet.conf", Client, "kubeconfig", "", nil},
+	{APIServer, "apiserver", Server, "tls-cert-file", "tls-private-key-file", secureAddresses, nil},
+	{APIServer, "apiserver-kubelet-client", Client, "kubelet-client-certificate", "kubelet-client-key", nil,
+		kubeletTarget},
+	{APIServer, "front-proxy-client", Client, "proxy-client-cert-file", "proxy-client-key-file", nil, proxyTarget},
+	{APIServer, "apiserver-etcd-client", Client, "etcd-certfile", "etcd-keyfile", nil,
+		urlTargets("etcd-servers", "/health")},
+	{Etcd, "etcd-server", Server, "cert-file", "key-file", urlAddresses("listen-client-urls"), nil},
+	{Etcd, "etcd-peer", Peer, "peer-cert-file", "peer-key-file", urlAddresses("listen-peer-urls"),
+		urlTargets("initial-cluster", "/raft/probing")},
+	{ControllerManager, "controller-manager.conf", Client, "kubeconfig", "", nil, nil},
+	{Scheduler, "scheduler.conf", Client, "kubeconfig", "", nil, nil},
+	{Kubelet, "kubelet.conf", Client, "kubeconfig", "", nil, nil},
 }
 
 // authorities are the flags that name CA certificates, with the flag of the key where there is one. Else the key may
@@ -99,6 +104,9 @@ func (found *Found) add(f flag, c Component) {
 	if f.addresses != nil {
 		p.Addresses = f.addresses(c.Flags)
 	}
+	if f.targets != nil {
+		p.Targets = f.targets(c.Flags)
+	}
 	found.Pairs = append(found.Pairs, p)
 	if f.program != Kubelet {
 		found.look(Directory{Path: path.Dir(p.Cert)})
@@ -136,6 +144,38 @@ func (found *Found) others(c Component) {
 	case c.Program == Etcd && c.Flags["config-file"] != "":
 		found.Notes = append(found.Notes, "etcd reads a configuration file, which is not looked at: "+c.Flags["config-file"])
 	}
+}
+
+// kubeletTarget is this host's kubelet, at the port that it has unless its configuration says otherwise.
+func kubeletTarget(map[string]string) []Target {
+	return []Target{{Address: "127.0.0.1:10250", Path: "/healthz"}}
+}
+
+func proxyTarget(flags map[string]string) (all []Target) {
+	for _, address := range secureAddresses(flags) {
+		all = append(all, Target{address, "/version", true})
+	}
+	return all
+}
+
+// urlTargets are the servers at the https URLs in a flag, which may have names before them: NAME=URL.
+func urlTargets(flag, path string) func(map[string]string) []Target {
+	return func(flags map[string]string) (all []Target) {
+		for text := range strings.SplitSeq(flags[flag], ",") {
+			if _, after, ok := strings.Cut(text, "=http"); ok {
+				text = "http" + after
+			}
+			for _, address := range urlAddresses(flag)(map[string]string{flag: text}) {
+				all = append(all, Target{Address: address, Path: path})
+			}
+		}
+		return all
+	}
+}
+
+// URLTarget is the server at an https URL.
+func URLTarget(text, path string) []Target {
+	return urlTargets("u", path)(map[string]string{"u": text})
 }
 
 // secureAddresses are where a kube-apiserver serves: at the address that it announces, or else at every one.

@@ -80,9 +80,9 @@ func SameKey(a, b crypto.PublicKey) bool {
 
 // Opened is an Authority with what its files hold: certificates, and the public half of a key that is there.
 type Opened struct {
-	Path  string
-	Certs []*x509.Certificate
-	Key   crypto.PublicKey
+	Path, KeyPath string
+	Certs         []*x509.Certificate
+	Key           crypto.PublicKey
 }
 
 // Examine reads a leaf and finds the authority that signed it. Key is the public half of the pair's key; nil says
@@ -98,7 +98,7 @@ func (f *Facts) Examine(leaf *x509.Certificate, key crypto.PublicKey, authoritie
 				continue
 			}
 			ca := &CA{Path: a.Path, Subject: printable.Text(c.Subject.String()), SHA256: fingerprint(c),
-				NotAfter: c.NotAfter.UTC(), KeyHere: SameKey(c.PublicKey, a.Key)}
+				NotAfter: c.NotAfter.UTC(), KeyHere: SameKey(c.PublicKey, a.Key), KeyPath: a.KeyPath}
 			if f.CA == nil || ca.KeyHere && !f.CA.KeyHere {
 				f.CA = ca
 			}

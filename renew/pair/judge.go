@@ -10,13 +10,18 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 )
 
-// Us is the name under which this program renews pairs.
-const Us = "node-cert-agent"
+// Mode is what a host's configuration allows.
+type Mode string
+
+// The modes. With ModeManual, root may have pairs renewed by a command.
+const (
+	ModeReport Mode = "report"
+	ModeManual Mode = "manual"
+)
 
 // Policy is what a host's configuration says about renewal.
 type Policy struct {
-	// Renews is set if this host renews what it can; else it only reports.
-	Renews bool
+	Mode Mode
 	// RenewBefore is how long before its end a pair is due, but never more than a third of its life.
 	RenewBefore time.Duration
 	// WarnBefore is how long before its end a pair that nobody renews is worth a warning; no more than a quarter of its
@@ -56,6 +61,8 @@ type Verdict struct {
 	// RenewedBy is who renews the pair while nobody watches; empty for nobody, and NotRenewed then says why.
 	RenewedBy  string `json:"renewedBy,omitempty"`
 	NotRenewed string `json:"notRenewed,omitempty"`
+	// Renewable is set if the signer would renew it when root asks.
+	Renewable bool `json:"renewable,omitempty"`
 	// Use is left out if the pair has no users on this host.
 	Use    *Use     `json:"use,omitempty"`
 	Served []Served `json:"served,omitempty"`
@@ -65,7 +72,8 @@ type Verdict struct {
 func Judge(f Facts, served []Served, p Policy, now time.Time) Verdict {
 	v := Verdict{Facts: f, Served: served}
 	v.RenewedBy, v.NotRenewed = renewer(f, p)
-	v.State = f.state(v.RenewedBy, p, now)
+	v.Renewable = v.RenewedBy == "" && f.obstacle() == "" && p.Mode == ModeManual
+	v.State = v.state(p, now)
 	if f.Leaf != (Leaf{}) && len(f.Users) > 0 {
 		v.Use = f.use(served)
 	}
@@ -82,39 +90,51 @@ func (v Verdict) StaleReason() string {
 
 // renewer says who renews a pair unattended, or why nobody does.
 func renewer(f Facts, p Policy) (who, whyNot string) {
+	obstacle := f.obstacle()
 	switch {
 	case f.Manager == string(Kubelet):
 		return f.Manager, ""
-	case f.Manager != "":
-		return "", f.Manager + " renews it only when it starts"
-	case f.Problem != "":
-		return "", f.Problem
-	case f.Foreign != "":
-		return "", f.Foreign
-	case f.CA == nil:
-		return "", "no CA on this host has signed it"
-	case !f.CA.KeyHere:
-		return "", "the key of its CA is not on this host"
-	case !f.CA.NotAfter.After(f.Leaf.NotAfter):
-		return "", "its CA ends with it: the CA has to be renewed first"
-	case !p.Renews:
-		return "", "this host only reports: renewal.mode is not renew"
+	case obstacle != "":
+		return "", obstacle
+	case p.Mode == ModeManual:
+		return "", "a person has to: node-cert-agent renew now " + f.Name
 	}
-	return Us, ""
+	return "", "this host only reports: renewal.mode is report"
+}
+
+// obstacle is why the signer of this host cannot renew a pair; empty if it can.
+func (f Facts) obstacle() string {
+	switch {
+	case f.Manager == string(Kubelet):
+		return "the kubelet renews it"
+	case f.Manager != "":
+		return f.Manager + " renews it only when it starts"
+	case f.Problem != "":
+		return f.Problem
+	case f.Foreign != "":
+		return f.Foreign
+	case f.CA == nil:
+		return "no CA on this host has signed it"
+	case !f.CA.KeyHere:
+		return "the key of its CA is not on this host"
+	case !f.CA.NotAfter.After(f.Leaf.NotAfter):
+		return "its CA ends with it: the CA has to be renewed first"
+	}
+	return ""
 }
 
 // state follows from how much of a pair's life is left.
-func (f Facts) state(renewedBy string, p Policy, now time.Time) State {
-	left, life := f.Leaf.NotAfter.Sub(now), f.life()
+func (v Verdict) state(p Policy, now time.Time) State {
+	left, life := v.Leaf.NotAfter.Sub(now), v.life()
 	switch {
-	case f.Leaf == (Leaf{}) || f.Problem != "":
+	case v.Leaf == (Leaf{}) || v.Problem != "":
 		return Unreadable
 	case left <= 0:
 		return Expired
-	case renewedBy == Us && left < min(p.RenewBefore, life/3):
-		return Due
-	case renewedBy == "" && left < min(p.WarnBefore, life/4):
+	case v.RenewedBy == "" && left < min(p.WarnBefore, life/4):
 		return Expiring
+	case v.Renewable && left < min(p.RenewBefore, life/3):
+		return Due
 	}
 	return OK
 }

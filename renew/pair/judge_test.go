@@ -19,7 +19,7 @@ func leafWith(left time.Duration) Leaf {
 
 const day = 24 * time.Hour
 
-var policy = Policy{Renews: true, RenewBefore: 30 * day, WarnBefore: 21 * day}
+var policy = Policy{Mode: ModeManual, RenewBefore: 30 * day, WarnBefore: 21 * day}
 
 func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 	here := &CA{KeyHere: true, NotAfter: now.Add(10 * 365 * day)}
@@ -31,7 +31,7 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 		return f
 	}
 	reports := policy
-	reports.Renews = false
+	reports.Mode = ModeReport
 	for name, c := range map[string]struct {
 		facts  Facts
 		policy Policy
@@ -39,9 +39,10 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 		by     string
 		why    string
 	}{
-		"far from its end":   {facts(60*day, nil), policy, OK, Us, ""},
-		"due":                {facts(29*day, nil), policy, Due, Us, ""},
-		"over":               {facts(-time.Second, nil), policy, Expired, Us, ""},
+		"far from its end":   {facts(60*day, nil), policy, OK, "", "a person has to"},
+		"due":                {facts(29*day, nil), policy, Due, "", "renew now"},
+		"due, and soon":      {facts(20*day, nil), policy, Expiring, "", "renew now"},
+		"over":               {facts(-time.Second, nil), policy, Expired, "", "renew now"},
 		"only reported":      {facts(22*day, nil), reports, OK, "", "only reports"},
 		"reported, and soon": {facts(20*day, nil), reports, Expiring, "", "only reports"},
 		"a key elsewhere": {facts(60*day, func(f *Facts) { f.CA = &CA{NotAfter: here.NotAfter} }), policy, OK, "",
@@ -57,13 +58,11 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 			"no private key"},
 		"nothing there": {Facts{Problem: "/x.crt does not exist"}, policy, Unreadable, "", "does not exist"},
 		// With a life of an hour thirty days would be always: a third of it counts, and a quarter for the warning.
-		"a short life": {facts(21*time.Minute, func(f *Facts) { f.Leaf.NotBefore = f.Leaf.NotAfter.Add(-time.Hour) }), policy, OK, Us,
-			""},
-		"a short life, due": {facts(19*time.Minute, func(f *Facts) { f.Leaf.NotBefore = f.Leaf.NotAfter.Add(-time.Hour) }), policy,
-			Due, Us, ""},
+		"a short life":      {facts(21*time.Minute, func(f *Facts) { f.Leaf.NotBefore = f.Leaf.NotAfter.Add(-time.Hour) }), policy, OK, "", "renew now"},
+		"a short life, due": {facts(19*time.Minute, func(f *Facts) { f.Leaf.NotBefore = f.Leaf.NotAfter.Add(-time.Hour) }), policy, Due, "", "renew now"},
 		// etcdadm gives leaves the NotBefore of their CA: a third of ten years would be always.
 		"the CA's NotBefore": {facts(200*day, func(f *Facts) { f.Leaf.NotBefore = now.Add(-9 * 365 * day) }),
-			Policy{Renews: true, RenewBefore: 365 * day}, OK, Us, ""},
+			Policy{Mode: ModeManual, RenewBefore: 365 * day}, OK, "", "renew now"},
 	} {
 		v := Judge(c.facts, nil, c.policy, now)
 		if v.State != c.state || v.RenewedBy != c.by || !strings.Contains(v.NotRenewed, c.why) || (c.why == "") != (v.NotRenewed == "") {
@@ -114,7 +113,7 @@ func TestAReportNamesTheFirstEndThatNobodyPrevents(t *testing.T) {
 		!r.Unrenewed.NotAfter.Equal(now.Add(7*day)) {
 		t.Errorf("earliest %+v, unrenewed %+v", r.Earliest, r.Unrenewed)
 	}
-	if r := NewReport("renew", []Verdict{verdict("b", day, Us)}, nil, now); r.Unrenewed != nil || r.Earliest == nil {
+	if r := NewReport("renew", []Verdict{verdict("b", day, "kubelet")}, nil, now); r.Unrenewed != nil || r.Earliest == nil {
 		t.Errorf("earliest %+v, unrenewed %+v", r.Earliest, r.Unrenewed)
 	}
 }

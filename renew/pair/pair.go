@@ -66,6 +66,18 @@ type Pair struct {
 	AtStart bool `json:"readAtStart,omitempty"`
 	// Addresses are where a server of this host shows the certificate, as host:port.
 	Addresses []string `json:"addresses,omitempty"`
+	// Targets are servers that say whether they accept the pair's certificate from a client.
+	Targets []Target `json:"targets,omitempty"`
+}
+
+// Target is a server that a client can be proven with: a GET of Path answers with anything but 401, or with no
+// handshake, if the client is refused.
+type Target struct {
+	// Address is host:port.
+	Address string `json:"address"`
+	Path    string `json:"path"`
+	// Proxied is set if the server takes the client for an authenticating proxy, and asks it for whom it speaks.
+	Proxied bool `json:"proxied,omitempty"`
 }
 
 // Authority is a CA certificate of this host, by where it is, and where its key may be.
@@ -101,8 +113,9 @@ type CA struct {
 	Subject  string    `json:"subject"`
 	SHA256   string    `json:"sha256"`
 	NotAfter time.Time `json:"notAfter"`
-	// KeyHere is set if the host has the authority's key.
-	KeyHere bool `json:"keyHere"`
+	// KeyHere is set if the host has the authority's key; KeyPath is then where.
+	KeyHere bool   `json:"keyHere"`
+	KeyPath string `json:"-"`
 }
 
 // Facts are what an inspection finds out about a pair.
@@ -110,6 +123,8 @@ type Facts struct {
 	Pair
 	Leaf Leaf `json:"leaf,omitzero"`
 	CA   *CA  `json:"ca,omitempty"`
+	// Chain is what the pair's file holds, each certificate in DER, if the pair waits for proof.
+	Chain [][]byte `json:"chain,omitempty"`
 	// Changed is when the certificate's file was last changed (ctime).
 	Changed time.Time `json:"changed,omitzero"`
 	// Problem is why there are no other facts, or why the pair cannot be used: one line without content.

@@ -57,6 +57,25 @@ func (r *Replacer) restore(id string, leaf plan.Digest) error {
 	return r.end()
 }
 
+// Old is what the pair that waits held before, by its copy.
+func (r *Replacer) Old() (Content, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.journal.Waiting
+	if w == nil {
+		return Content{}, ErrNotWritten
+	}
+	halves, err := w.halves()
+	if err != nil {
+		return Content{}, err
+	}
+	parts, err := r.copied(w, halves)
+	if err != nil {
+		return Content{}, err
+	}
+	return w.content(parts)
+}
+
 // Abandon ends the wait of a pair whose files somebody else took over, and touches none of them.
 func (r *Replacer) Abandon(id string) error {
 	r.mu.Lock()

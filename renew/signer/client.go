@@ -8,6 +8,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
 
 // Client speaks to a signer over its socket. Its methods may be called concurrently. Every error is an *Error.
@@ -30,6 +31,43 @@ func (c *Client) Inspect(ctx context.Context) (inspect.Inspection, error) {
 		return inspect.Inspection{}, err
 	}
 	return *r.Inspection, nil
+}
+
+// Renew has a pair replaced by its successor, and gives what there is then. It waits for Keep or Restore.
+func (c *Client) Renew(ctx context.Context, q Change) (pair.Facts, error) {
+	return c.change(ctx, request{Renew: &q})
+}
+
+// Keep ends the wait of a pair that was proven.
+func (c *Client) Keep(ctx context.Context, q Change) (pair.Facts, error) {
+	return c.change(ctx, request{Keep: &q})
+}
+
+// Restore puts the pair back that there was before.
+func (c *Client) Restore(ctx context.Context, q Change) (pair.Facts, error) {
+	return c.change(ctx, request{Restore: &q})
+}
+
+// Restart ends those who go on with the pair that there was before, so that they are started again.
+func (c *Client) Restart(ctx context.Context, q Change) (pair.Facts, error) {
+	return c.change(ctx, request{Restart: &q})
+}
+
+// Abandon ends the wait of a pair that somebody else changed.
+func (c *Client) Abandon(ctx context.Context, pair string) error {
+	_, err := c.ask(ctx, request{Abandon: pair})
+	return err
+}
+
+func (c *Client) change(ctx context.Context, q request) (pair.Facts, error) {
+	r, err := c.ask(ctx, q)
+	if err == nil && r.Facts == nil {
+		err = &Error{Failed, "an answer to another question"}
+	}
+	if err != nil {
+		return pair.Facts{}, err
+	}
+	return *r.Facts, nil
 }
 
 func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {

@@ -5,9 +5,10 @@ package signer
 import (
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
 
-// What a frame may be. No request carries bytes of a file, and no reply does.
+// What a frame may be. No request carries bytes of a file, and no reply those of a key.
 var (
 	requests = frame.Limits{Text: 64 << 10, Values: 1024}
 	replies  = frame.Limits{Text: 4 << 20, Values: 1 << 17}
@@ -17,11 +18,44 @@ var (
 type request struct {
 	// Inspect asks what there is on the host.
 	Inspect bool `json:"inspect,omitempty"`
+	// Renew replaces a pair by its successor, which then waits for Keep or Restore.
+	Renew *Change `json:"renew,omitempty"`
+	// Keep says that the new pair was proven, Restore that it was not.
+	Keep    *Change `json:"keep,omitempty"`
+	Restore *Change `json:"restore,omitempty"`
+	// Restart ends who started before a pair was changed, and reads it only then. Only root may have it.
+	Restart *Change `json:"restart,omitempty"`
+	// Abandon names the pair that waits and that somebody else changed meanwhile. It waits no longer. Only root may have
+	// it.
+	Abandon string `json:"abandon,omitempty"`
+	// Sign asks for the signature with which a client proves in TLS 1.3 that it has the key of a pair.
+	Sign *Handshake `json:"sign,omitempty"`
+}
+
+// Change is what a request is about.
+type Change struct {
+	Pair string `json:"pair"`
+	// Leaf is the SHA-256 of the certificate that the caller has seen, in hexadecimal. If there is another one now, the
+	// request is refused.
+	Leaf string `json:"leaf"`
+	// Force renews what is not due, and restores what has almost ended. Only root may have it.
+	Force bool `json:"force,omitempty"`
+}
+
+// Handshake is the end of a TLS 1.3 handshake.
+type Handshake struct {
+	Pair string `json:"pair"`
+	// Message is what RFC 8446 4.4.3 says that a client signs, whole.
+	Message []byte `json:"message"`
+	// Hash is the number of the signature's hash function, as package crypto counts; 0 for Ed25519.
+	Hash uint `json:"hash,omitempty"`
 }
 
 // parts counts what a request asks for.
 func (q request) parts() (n int) {
-	for _, asked := range []bool{q.Inspect} {
+	for _, asked := range []bool{q.Inspect, q.Renew != nil, q.Keep != nil, q.Restore != nil, q.Restart != nil,
+		q.Abandon != "",
+		q.Sign != nil} {
 		if asked {
 			n++
 		}
@@ -31,7 +65,11 @@ func (q request) parts() (n int) {
 
 type reply struct {
 	Inspection *inspect.Inspection `json:"inspection,omitempty"`
-	Error      *Error              `json:"error,omitempty"`
+	// Facts are those of the pair after Renew, Keep and Restore.
+	Facts *pair.Facts `json:"facts,omitempty"`
+	// Signature answers Sign.
+	Signature []byte `json:"signature,omitempty"`
+	Error     *Error `json:"error,omitempty"`
 }
 
 // Reason says what a caller can do about an Error.

@@ -28,6 +28,7 @@ END
 func TestTheKubeadmPageIsAsWritten(t *testing.T) {
 	c := start(t)
 	c.seePairs()
+	c.renewPairs()
 	c.must(strings.Replace(c.page.Block("The cluster's side", 0), "END\n", site, 1))
 	c.must(c.page.Block("The cluster's side", 1))
 	c.follow()

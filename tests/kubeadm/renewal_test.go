@@ -71,6 +71,56 @@ func (c *kubeadmCluster) staleScheduler() {
 	}
 }
 
+// renewPairs renews all that kubeadm made, while the cluster runs.
+func (c *kubeadmCluster) renewPairs() {
+	c.t.Helper()
+	page := runbook.Read(c.t, "../../docs/usage/renewal.md")
+	before := pairsOn(c.t, c.control)
+	if out, err := c.control.Host.Run(c.t.Context(), "node-cert-agent", "renew", "now"); err == nil || !strings.Contains(out+err.Error(), "mode") {
+		c.t.Errorf("a host that only reports: %s, %v", out, err)
+	}
+	c.control.Run("sh", "-euc", page.Block("Renewing them", 0))
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 1)); !strings.Contains(out, "nothing is due") {
+		c.t.Errorf("it would renew\n%s", out)
+	}
+	out := c.control.Run("sh", "-euc", page.Block("Renewing them", 2))
+	if n := strings.Count(out, ": renewed, ends at"); n != 11 || strings.Contains(out, "(") {
+		c.t.Errorf("%d pairs of 11 are renewed and proven by all:\n%s", n, out)
+	}
+	c.must("kubectl get --raw /readyz && kubectl get nodes")
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 3)); strings.Count(out, ": in use after a restart") != 2 {
+		c.t.Errorf("the controller-manager and the scheduler are not restarted:\n%s", out)
+	}
+	c.control.Run("systemctl", "restart", "node-cert-agent-renew.service")
+	for name, v := range pairsOn(c.t, c.control) {
+		was := before[name]
+		renewed := v.Leaf.SHA256 != was.Leaf.SHA256
+		if renewed != (name != "kubelet.conf") || v.Leaf.Subject != was.Leaf.Subject || v.Problem != "" || v.StaleReason() != "" {
+			c.t.Errorf("%s: %+v", name, v)
+		}
+	}
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 4)); strings.Count(out, " replaces: ") != 11 ||
+		strings.Count(out, " keeps: ") != 11 || strings.Count(out, " ends: ") != 2 {
+		c.t.Errorf("the signer recorded\n%s", out)
+	}
+	c.restoreUnproven()
+}
+
+// restoreUnproven renews a kubeconfig whose server is not there.
+func (c *kubeadmCluster) restoreUnproven() {
+	c.t.Helper()
+	const file = "/etc/kubernetes/super-admin.conf"
+	c.control.Run("sed", "-i", "s,server: .*,server: https://127.0.0.1:1,", file)
+	before := string(c.control.File(file))
+	out, err := c.control.Host.Run(c.t.Context(), "node-cert-agent", "renew", "now", "--force", "--timeout", "2s", "super-admin.conf")
+	if err == nil || !strings.Contains(out, "super-admin.conf: restored") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		c.t.Errorf("%s, %v", out, err)
+	}
+	if after := string(c.control.File(file)); after != before {
+		c.t.Error("the old kubeconfig was not restored byte for byte")
+	}
+}
+
 // pairsOn is what a host prints, by name.
 func pairsOn(t *testing.T, n *testnode.Node) map[string]pair.Verdict {
 	t.Helper()
