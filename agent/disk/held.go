@@ -126,7 +126,7 @@ func (ses *session) descend(p string) (*directory, error) {
 	}
 	at := "/"
 	root, err := ses.tree.openRoot(at)
-	for _, name := range strings.Split(strings.Trim(p, "/"), "/") {
+	for name := range strings.SplitSeq(strings.Trim(p, "/"), "/") {
 		if err != nil {
 			break
 		}
