@@ -72,6 +72,9 @@ func (h *Held) Data(i int) []byte { return h.files[i].data }
 
 func (ses *session) hold(p string) (f heldFile, err error) {
 	f.path = p
+	if !path.IsAbs(p) || path.Clean(p) != p {
+		return f, irregular("not an absolute, clean path")
+	}
 	if _, err := ses.descend(path.Dir(p)); err != nil {
 		return f, err
 	}
@@ -120,9 +123,6 @@ func readAll(f *os.File, found fs.FileInfo) (fs.FileInfo, []byte, error) {
 func (ses *session) descend(p string) (*directory, error) {
 	if d, ok := ses.dirs[p]; ok {
 		return d, nil
-	}
-	if !path.IsAbs(p) || path.Clean(p) != p {
-		return nil, irregular("not in a directory with an absolute, clean path")
 	}
 	at := "/"
 	root, err := ses.tree.openRoot(at)
