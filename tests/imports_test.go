@@ -104,6 +104,7 @@ var house = map[string][]string{
 	"renew/etcd":          {"agent/printable", "renew/etcd/wire"},
 	"renew/etcd/wire":     {},
 	"renew/etcd/etcdtest": {"renew/etcd", "renew/etcd/wire"},
+	"renew/lock":          {"agent/printable", "renew/etcd"},
 	"cmd/node-cert-agent": {"agent", "agent/apiserver", "agent/audit", "agent/bootstrap", "agent/check",
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",
