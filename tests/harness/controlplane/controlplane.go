@@ -162,6 +162,9 @@ func stateDir(dir string) (string, error) {
 // URL is where the API server listens, or will when it is started.
 func (p *Plane) URL() string { return url(p.ports.api) }
 
+// EtcdURL is where etcd listens for clients.
+func (p *Plane) EtcdURL() string { return url(p.ports.etcdClient) }
+
 // Dir is the state folder. It holds a log for each server and admin.kubeconfig.
 func (p *Plane) Dir() string { return p.dir }
 
