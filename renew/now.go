@@ -124,15 +124,20 @@ func (o OnDemand) Run(ctx context.Context, names []string) error {
 		if f.Name == seen.Waiting && len(names) == 0 {
 			continue // it has just been renewed
 		}
-		after, err := o.Signer.Renew(ctx, signer.Change{Pair: f.Name, Leaf: f.Leaf.SHA256, Force: o.Force})
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Name, err)
-		}
-		if err := o.finish(ctx, after, f.Leaf.NotAfter); err != nil {
+		if err := o.one(ctx, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// one renews a pair that does not wait.
+func (o OnDemand) one(ctx context.Context, f pair.Facts) error {
+	after, err := o.Signer.Renew(ctx, signer.Change{Pair: f.Name, Leaf: f.Leaf.SHA256, Force: o.Force})
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return o.finish(ctx, after, f.Leaf.NotAfter)
 }
 
 // finish proves a pair that was replaced, and keeps or restores it. It is restored even if the caller gives up.

@@ -63,6 +63,8 @@ func Metrics(r pair.Report) []byte {
 		e.Gauge("unrenewed_expiry_timestamp_seconds", "the first end of a certificate that nobody will renew")
 		e.Add(report.Seconds(r.Unrenewed.NotAfter), "pair", r.Unrenewed.Pair)
 	}
+	e.Gauge("renewal_blocked", "1 if something is due and cannot be renewed at present")
+	e.Add(report.Truth(r.Blocked != ""))
 	e.Gauge("pairs_inspected_timestamp_seconds", "when the host was last looked at")
 	e.Add(report.Seconds(r.Published))
 	return e.Bytes()

@@ -37,31 +37,52 @@ type Renewer struct {
 	// Publish takes each report.
 	Publish func(pair.Report) error
 	Policy  pair.Policy
+	// Turn renews what is due, if it is not nil; see Unattended.
+	Turn func(context.Context) (blocked string, err error)
 	// Interval is the time between two looks.
 	Interval time.Duration
 	// Alive is called after each look.
 	Alive func()
+
+	blocked string
 }
 
 // Run looks at the host again and again until ctx ends. What fails is logged when it begins to, and tried again.
 func (r *Renewer) Run(ctx context.Context) error {
 	last := ""
 	for ctx.Err() == nil {
+		err := r.publish(ctx)
+		r.Alive()
+		if err == nil && r.Turn != nil {
+			err = r.turn(ctx)
+		}
 		text := ""
-		if err := r.publish(ctx); err != nil {
+		if err != nil {
 			text = err.Error()
 		}
 		if text != "" && text != last && ctx.Err() == nil {
 			r.Log.Warn("looking at the host's certificates", zap.String("error", text))
 		}
 		last = text
-		r.Alive()
 		select {
 		case <-ctx.Done():
 		case <-r.Clock.After(r.Interval):
 		}
 	}
 	return nil
+}
+
+// turn renews what is due, and says so if that was possible or is no longer.
+func (r *Renewer) turn(ctx context.Context) error {
+	blocked, err := r.Turn(ctx)
+	if err != nil {
+		blocked = err.Error()
+	}
+	if blocked != r.blocked && ctx.Err() == nil {
+		r.Log.Warn("renewing what is due", zap.String("blocked", blocked))
+	}
+	r.blocked = blocked
+	return r.publish(ctx)
 }
 
 // publish makes one report.
@@ -83,5 +104,7 @@ func (r *Renewer) Report(ctx context.Context) (pair.Report, error) {
 	for _, f := range seen.Pairs {
 		verdicts = append(verdicts, pair.Judge(f, r.served(ctx, f), r.Policy, r.Clock.Now()))
 	}
-	return pair.NewReport(string(r.Policy.Mode), verdicts, seen.Notes, r.Clock.Now()), nil
+	report := pair.NewReport(string(r.Policy.Mode), verdicts, seen.Notes, r.Clock.Now())
+	report.Blocked = r.blocked
+	return report, nil
 }

@@ -94,10 +94,12 @@ var house = map[string][]string{
 		"agent/plan", "agent/printable", "agent/report", "agent/watch"},
 	"agent/agenttest": {"agent/audit", "agent/liveness", "agent/pki", "agent/plan", "agent/report",
 		"agent/state", "agent/unitplan"},
-	"renew/pair":          {"agent/liveness", "agent/printable"},
-	"renew/inspect":       {"agent/kubeconfig", "agent/secret", "renew/pair"},
-	"renew/signer":        {"agent/frame", "renew/inspect", "renew/issue", "renew/pair", "renew/replace"},
-	"renew":               {"agent/clock", "agent/report", "renew/inspect", "renew/pair", "renew/signer"},
+	"renew/pair":    {"agent/liveness", "agent/printable"},
+	"renew/inspect": {"agent/kubeconfig", "agent/secret", "renew/pair"},
+	"renew/signer":  {"agent/frame", "renew/inspect", "renew/issue", "renew/pair", "renew/replace"},
+	"renew": {"agent/clock", "agent/report", "renew/etcd", "renew/gate", "renew/inspect", "renew/lock", "renew/pair",
+		"renew/signer"},
+	"renew/gate":          {},
 	"packaging/profiles":  {},
 	"renew/issue":         {"agent/secret"},
 	"renew/replace":       {"agent/disk", "agent/kubeconfig", "agent/plan", "agent/secret"},
@@ -109,7 +111,7 @@ var house = map[string][]string{
 		"agent/check/collect", "agent/clock", "agent/config", "agent/consumers", "agent/disk", "agent/files",
 		"agent/identity", "agent/log", "agent/pki", "agent/plan", "agent/printable", "agent/probe",
 		"agent/reloader", "agent/report", "agent/secret", "agent/source", "agent/state", "agent/unitactions", "agent/unitplan",
-		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/replace",
+		"agent/units", "agent/watch", "agent/writer", "cmd/process", "renew", "renew/inspect", "renew/pair", "renew/replace", "renew/lock",
 		"renew/signer"},
 }
 
@@ -156,6 +158,7 @@ var pure = map[string][]string{
 	"agent/printable": {"os", "net", "net/http", "context", "syscall", "log"},
 
 	"renew/pair":      {"os", "net/http", "context", "syscall", "log"},
+	"renew/gate":      {"os", "net", "net/http", "context", "syscall", "log"},
 	"renew/etcd/wire": {"os", "net", "net/http", "context", "syscall", "log"},
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},

@@ -87,8 +87,9 @@ type identity struct {
 type renewal struct {
 	Mode                              string
 	Lifetime                          time.Duration
-	ReuseKey                          bool
+	ReuseKey, Restart                 bool
 	RenewBefore, WarnBefore, Interval time.Duration
+	DegradedBelow, Timeout            time.Duration
 }
 
 // Error is one problem of the configuration. Load joins several with errors.Join; each is found in

@@ -85,12 +85,15 @@ func (in inputs) settings() (Settings, []error) {
 
 func (in inputs) renewal() renewal {
 	return renewal{
-		Mode:        value[string](in, "renewal.mode"),
-		Lifetime:    value[time.Duration](in, "renewal.lifetime"),
-		ReuseKey:    value[string](in, "renewal.key") == "reuse",
-		RenewBefore: value[time.Duration](in, "renewal.renewBefore"),
-		WarnBefore:  value[time.Duration](in, "renewal.warnBefore"),
-		Interval:    value[time.Duration](in, "renewal.interval"),
+		Mode:          value[string](in, "renewal.mode"),
+		Lifetime:      value[time.Duration](in, "renewal.lifetime"),
+		ReuseKey:      value[string](in, "renewal.key") == "reuse",
+		Restart:       value[string](in, "renewal.restart") == "static-pods",
+		DegradedBelow: value[time.Duration](in, "renewal.degradedBelow"),
+		Timeout:       value[time.Duration](in, "renewal.timeout"),
+		RenewBefore:   value[time.Duration](in, "renewal.renewBefore"),
+		WarnBefore:    value[time.Duration](in, "renewal.warnBefore"),
+		Interval:      value[time.Duration](in, "renewal.interval"),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/node-cert-agent/node-cert-agent/agent"
 	"github.com/node-cert-agent/node-cert-agent/agent/check"
@@ -57,7 +58,7 @@ Exit codes beside the usual: 3 a certificate has expired, or ends soon and nobod
 	}
 	output.flag(cmd)
 	cmd.Flags().BoolVar(&watch, "watch", false, "be the service (started by systemd)")
-	cmd.AddCommand(renewNowCommand(f))
+	cmd.AddCommand(renewNowCommand(f), renewReleaseCommand(f))
 	return cmd
 }
 
@@ -72,7 +73,8 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 	}
 	client := signer.Dial(signerSocket)
 	defer func() { _ = client.Close() }()
-	r := renew.Renewer{Signer: client, Leaf: probe.Leaf, Clock: systemClock{}, Log: newLog(f, c.ErrOrStderr()),
+	log := newLog(f, c.ErrOrStderr())
+	r := renew.Renewer{Signer: client, Leaf: probe.Leaf, Clock: systemClock{}, Log: log,
 		Interval: s.Renewal.Interval, Alive: alive, Policy: renewalPolicy(s),
 		Publish: func(p pair.Report) error {
 			text, err := renew.Encode(p)
@@ -82,7 +84,26 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 			return errors.Join(tree.WriteFile(renewDir+"/"+renew.ReportFile, text, 0o644),
 				tree.WriteFile(renewDir+"/"+renew.MetricsFile, renew.Metrics(p), 0o644))
 		}}
+	if r.Policy.Mode == pair.ModeRenew {
+		host, err := config.NodeName(f.configOptions(), s)
+		if err != nil {
+			return err
+		}
+		r.Turn = unattended(s, client, host, log).Turn
+	}
 	return r.Run(c.Context())
+}
+
+// unattended renews what is due for the service.
+func unattended(s config.Settings, client *signer.Client, host string, log *zap.Logger) *renew.Unattended {
+	on := onDemand(client, s)
+	on.Say = func(o renew.Outcome) {
+		log.Info("renewing what is due", zap.String("pair", o.Pair), zap.String("result", string(o.Result)),
+			zap.Time("ends", o.Ends), zap.String("why", o.Why))
+	}
+	return &renew.Unattended{OnDemand: on, Connect: renew.Connect, Host: host,
+		DegradedBelow: s.Renewal.DegradedBelow,
+		Users:         s.Renewal.Restart}
 }
 
 // alive tells systemd that the service has started, and that it goes on.
@@ -159,6 +180,9 @@ func showRenewals(w io.Writer, output format, r pair.Report) error {
 			d.NotAfter.Format(time.RFC3339))
 	}
 	table.WriteString("\n")
+	if r.Blocked != "" {
+		fmt.Fprintf(&table, "not renewed now: %s\n", printable.Text(r.Blocked))
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&table, "note: %s\n", printable.Text(n))
 	}

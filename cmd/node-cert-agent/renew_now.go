@@ -24,6 +24,8 @@ import (
 var (
 	errOnlyReports = errors.New("this host only reports: set renewal.mode to manual in /etc/node-cert-agent/config.d " +
 		"to have pairs renewed by this command")
+	errRenewsItself = errors.New("renewal.mode is renew: the service renews what is due, one host at a time; " +
+		"--force renews beside it")
 	errNotRoot = errors.New("only root may have pairs renewed")
 )
 
@@ -31,7 +33,6 @@ type renewNowOptions struct {
 	output                 format
 	dryRun, force, abandon bool
 	restart                bool
-	timeout                time.Duration
 }
 
 func renewNowCommand(f *flags) *cobra.Command {
@@ -59,7 +60,6 @@ Exit codes beside the usual: 3 with --dry-run: something would be renewed.`,
 		"end the static pods' processes that use a pair as it was when they started; the kubelet starts them again")
 	cmd.Flags().BoolVar(&o.abandon, "abandon", false,
 		"leave a pair that waits for proof as somebody else made it meanwhile, and renew nothing")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "how long servers may take to accept a new pair")
 	return cmd
 }
 
@@ -70,8 +70,10 @@ func (f *flags) renewNow(c *cobra.Command, s config.Settings, o renewNowOptions,
 	switch {
 	case f.plain():
 		return process.Misused(errors.New("--root: in plain mode there is no signer to ask"))
-	case policy.Mode != pair.ModeManual:
+	case policy.Mode == pair.ModeReport:
 		return errOnlyReports
+	case policy.Mode == pair.ModeRenew && !o.force && !o.dryRun && !o.abandon:
+		return errRenewsItself
 	case os.Geteuid() != 0 && f.become == nil:
 		return errNotRoot
 	}
@@ -88,13 +90,14 @@ func (f *flags) renewNow(c *cobra.Command, s config.Settings, o renewNowOptions,
 		return err
 	}
 	var outcomes []renew.Outcome
-	run := renew.OnDemand{Signer: client, Leaf: probe.Leaf, Get: renew.Get, Clock: systemClock{}, Policy: policy,
-		Timeout: o.timeout, Pause: time.Second / 2, Force: o.force, Say: func(done renew.Outcome) {
-			outcomes = append(outcomes, done)
-			if o.output != asJSON {
-				printRenewal(c.OutOrStdout(), done)
-			}
-		}}
+	run := onDemand(client, s)
+	run.Force = o.force
+	run.Say = func(done renew.Outcome) {
+		outcomes = append(outcomes, done)
+		if o.output != asJSON {
+			printRenewal(c.OutOrStdout(), done)
+		}
+	}
 	if o.dryRun {
 		err = plannedRenewals(run, seen.Pairs, names)
 	} else if err = run.Run(c.Context(), names); err == nil {
@@ -148,6 +151,12 @@ func restarts(ctx context.Context, run renew.OnDemand, restart bool, w io.Writer
 			printable.Text(v.StaleReason()))
 	}
 	return err
+}
+
+// onDemand is what renews pairs, but for who is told.
+func onDemand(client *signer.Client, s config.Settings) renew.OnDemand {
+	return renew.OnDemand{Signer: client, Leaf: probe.Leaf, Get: renew.Get, Clock: systemClock{}, Policy: renewalPolicy(s),
+		Timeout: s.Renewal.Timeout, Pause: time.Second / 2}
 }
 
 func renewalPolicy(s config.Settings) pair.Policy {

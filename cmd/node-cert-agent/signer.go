@@ -38,11 +38,12 @@ It ends when nobody has asked for anything for a while.`,
 			}
 			defer func() { _ = ln.Close() }()
 			policy := &configCache[signer.Policy]{options: f.configOptions(), from: func(s config.Settings) signer.Policy {
-				return signer.Policy{Policy: renewalPolicy(s), Lifetime: s.Renewal.Lifetime, ReuseKey: s.Renewal.ReuseKey}
+				return signer.Policy{Policy: renewalPolicy(s), Lifetime: s.Renewal.Lifetime, ReuseKey: s.Renewal.ReuseKey,
+					Restart: s.Renewal.Restart}
 			}}
 			s := signer.Signer{Host: inspect.Host{Root: "/", Proc: "/proc"}, Load: policy.load, Now: time.Now,
 				Terminate: signer.Terminate, Random: rand.Reader}
-			if p, err := policy.load(); err == nil && p.Mode == pair.ModeManual {
+			if p, err := policy.load(); err == nil && p.Mode != pair.ModeReport {
 				if s.Replacer, err = openReplacer(); err != nil {
 					return err
 				}

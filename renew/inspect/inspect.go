@@ -33,9 +33,11 @@ type Inspection struct {
 	Pairs []pair.Facts `json:"pairs"`
 	// Waiting is the name of the pair that was replaced and is neither kept nor restored yet; Blocked is why neither
 	// will succeed.
-	Waiting string   `json:"waiting,omitempty"`
-	Blocked string   `json:"blocked,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
+	Waiting string `json:"waiting,omitempty"`
+	Blocked string `json:"blocked,omitempty"`
+	// Etcd is how to ask etcd, for the service that renews by itself; nil where it cannot.
+	Etcd  *Etcd    `json:"etcd,omitempty"`
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Inspect looks at the host as it is now. What cannot be read is in the facts about it.

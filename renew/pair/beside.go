@@ -49,6 +49,18 @@ func (found *Found) etcdTargets() (all []Target) {
 	return all
 }
 
+// EtcdClient is the pair with which this host can ask etcd. Those that nobody else uses come first.
+func EtcdClient(all []Facts) (Facts, bool) {
+	for _, name := range []string{"etcd-healthcheck-client", "etcdctl-etcd-client", "apiserver-etcd-client"} {
+		for _, f := range all {
+			if f.Name == name && f.Problem == "" && len(f.Targets) > 0 && f.CA != nil {
+				return f, true
+			}
+		}
+	}
+	return Facts{}, false
+}
+
 func (found *Found) authority(cert string) bool {
 	return slices.ContainsFunc(found.Authorities, func(a Authority) bool { return a.Cert == cert })
 }

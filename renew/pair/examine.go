@@ -72,6 +72,15 @@ func KeyOf(text []byte) (crypto.PublicKey, error) {
 	}
 }
 
+// PublicKey is that of a certificate in DER.
+func PublicKey(der []byte) (crypto.PublicKey, error) {
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, errors.New("a certificate that cannot be read")
+	}
+	return c.PublicKey, nil
+}
+
 // SameKey reports whether two public keys are one.
 func SameKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })

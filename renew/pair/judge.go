@@ -13,18 +13,22 @@ import (
 // Mode is what a host's configuration allows.
 type Mode string
 
-// The modes. With ModeManual, root may have pairs renewed by a command.
+// The modes. With ModeManual, root may have pairs renewed by a command; with ModeRenew, the service does so itself.
 const (
 	ModeReport Mode = "report"
 	ModeManual Mode = "manual"
+	ModeRenew  Mode = "renew"
 )
+
+// Us is the name under which this program renews pairs.
+const Us = "node-cert-agent"
 
 // Policy is what a host's configuration says about renewal.
 type Policy struct {
 	Mode Mode
 	// RenewBefore is how long before its end a pair is due, but never more than a third of its life.
 	RenewBefore time.Duration
-	// WarnBefore is how long before its end a pair that nobody renews is worth a warning; no more than a quarter of its
+	// WarnBefore is how long before its end a pair is worth a warning that is not renewed; no more than a quarter of its
 	// life, for clusters with short lives.
 	WarnBefore time.Duration
 }
@@ -61,7 +65,7 @@ type Verdict struct {
 	// RenewedBy is who renews the pair while nobody watches; empty for nobody, and NotRenewed then says why.
 	RenewedBy  string `json:"renewedBy,omitempty"`
 	NotRenewed string `json:"notRenewed,omitempty"`
-	// Renewable is set if the signer would renew it when root asks.
+	// Renewable is set if the signer would renew it when it is asked.
 	Renewable bool `json:"renewable,omitempty"`
 	// Use is left out if the pair has no users on this host.
 	Use    *Use     `json:"use,omitempty"`
@@ -72,7 +76,7 @@ type Verdict struct {
 func Judge(f Facts, served []Served, p Policy, now time.Time) Verdict {
 	v := Verdict{Facts: f, Served: served}
 	v.RenewedBy, v.NotRenewed = renewer(f, p)
-	v.Renewable = v.RenewedBy == "" && f.obstacle() == "" && p.Mode == ModeManual
+	v.Renewable = f.obstacle() == "" && p.Mode != ModeReport
 	v.State = v.state(p, now)
 	if f.Leaf != (Leaf{}) && len(f.Users) > 0 {
 		v.Use = f.use(served)
@@ -96,6 +100,8 @@ func renewer(f Facts, p Policy) (who, whyNot string) {
 		return f.Manager, ""
 	case obstacle != "":
 		return "", obstacle
+	case p.Mode == ModeRenew:
+		return Us, ""
 	case p.Mode == ModeManual:
 		return "", "a person has to: node-cert-agent renew now " + f.Name
 	}
@@ -131,7 +137,7 @@ func (v Verdict) state(p Policy, now time.Time) State {
 		return Unreadable
 	case left <= 0:
 		return Expired
-	case v.RenewedBy == "" && left < min(p.WarnBefore, life/4):
+	case v.RenewedBy != string(Kubelet) && left < min(p.WarnBefore, life/4):
 		return Expiring
 	case v.Renewable && left < min(p.RenewBefore, life/3):
 		return Due

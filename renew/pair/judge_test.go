@@ -30,7 +30,8 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 		}
 		return f
 	}
-	reports := policy
+	unattended, reports := policy, policy
+	unattended.Mode = ModeRenew
 	reports.Mode = ModeReport
 	for name, c := range map[string]struct {
 		facts  Facts
@@ -41,6 +42,8 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 	}{
 		"far from its end":   {facts(60*day, nil), policy, OK, "", "a person has to"},
 		"due":                {facts(29*day, nil), policy, Due, "", "renew now"},
+		"due for us":         {facts(29*day, nil), unattended, Due, Us, ""},
+		"due for us, still":  {facts(20*day, nil), unattended, Expiring, Us, ""},
 		"due, and soon":      {facts(20*day, nil), policy, Expiring, "", "renew now"},
 		"over":               {facts(-time.Second, nil), policy, Expired, "", "renew now"},
 		"only reported":      {facts(22*day, nil), reports, OK, "", "only reports"},

@@ -24,6 +24,8 @@ type Report struct {
 	Mode       string    `json:"mode"`
 	Pairs      []Verdict `json:"pairs"`
 	Notes      []string  `json:"notes,omitempty"`
+	// Blocked is why what is due is not renewed at present; one line.
+	Blocked string `json:"blocked,omitempty"`
 	// Earliest is the pair that ends first; nil without pairs that can be read.
 	Earliest *Date `json:"earliest,omitempty"`
 	// Unrenewed is the first end that comes because nobody renews the pair; nil if all are renewed.

@@ -24,7 +24,7 @@ func (h *handler) checked(who frame.Peer, q Change) (f pair.Facts, p Policy, err
 	if p, err = h.Load(); err != nil {
 		return f, p, err
 	}
-	if h.Replacer == nil || p.Mode != pair.ModeManual {
+	if h.Replacer == nil || p.Mode == pair.ModeReport {
 		return f, p, refuse("this host only reports: renewal.mode is report, or was when the signer started")
 	}
 	if f, err = h.Host.Find(q.Pair); err != nil {
@@ -39,12 +39,15 @@ func (h *handler) checked(who frame.Peer, q Change) (f pair.Facts, p Policy, err
 
 // renew replaces a pair that is due.
 func (h *handler) renew(who frame.Peer, q Change) (*pair.Facts, error) {
-	if who.UID != 0 {
-		return nil, refuse("renewal.mode is manual: only root may have a pair renewed")
-	}
 	f, p, err := h.checked(who, q)
 	if err != nil {
 		return nil, err
+	}
+	if who.UID != 0 && p.Mode != pair.ModeRenew {
+		return nil, refuse("renewal.mode is manual: only root may have a pair renewed")
+	}
+	if who.UID != 0 && !h.renewals.Allow(1) {
+		return nil, &Error{Failed, "more renewals than any host needs; this one is for later"}
 	}
 	now := h.Now()
 	v := pair.Judge(f, nil, p.Policy, now)

@@ -19,12 +19,12 @@ const staticPod = "static pod"
 // restart ends the processes that started before their pair was changed, and read it only then. The kubelet starts
 // them again; there can be no second time for the same files.
 func (h *handler) restart(who frame.Peer, q Change) (*pair.Facts, error) {
-	if who.UID != 0 {
-		return nil, refuse("only root may end a process")
-	}
-	f, _, err := h.checked(who, q)
+	f, p, err := h.checked(who, q)
 	if err != nil {
 		return nil, err
+	}
+	if who.UID != 0 && (p.Mode != pair.ModeRenew || !p.Restart) {
+		return nil, refuse("only root may end a process, as renewal.mode and renewal.restart say")
 	}
 	if h.Replacer.Waiting().Pair.ID == FilesOf(f).ID {
 		return nil, refuse("%s waits for proof", f.Name)

@@ -12,7 +12,8 @@
 // (package issue), one pair at a time, only if it is due by the signer's own clock or root insists, and that no CA is
 // touched. To a process renew that is fully compromised it gives no more than this: the pair that waits for proof is
 // kept or restored, but not for one that has ended; and TLS 1.3 client handshakes with that pair, for as long as it
-// waits.
+// waits. Where renewal.mode is renew, it also gives renewals of what is due, restarts of static pods once for each
+// version of their files, and handshakes with a client pair for etcd: the lock of all hosts is there.
 //
 // Requests and replies travel as package frame says, a request in one frame.
 //
@@ -45,6 +46,8 @@ type Policy struct {
 	Lifetime time.Duration
 	// ReuseKey keeps keys.
 	ReuseKey bool
+	// Restart lets the service have processes ended that read a pair only when they start.
+	Restart bool
 }
 
 // Signer is what a Server works with.
@@ -70,7 +73,8 @@ type Signer struct {
 func Serve(ctx context.Context, ln *net.UnixListener, signer Signer, allowed func(uid uint32) bool,
 	log io.Writer) error {
 	log = frame.TimeoutLog("signer", log)
-	h := &handler{Signer: signer, log: log, signatures: frame.RateLimit{Burst: 100, Every: 600 * time.Millisecond}}
+	h := &handler{Signer: signer, log: log, signatures: frame.RateLimit{Burst: 100, Every: 600 * time.Millisecond},
+		renewals: frame.RateLimit{Burst: 40, Every: time.Minute}}
 	s := frame.Server{Name: "signer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
 		IdleTimeout: idleTimeout}
 	return s.Serve(ctx, ln)
@@ -81,6 +85,7 @@ type handler struct {
 	Signer
 	log        io.Writer
 	signatures frame.RateLimit
+	renewals   frame.RateLimit // of the service, which could have a pair renewed and restored without end
 
 	pairs sync.Mutex // what was looked at stays so until it is replaced
 }
@@ -147,6 +152,9 @@ func (h *handler) inspect() (reply, error) {
 		if seen.Waiting = waits; waits != "" {
 			seen.Blocked = h.Blocked
 		}
+	}
+	if p, loadErr := h.Load(); err == nil && loadErr == nil && p.Mode == pair.ModeRenew {
+		seen.Etcd = h.Host.Etcd(seen.Pairs)
 	}
 	return reply{Inspection: &seen}, err
 }

@@ -16,8 +16,8 @@ import (
 // The digest of the handshake follows.
 var clientContext = []byte(strings.Repeat(" ", 64) + "TLS 1.3, client CertificateVerify\x00")
 
-// sign makes the signature of a handshake with the pair that waits for proof. It signs no digest that somebody else
-// made: the bytes that are signed say what they are for.
+// sign makes the signature of a handshake with the pair that waits for proof, or, where the service renews by itself,
+// with the one for etcd. It signs no digest that somebody else made: the bytes that are signed say what they are for.
 func (h *handler) sign(q Handshake) ([]byte, error) {
 	digest, ok := bytes.CutPrefix(q.Message, clientContext)
 	if !ok || len(digest) != crypto.SHA256.Size() && len(digest) != crypto.SHA384.Size() {
@@ -33,7 +33,7 @@ func (h *handler) sign(q Handshake) ([]byte, error) {
 	if f.Role == pair.Server {
 		return nil, refuse("%s is not a client's", f.Name)
 	}
-	if h.Replacer == nil || h.Replacer.Waiting().Pair.ID != FilesOf(f).ID {
+	if h.Replacer == nil || h.Replacer.Waiting().Pair.ID != FilesOf(f).ID && !h.isForEtcd(f) {
 		return nil, refuse("%s does not wait for proof", f.Name)
 	}
 	held, err := h.Replacer.Read(FilesOf(f))

@@ -40,7 +40,7 @@ func serve(t *testing.T, allowed func(uint32) bool) (socket string, log *lockedB
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		host := inspect.Host{Root: t.TempDir(), Proc: "/proc", UID: uint32(os.Getuid())}
-		if err := Serve(ctx, ln, Signer{Host: host}, allowed, log); err != nil {
+		if err := Serve(ctx, ln, Signer{Host: host, Load: func() (Policy, error) { return Policy{}, nil }}, allowed, log); err != nil {
 			t.Error(err)
 		}
 	})

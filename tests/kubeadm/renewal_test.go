@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/tests/harness/host"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/runbook"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testnode"
@@ -79,16 +80,16 @@ func (c *kubeadmCluster) renewPairs() {
 	if out, err := c.control.Host.Run(c.t.Context(), "node-cert-agent", "renew", "now"); err == nil || !strings.Contains(out+err.Error(), "mode") {
 		c.t.Errorf("a host that only reports: %s, %v", out, err)
 	}
-	c.control.Run("sh", "-euc", page.Block("Renewing them", 0))
-	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 1)); !strings.Contains(out, "nothing is due") {
+	c.control.Run("sh", "-euc", page.Block("Renewing them by hand", 0))
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them by hand", 1)); !strings.Contains(out, "nothing is due") {
 		c.t.Errorf("it would renew\n%s", out)
 	}
-	out := c.control.Run("sh", "-euc", page.Block("Renewing them", 2))
+	out := c.control.Run("sh", "-euc", page.Block("Renewing them by hand", 2))
 	if n := strings.Count(out, ": renewed, ends at"); n != 11 || strings.Contains(out, "(") {
 		c.t.Errorf("%d pairs of 11 are renewed and proven by all:\n%s", n, out)
 	}
 	c.must("kubectl get --raw /readyz && kubectl get nodes")
-	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 3)); strings.Count(out, ": in use after a restart") != 2 {
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them by hand", 3)); strings.Count(out, ": in use after a restart") != 2 {
 		c.t.Errorf("the controller-manager and the scheduler are not restarted:\n%s", out)
 	}
 	c.control.Run("systemctl", "restart", "node-cert-agent-renew.service")
@@ -99,11 +100,40 @@ func (c *kubeadmCluster) renewPairs() {
 			c.t.Errorf("%s: %+v", name, v)
 		}
 	}
-	if out := c.control.Run("sh", "-euc", page.Block("Renewing them", 4)); strings.Count(out, " replaces: ") != 11 ||
+	if out := c.control.Run("sh", "-euc", page.Block("Renewing them by hand", 4)); strings.Count(out, " replaces: ") != 11 ||
 		strings.Count(out, " keeps: ") != 11 || strings.Count(out, " ends: ") != 2 {
 		c.t.Errorf("the signer recorded\n%s", out)
 	}
 	c.restoreUnproven()
+}
+
+// renewUnattended has kubeadm make pairs that end in half a minute, and the service renew them.
+func (c *kubeadmCluster) renewUnattended() {
+	c.t.Helper()
+	page := runbook.Read(c.t, "../../docs/usage/renewal.md")
+	must.Do(c.t, c.control.Host.PutFile("/etc/node-cert-agent/config.d/70-short.yaml",
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrenewal: {interval: 1s, lifetime: 8760h}\n")}))
+	c.must("sed 's/^kind: ClusterConfiguration/&\\ncertificateValidityPeriod: 30s/' kubeadm.yaml >short.yaml")
+	for _, name := range []string{"apiserver-etcd-client", "etcd-healthcheck-client", "scheduler.conf"} {
+		c.must("kubeadm certs renew " + name + " --config short.yaml")
+	}
+	c.control.Run("sh", "-euc", page.Block("Renewing them while nobody watches", 0))
+	c.control.Await("what is due is renewed, and the scheduler uses it", func() bool {
+		all := pairsOn(c.t, c.control)
+		for _, name := range []string{"apiserver-etcd-client", "etcd-healthcheck-client", "scheduler.conf"} {
+			if v := all[name]; time.Until(v.Leaf.NotAfter) < 300*24*time.Hour || v.State != pair.OK || v.RenewedBy != pair.Us ||
+				v.StaleReason() != "" {
+				return false
+			}
+		}
+		return all["scheduler.conf"].Use != nil
+	})
+	c.control.Await("the lock is free", func() bool {
+		return strings.Contains(c.control.Run("sh", "-euc", page.Block("Renewing them while nobody watches", 1)), "nobody holds the lock")
+	})
+	c.control.Run("rm", "/etc/node-cert-agent/config.d/60-renewal.yaml", "/etc/node-cert-agent/config.d/70-short.yaml")
+	c.control.Run("systemctl", "stop", "node-cert-agent-signer.service")
+	c.control.Run("systemctl", "restart", "node-cert-agent-renew.service")
 }
 
 // restoreUnproven renews a kubeconfig whose server is not there.
@@ -112,13 +142,16 @@ func (c *kubeadmCluster) restoreUnproven() {
 	const file = "/etc/kubernetes/super-admin.conf"
 	c.control.Run("sed", "-i", "s,server: .*,server: https://127.0.0.1:1,", file)
 	before := string(c.control.File(file))
-	out, err := c.control.Host.Run(c.t.Context(), "node-cert-agent", "renew", "now", "--force", "--timeout", "2s", "super-admin.conf")
+	must.Do(c.t, c.control.Host.PutFile("/etc/node-cert-agent/config.d/70-short.yaml",
+		host.File{Data: []byte("apiVersion: config.node-cert-agent.io/v1alpha1\nrenewal: {timeout: 2s}\n")}))
+	out, err := c.control.Host.Run(c.t.Context(), "node-cert-agent", "renew", "now", "--force", "super-admin.conf")
 	if err == nil || !strings.Contains(out, "super-admin.conf: restored") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		c.t.Errorf("%s, %v", out, err)
 	}
 	if after := string(c.control.File(file)); after != before {
 		c.t.Error("the old kubeconfig was not restored byte for byte")
 	}
+	c.renewUnattended()
 }
 
 // pairsOn is what a host prints, by name.

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package renew
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/node-cert-agent/node-cert-agent/renew/etcd/etcdtest"
+	"github.com/node-cert-agent/node-cert-agent/renew/gate"
+	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+	"github.com/node-cert-agent/node-cert-agent/renew/lock"
+	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+)
+
+// shared is an etcd in memory, as each host sees it.
+type shared struct {
+	*etcdtest.Store
+	look func() gate.Look
+}
+
+func (s shared) Look(context.Context) gate.Look { return s.look() }
+func (shared) Close()                           {}
+
+func well() gate.Look { return gate.Look{Members: []gate.Member{{Name: "a", Leader: 1, Own: true}}} }
+
+// withEtcd is a changer on a host that knows etcd.
+type withEtcd struct{ *changer }
+
+func (s withEtcd) Inspect(ctx context.Context) (inspect.Inspection, error) {
+	seen, err := s.changer.Inspect(ctx)
+	seen.Etcd = &inspect.Etcd{Pair: s.pairs[0].Name, Chain: s.pairs[0].Chain}
+	return seen, err
+}
+
+// due makes pairs due.
+func (s *changer) due(names ...string) *changer {
+	for _, name := range names {
+		s.at(name).Leaf.NotBefore = time.Now().Add(-70 * time.Hour)
+	}
+	return s
+}
+
+// unattended is a host with its signer, in front of an etcd.
+func unattended(host string, s *changer, store *etcdtest.Store, get func(pair.Target) (int, error)) *Unattended {
+	o, _ := onDemand(s, get)
+	o.Signer, o.Policy.Mode = withEtcd{s}, pair.ModeRenew
+	return &Unattended{OnDemand: *o, Host: host, DegradedBelow: time.Hour, Users: true,
+		Connect: func(context.Context, inspect.Etcd, crypto.Signer) (Cluster, error) { return shared{store, well}, nil }}
+}
+
+func held(t *testing.T, store *etcdtest.Store) *lock.Holder {
+	t.Helper()
+	h, err := lock.Look(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestWhatIsDueIsRenewedUnderTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := &etcdtest.Store{}, newChanger("a", "b", "c").due("a", "c")
+		var during []string
+		u := unattended("one", s, store, func(pair.Target) (int, error) {
+			h := held(t, store)
+			during = append(during, h.Host+" "+string(h.Phase)+" "+h.Pair)
+			return 200, nil
+		})
+		s.at("a").Targets = []pair.Target{{Address: "e:1"}}
+		if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil {
+			t.Fatal(blocked, err)
+		}
+		if want := "renew a keep a renew c keep c"; strings.Join(s.did, " ") != want {
+			t.Errorf("it did %q, want %q", s.did, want)
+		}
+		if strings.Join(during, ", ") != "one work a" || held(t, store) != nil {
+			t.Errorf("the lock was %q, and is %+v", during, held(t, store))
+		}
+		if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || len(s.did) != 4 {
+			t.Errorf("with nothing due: %q, %v, %q", blocked, err, s.did)
+		}
+	})
+}
+
+func TestAHostWaitsForAnother(t *testing.T) {
+	store := &etcdtest.Store{}
+	other := &lock.Lock{Store: store, Host: "two", Now: time.Now}
+	if err := errors.Join(other.Claim(t.Context()), other.Begin(t.Context(), "etcd-peer", "", "")); err != nil {
+		t.Fatal(err)
+	}
+	s := newChanger("a").due("a")
+	u := unattended("one", s, store, yes)
+	blocked, err := u.Turn(t.Context())
+	if err != nil || !strings.Contains(blocked, "held by two, which works on etcd-peer") || len(s.did) > 0 {
+		t.Errorf("%q, %v, it did %q", blocked, err, s.did)
+	}
+	store.Pass(1000 * time.Hour) // time ends no work
+	if blocked, _ := u.Turn(t.Context()); blocked == "" || len(s.did) > 0 {
+		t.Errorf("after a long time: %q, it did %q", blocked, s.did)
+	}
+	if err := other.Done(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || len(s.did) != 2 {
+		t.Errorf("when it is free: %q, %v, it did %q", blocked, err, s.did)
+	}
+}
+
+func TestNothingIsTouchedWhileEtcdIsNotWell(t *testing.T) {
+	store, s := &etcdtest.Store{}, newChanger("a", "b").due("a", "b")
+	u := unattended("one", s, store, yes)
+	looks := 0
+	u.Connect = func(context.Context, inspect.Etcd, crypto.Signer) (Cluster, error) {
+		return shared{store, func() gate.Look {
+			if looks++; looks == 2 {
+				return gate.Look{Problem: "no quorum"}
+			}
+			return well()
+		}}, nil
+	}
+	if blocked, err := u.Turn(t.Context()); blocked != "no quorum" || err != nil || strings.Join(s.did, " ") != "renew a keep a" {
+		t.Errorf("%q, %v, it did %q", blocked, err, s.did)
+	}
+	if h := held(t, store); h == nil || h.Host != "one" || h.Phase != lock.Work {
+		t.Errorf("between two pairs the lock is %+v", h)
+	}
+	if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || held(t, store) != nil || len(s.did) != 4 {
+		t.Errorf("then: %q, %v, it did %q, the lock is %+v", blocked, err, s.did, held(t, store))
+	}
+	s.due("a")
+	looks = 1
+	if blocked, err := u.Turn(t.Context()); blocked != "no quorum" || err != nil || len(s.did) != 4 || held(t, store) != nil {
+		t.Errorf("at the first pair: %q, %v, it did %q, the lock is %+v", blocked, err, s.did, held(t, store))
+	}
+}
+
+func TestAHostWhosePairIsNotProvenKeepsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := &etcdtest.Store{}, newChanger("a", "b").due("a", "b")
+		s.at("a").Targets = []pair.Target{{Address: "e:1"}}
+		u := unattended("one", s, store, func(pair.Target) (int, error) { return 401, nil })
+		for range 3 {
+			blocked, err := u.Turn(t.Context())
+			if err != nil || !strings.Contains(blocked, "e:1 refuses it") || strings.Join(s.did, " ") != "renew a restore a" {
+				t.Fatalf("%q, %v, it did %q", blocked, err, s.did)
+			}
+		}
+		other := unattended("two", newChanger("x").due("x"), store, yes)
+		if blocked, err := other.Turn(t.Context()); err != nil || !strings.Contains(blocked, "held by one") ||
+			!strings.Contains(blocked, "e:1 refuses it") {
+			t.Errorf("another host: %q, %v", blocked, err)
+		}
+	})
+}
+
+// TestKilledAnywhereAnotherProcessGoesOn has the signer go away at each request, and a new process come.
+func TestKilledAnywhereAnotherProcessGoesOn(t *testing.T) {
+	for gone := 1; gone <= 4; gone++ {
+		store, s := &etcdtest.Store{}, newChanger("a", "b").due("a", "b")
+		s.gone = gone
+		if _, err := unattended("one", s, store, yes).Turn(t.Context()); err == nil {
+			t.Errorf("at request %d: a signer that is gone is no error", gone)
+		}
+		if h := held(t, store); h == nil || h.Host != "one" {
+			t.Errorf("at request %d: the lock is %+v", gone, h)
+		}
+		blocked, err := unattended("one", s, store, yes).Turn(t.Context())
+		if blocked != "" || err != nil || s.waiting != "" || held(t, store) != nil {
+			t.Errorf("at request %d: then %q, %v, waiting %q, the lock is %+v", gone, blocked, err, s.waiting, held(t, store))
+		}
+		for _, name := range []string{"a", "b"} {
+			if v := pair.Judge(*s.at(name), nil, pair.Policy{Mode: pair.ModeRenew, RenewBefore: time.Hour}, time.Now()); v.State != pair.OK {
+				t.Errorf("at request %d: %s is %s", gone, name, v.State)
+			}
+		}
+	}
+}
+
+func TestWithoutEtcdNothingIsRenewed(t *testing.T) {
+	s := newChanger("a").due("a")
+	o, _ := onDemand(s, yes)
+	u := &Unattended{OnDemand: *o, Host: "one"}
+	if blocked, err := u.Turn(t.Context()); err != nil || !strings.Contains(blocked, "no etcd") || len(s.did) > 0 {
+		t.Errorf("%q, %v, it did %q", blocked, err, s.did)
+	}
+}
