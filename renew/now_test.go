@@ -90,6 +90,7 @@ func (s *changer) Renew(_ context.Context, q signer.Change) (pair.Facts, error) 
 	s.before, s.waiting = *f, q.Pair
 	next := s.fresh(q.Pair)
 	next.Addresses, next.Targets = f.Addresses, f.Targets
+	next.AtStart, next.Users, next.Changed = f.AtStart, f.Users, f.Changed
 	*f = next
 	return *f, nil
 }

@@ -60,7 +60,7 @@ func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
 	}
 	t := &turn{Unattended: u}
 	defer t.close()
-	if err := t.connect(ctx, *seen.Etcd); err != nil {
+	if err := t.connect(ctx, seen.Etcd); err != nil {
 		return err.Error(), nil
 	}
 	return t.take(ctx, due)
@@ -121,7 +121,7 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 			return err.Error(), nil
 		}
 		// A pair that was just replaced may be the one that etcd is asked with.
-		if err := t.connect(ctx, *seen.Etcd); err != nil {
+		if err := t.connect(ctx, seen.Etcd); err != nil {
 			return err.Error(), nil
 		}
 		left := forever
@@ -132,7 +132,10 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 		if shut := gate.Judge(t.cluster.Look(ctx), left, t.DegradedBelow); shut != "" && !waits {
 			return shut, nil
 		}
-		if !due {
+		switch {
+		case !due && !t.working:
+			return "", nil // somebody else has renewed it meanwhile
+		case !due:
 			return "", t.end(ctx)
 		}
 		if blocked, err := t.renew(ctx, f, waits); blocked != "" || err != nil {
@@ -168,12 +171,15 @@ func (t *turn) end(ctx context.Context) error {
 	return t.lock.Done(ctx)
 }
 
-func (t *turn) connect(ctx context.Context, access inspect.Etcd) error {
-	key, err := keyOf(ctx, t.Signer, access)
+func (t *turn) connect(ctx context.Context, access *inspect.Etcd) error {
+	if access == nil {
+		return errNoEtcd
+	}
+	key, err := keyOf(ctx, t.Signer, *access)
 	if err != nil {
 		return err
 	}
-	c, err := t.Connect(ctx, access, key)
+	c, err := t.Connect(ctx, *access, key)
 	if err != nil {
 		return err
 	}

@@ -182,6 +182,30 @@ func TestKilledAnywhereAnotherProcessGoesOn(t *testing.T) {
 	}
 }
 
+func TestWhoReadsAPairAtItsStartIsRestartedUnderTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := &etcdtest.Store{}, newChanger("a").due("a")
+		s.comesBack = true
+		f := s.at("a")
+		f.AtStart, f.Changed, f.Users = true, time.Now(), []pair.Component{{Program: "p", Started: time.Now().Add(-time.Hour)}}
+		u := unattended("one", s, store, yes)
+		connected := 0
+		connect := u.Connect
+		u.Connect = func(ctx context.Context, e inspect.Etcd, k crypto.Signer) (Cluster, error) {
+			connected++
+			return connect(ctx, e, k)
+		}
+		blocked, err := u.Turn(t.Context())
+		if want := "renew a keep a restart a"; blocked != "" || err != nil || strings.Join(s.did, " ") != want || held(t, store) != nil {
+			t.Errorf("%q, %v, it did %q, want %q", blocked, err, s.did, want)
+		}
+		before := connected
+		if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || connected != before {
+			t.Errorf("with nothing due: %q, %v, etcd was asked %d times", blocked, err, connected-before)
+		}
+	})
+}
+
 func TestWithoutEtcdNothingIsRenewed(t *testing.T) {
 	s := newChanger("a").due("a")
 	o, _ := onDemand(s, yes)

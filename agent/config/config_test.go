@@ -103,7 +103,7 @@ func TestABareHostHasTheStandaloneProfile(t *testing.T) {
 			ApprovalPollMax: time.Minute,
 			CheckInterval:   10 * time.Minute,
 			SuspectAfter:    2 * time.Minute, DeniedMin: 5 * time.Minute, DeniedMax: time.Hour},
-		Renewal: renewal{Mode: "report", Restart: true, DegradedBelow: 168 * time.Hour, Timeout: time.Minute, RenewBefore: 720 * time.Hour, WarnBefore: 504 * time.Hour, Interval: 5 * time.Minute},
+		Renewal: renewal{Mode: "report", Restart: true, DegradedBelow: 168 * time.Hour, Timeout: 2 * time.Minute, RenewBefore: 720 * time.Hour, WarnBefore: 504 * time.Hour, Interval: 5 * time.Minute},
 		Files:   []string{"builtin:standalone.yaml"},
 		Digest:  s.Digest,
 	}

@@ -75,6 +75,13 @@ func TestHeldFilesAreReplacedTogether(t *testing.T) {
 		t.Errorf("%d, %v", done, err)
 	}
 	h.Close()
+	if left, _ := filepath.Glob(filepath.Join(dir, "pki/.a.*")); len(left) != 2 {
+		t.Errorf("displaced are %q, want two files until the sweep", left)
+	}
+	specs := []plan.FileSpec{{Path: "/pki/a.key", UID: os.Geteuid()}, {Path: "/pki/a.crt", UID: os.Geteuid()}}
+	if removed, err := open(t, dir).Sweep(specs); len(removed) != 2 || err != nil {
+		t.Errorf("swept %q, %v", removed, err)
+	}
 	has(t, dir, "new key", "new leaf")
 }
 
@@ -248,7 +255,7 @@ func TestAStagedFileOfAKilledProcessIsAdoptedIfItIsWhole(t *testing.T) {
 		done, err := h.Publish()
 		h.Close()
 		got := tell(t, dir)
-		if err != nil || done == 1 != tt.fit || (got["pki/a.crt"] == "new leaf") != tt.fit || (got["pki/"+tt.name] != "") == tt.fit {
+		if err != nil || done == 1 != tt.fit || (got["pki/a.crt"] == "new leaf") != tt.fit || (got["pki/"+tt.name] == tt.content) == tt.fit {
 			t.Errorf("%s: %d, %v, there is %v", sentence, done, err, got)
 		}
 	}

@@ -16,6 +16,10 @@ import (
 // longer what was held, and ErrReplaced if a directory is not. After an error it puts the old files back itself
 // where the file system can exchange two names, so that done is 0, and what somebody else wrote stays.
 //
+// A file that was displaced stays beside its place, under the name of what was staged, until Sweep. Who watches it with
+// inotify(7) by its own inode, as kube-apiserver does through fsnotify, is told that it was moved, and has to take its
+// watch away before the inode is gone: else fsnotify fails, and kube-apiserver looks again after a minute only.
+//
 // Every file is compared with what was read before the first is replaced, staged for or not. No system call
 // replaces a file only if it still is a certain one. So the names are exchanged, and what was displaced is
 // looked at again: what somebody else made of it meanwhile goes back. Where a file system cannot do that
@@ -47,7 +51,7 @@ func (h *Held) Publish() (done int, err error) {
 	if err != nil {
 		done -= h.takeBack()
 	}
-	h.tidy()
+	h.leave()
 	if unsafe := h.ses.sync(); err == nil {
 		err = unsafe
 	}
@@ -132,12 +136,13 @@ func (h *Held) takeBack() (n int) {
 	return n
 }
 
-// tidy removes what was displaced for good.
-func (h *Held) tidy() {
+// leave gives up the lock on what was displaced for good, so that it can be swept.
+func (h *Held) leave() {
 	for i := range h.files {
-		if h.files[i].swapped {
-			h.files[i].swapped = false
-			h.discard(i)
+		if f := &h.files[i]; f.swapped {
+			f.swapped = false
+			_ = f.next.Close()
+			f.next = nil
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -85,7 +86,7 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 				tree.WriteFile(renewDir+"/"+renew.MetricsFile, renew.Metrics(p), 0o644))
 		}}
 	if r.Policy.Mode == pair.ModeRenew {
-		host, err := config.NodeName(f.configOptions(), s)
+		host, err := os.Hostname() // the node's name would be in files that this process cannot see
 		if err != nil {
 			return err
 		}

@@ -103,9 +103,13 @@ func (r *Replacer) note(p phase) error {
 	return r.store(j)
 }
 
-// end notes that no pair waits.
+// end notes that no pair waits, and removes what its files displaced.
 func (r *Replacer) end() error {
-	j := r.journal
+	j, was := r.journal, r.journal.Waiting
 	j.Waiting = nil
-	return r.store(j)
+	if err := r.store(j); err != nil {
+		return err
+	}
+	_ = r.sweep([]Pair{was.Pair}) // or Recover does
+	return nil
 }

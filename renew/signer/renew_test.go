@@ -11,8 +11,10 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +77,9 @@ func TestWhatHasEndedIsNotRestored(t *testing.T) {
 		!strings.Contains(r.Error.Detail, "no better") {
 		t.Errorf("restored: %v", r.Error)
 	}
+	if r := n.asks(service, request{Restore: n.forced(server)}); r.Error == nil || r.Error.Reason != Refused {
+		t.Errorf("the service insists: %v", r.Error)
+	}
 	if r := n.asks(person, request{Restore: n.forced(server)}); r.Error != nil {
 		t.Errorf("root insists: %v", r.Error)
 	}
@@ -127,10 +132,12 @@ func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
 			n.Write("etc/kubernetes/pki/ca.key", "no key")
 			return request{Renew: n.forced(server)}
 		}},
-		"a restore of what stands": {person, pair.ModeManual, func(n *node) request { return request{Restore: n.forced(server)} }},
-		"a forced restore":         {service, pair.ModeManual, func(n *node) request { return request{Restore: n.forced(server)} }},
-		"to keep what stands":      {service, pair.ModeManual, func(n *node) request { return request{Keep: n.about(server)} }},
-		"to abandon what stands":   {person, pair.ModeManual, func(n *node) request { return request{Abandon: server} }},
+		"what is not due, unattended": {service, pair.ModeRenew, func(n *node) request { return request{Renew: n.about(client)} }},
+		"to insist, unattended":       {service, pair.ModeRenew, func(n *node) request { return request{Renew: n.forced(client)} }},
+		"a restore of what stands":    {person, pair.ModeManual, func(n *node) request { return request{Restore: n.forced(server)} }},
+		"a forced restore":            {service, pair.ModeManual, func(n *node) request { return request{Restore: n.forced(server)} }},
+		"to keep what stands":         {service, pair.ModeManual, func(n *node) request { return request{Keep: n.about(server)} }},
+		"to abandon what stands":      {person, pair.ModeManual, func(n *node) request { return request{Abandon: server} }},
 		"a signature with what stands": {person, pair.ModeManual, func(*node) request {
 			return request{Sign: &Handshake{Pair: client, Message: message, Hash: uint(crypto.SHA256)}}
 		}},
@@ -146,6 +153,18 @@ func TestWhatIsNotAllowedIsRefusedAndChangesNothing(t *testing.T) {
 		}
 		if !bytes.Equal(n.files(), before) || strings.Contains(n.log.b.String(), "replaces") {
 			t.Errorf("%s: something was changed", name)
+		}
+	}
+}
+
+func TestACAThatOthersCanWriteSignsNothing(t *testing.T) {
+	for _, name := range []string{"ca.crt", "ca.key"} {
+		n := newNode(t, pair.ModeManual)
+		if err := os.Chmod(filepath.Join(n.Root, "etc/kubernetes/pki", name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if r := n.asks(person, request{Renew: n.forced(server)}); r.Error == nil || !strings.Contains(r.Error.Detail, name) {
+			t.Errorf("%s: %v", name, r.Error)
 		}
 	}
 }
@@ -226,7 +245,7 @@ func TestWhoUsesAnOldPairIsEndedOnce(t *testing.T) {
 		var ended []int
 		n.Terminate = func(p *os.Process) error { ended = append(ended, p.Pid); return nil }
 		argv := []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
-		p := n.CA.Issue(leaf(0, time.Hour))
+		p := n.CA.Issue(leaf(time.Hour, time.Hour))
 		b64 := base64.StdEncoding.EncodeToString
 		n.Write("etc/kubernetes/scheduler.conf", "current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"+
 			"clusters: [{name: c, cluster: {server: 'https://a.test:6443'}}]\nusers: [{name: u, user: {client-certificate-data: "+
@@ -254,6 +273,70 @@ func TestWhoUsesAnOldPairIsEndedOnce(t *testing.T) {
 		}
 		if r := n.asks(person, request{Restart: n.about(server)}); r.Error == nil || r.Error.Reason != Refused {
 			t.Errorf("who reads a pair anew was ended: %v", r.Error)
+		}
+		ended = nil
+		if r := n.asks(person, request{Renew: n.forced("scheduler.conf")}); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+		if r := n.asks(person, request{Restart: n.about("scheduler.conf")}); r.Error == nil || r.Error.Reason != Refused {
+			t.Errorf("%s: ended for a pair that waits for proof: %v", origin, r.Error)
+		}
+		if r := n.asks(person, request{Keep: n.about("scheduler.conf")}); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+		n.Write(fmt.Sprintf("proc/%d/stat", os.Getpid()), fmt.Sprintf("1 (a) S 1%s 4200000000 0\n", strings.Repeat(" 0", 17)))
+		if r := n.asks(person, request{Restart: n.about("scheduler.conf")}); r.Error == nil || r.Error.Reason != Refused {
+			t.Errorf("%s: who started later was ended: %v", origin, r.Error)
+		}
+		if len(ended) > 0 {
+			t.Errorf("%s: ended %d", origin, ended)
+		}
+	}
+}
+
+func TestTheServiceRenewsWhatIsDueButNotWithoutEnd(t *testing.T) {
+	n := newNode(t, pair.ModeRenew)
+	n.Pair("etc/kubernetes/pki/"+server, n.CA.Issue(leaf(200*time.Minute, 90*time.Minute))) // due, and worth restoring
+	renewed := 0
+	for range 60 {
+		r := n.asks(service, request{Renew: n.about(server)})
+		if r.Error != nil {
+			continue
+		}
+		renewed++
+		if r := n.asks(service, request{Restore: n.about(server)}); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	if renewed != 40 {
+		t.Errorf("it was renewed %d times in 60", renewed)
+	}
+}
+
+func TestTheServiceSpeaksToEtcdWhereItRenewsByItself(t *testing.T) {
+	const pki = "etc/kubernetes/pki/etcd/"
+	good := Handshake{Pair: "etcd-healthcheck-client", Hash: uint(crypto.SHA256), Message: append(append([]byte{},
+		clientContext...), make([]byte, 32)...)}
+	for mode, want := range map[pair.Mode]bool{pair.ModeRenew: true, pair.ModeManual: false, pair.ModeReport: false} {
+		n := newNode(t, mode)
+		argv := []string{"etcd", "--cert-file=/" + pki + "server.crt", "--key-file=/" + pki + "server.key",
+			"--trusted-ca-file=/" + pki + "ca.crt", "--listen-client-urls=https://10.0.0.1:2379"}
+		n.Write("etc/kubernetes/manifests/etcd.yaml", staticpods.Manifest(argv...))
+		n.Runs(30, "/kubepods/burstable/pod2/3", argv...)
+		n.Pair(pki+"server", n.CA.Issue(leaf(0, time.Hour)))
+		n.Pair(pki+"healthcheck-client", n.CA.Issue(leaf(0, time.Hour)))
+		n.Write(pki+"ca.crt", string(n.CA.PEM()))
+		e := n.asks(service, request{Inspect: true}).Inspection.Etcd
+		if want != (e != nil) || e != nil && (e.Pair != good.Pair || e.Elsewhere || len(e.Chain) != 1 || len(e.Authorities) != 1 ||
+			len(e.Addresses) != 1 || e.Addresses[0] != "10.0.0.1:2379") {
+			t.Errorf("%s: etcd is asked so: %+v", mode, e)
+		}
+		for name, allowed := range map[string]bool{good.Pair: want, client: false, "etcd-server": false} {
+			q := good
+			q.Pair = name
+			if r := n.asks(service, request{Sign: &q}); allowed != (r.Error == nil) {
+				t.Errorf("%s: a handshake with %s: %v", mode, name, r.Error)
+			}
 		}
 	}
 }

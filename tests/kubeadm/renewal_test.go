@@ -158,7 +158,8 @@ func (c *kubeadmCluster) restoreUnproven() {
 func pairsOn(t *testing.T, n *testnode.Node) map[string]pair.Verdict {
 	t.Helper()
 	var r pair.Report
-	must.Do(t, json.Unmarshal([]byte(n.Run("node-cert-agent", "renew", "-o", "json")), &r))
+	out, _ := n.Host.Run(t.Context(), "node-cert-agent", "renew", "-o", "json") // exit code 3 says that something is due
+	must.Do(t, json.Unmarshal([]byte(out), &r))
 	all := map[string]pair.Verdict{}
 	for _, v := range r.Pairs {
 		all[v.Name] = v
