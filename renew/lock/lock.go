@@ -16,6 +16,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,6 +66,8 @@ type Lock struct {
 	Host string
 	// Now is the clock for notes.
 	Now func() time.Time
+	// TTL is how long a claim lasts that is not kept, in whole seconds; 0 is the constant of that name.
+	TTL time.Duration
 
 	revision int64      // of the note of ours, 0 without one
 	working  time.Time  // since when, zero without work
@@ -79,7 +82,7 @@ func Look(ctx context.Context, s Keys) (*Holder, error) {
 
 // Resume takes up work of this host: of an earlier process, or of a call whose end was unknown. It returns its note,
 // or nil if there is none; then the host holds nothing that it knows of. What to do about the work is in the host's
-// journal.
+// journal. If that does not know the note's digest, another host has this name, or etcd was restored.
 func (l *Lock) Resume(ctx context.Context) (*Note, error) {
 	h, err := Look(ctx, l.Store)
 	if err != nil {
@@ -103,7 +106,7 @@ func (l *Lock) Claim(ctx context.Context) error {
 	if h != nil {
 		return &HeldError{*h}
 	}
-	if l.lease, err = l.Store.Grant(ctx, TTL); err != nil {
+	if l.lease, err = l.Store.Grant(ctx, cmp.Or(l.TTL, TTL)); err != nil {
 		return err
 	}
 	l.revision, l.working = 0, time.Time{}

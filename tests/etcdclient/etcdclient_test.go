@@ -21,7 +21,7 @@ func TestBothSeeTheSame(t *testing.T) {
 		"without the gateway": {"--enable-grpc-gateway=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := start(t, flags...)
+			ours, theirs := connect(t, start(t, flags...))
 			t.Run("keys", func(t *testing.T) { sameKeys(t, ours, theirs) })
 			t.Run("leases", func(t *testing.T) { sameLeases(t, ours, theirs) })
 			t.Run("members", func(t *testing.T) { sameMembers(t, ours, theirs) })
@@ -159,7 +159,7 @@ func sameAlarms(t *testing.T, ours *etcd.Client, theirs *clientv3.Client) {
 
 // TestWithAuthenticationACertificateIsAUser by its common name. A role for the lock is enough for all but one call.
 func TestWithAuthenticationACertificateIsAUser(t *testing.T) {
-	ours, theirs := start(t)
+	ours, theirs := connect(t, start(t))
 	const prefix = "/node-cert-agent.io/renewal/"
 	auth := theirs.Auth
 	_, err := auth.RoleAdd(t.Context(), "renewal")

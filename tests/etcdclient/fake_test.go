@@ -20,7 +20,7 @@ const shortest = 2 * time.Second
 // TestTheEtcdOfOurTestsIsLikeEtcd holds both to the same.
 func TestTheEtcdOfOurTestsIsLikeEtcd(t *testing.T) {
 	t.Run("etcd", func(t *testing.T) {
-		ours, _ := start(t)
+		ours, _ := connect(t, start(t))
 		behaves(t, ours, func() {})
 		oneAfterTheOther(t, ours)
 	})
