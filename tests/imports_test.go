@@ -39,14 +39,20 @@ var house = map[string][]string{
 		"cluster/approver/verdict"},
 	"cmd/kubectl-node_certs": {"agent/pki", "agent/plan", "agent/printable", "cluster/api/v1alpha1", "cluster/approver",
 		"cluster/approver/verdict", "cluster/fleet", "cluster/publisher/merge", "cmd/process"},
-	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/fleet",
-		"cluster/publisher", "cmd/process"},
+	"cmd/node-cert-controller": {"agent/log", "cluster/approver", "cluster/approver/verdict", "cluster/clusterapi",
+		"cluster/fleet", "cluster/publisher", "cmd/process"},
 	"cmd/process":    {},
 	"packaging/pack": {},
 
 	"cluster/api/generate": {},
 	"cluster/api/v1alpha1": {},
-	"cluster/fleet":        {"agent/liveness", "agent/pki", "agent/plan", "cluster/api/v1alpha1"},
+	"cluster/clusterapi": {"agent/printable", "agent/secret", "cluster/api/v1alpha1", "cluster/clusterapi/etcdclient",
+		"cluster/clusterapi/expiry", "cluster/clusterapi/workload", "renew/issue"},
+	"cluster/clusterapi/etcdclient": {"agent/secret", "renew/issue"},
+	"cluster/clusterapi/expiry":     {"cluster/api/v1alpha1"},
+	"cluster/clusterapi/workload":   {"agent/apiserver", "agent/printable", "cluster/api/v1alpha1"},
+
+	"cluster/fleet": {"agent/liveness", "agent/pki", "agent/plan", "cluster/api/v1alpha1"},
 	"cluster/publisher": {"agent/pki", "agent/plan", "agent/printable", "agent/watch", "cluster/api/v1alpha1",
 		"cluster/fleet", "cluster/publisher/merge"},
 	"cluster/publisher/merge": {"agent/pki", "agent/plan", "agent/printable", "cluster/api/v1alpha1"},
@@ -118,9 +124,10 @@ var house = map[string][]string{
 // only says which packages may import a library, by import path prefix.
 var only = map[string][]string{
 	"k8s.io/": {"agent/apiserver", "cluster/approver", "cluster/approver/pending", "cluster/approver/verdict",
-		"cluster/api/v1alpha1", "cluster/fleet", "cluster/publisher", "cluster/publisher/merge", "cmd/kubectl-node_certs",
+		"cluster/api/v1alpha1", "cluster/clusterapi", "cluster/fleet", "cluster/publisher", "cluster/publisher/merge",
+		"cmd/kubectl-node_certs", "cmd/node-cert-controller"},
+	"k8s.io/api/": {"cluster/approver", "cluster/approver/verdict", "cluster/clusterapi", "cluster/publisher",
 		"cmd/node-cert-controller"},
-	"k8s.io/api/":                              {"cluster/approver", "cluster/approver/verdict", "cluster/publisher", "cmd/node-cert-controller"},
 	"k8s.io/client-go/kubernetes":              {"cluster/approver", "cmd/kubectl-node_certs"},
 	"k8s.io/client-go/dynamic":                 {"cluster/approver", "cluster/fleet", "cmd/kubectl-node_certs"},
 	"k8s.io/client-go/metadata":                {"cluster/approver", "cluster/fleet", "cluster/publisher"},
@@ -131,8 +138,8 @@ var only = map[string][]string{
 	"github.com/fsnotify/":                     {"agent/watch"},
 	"github.com/spf13/cobra":                   {"cmd/kubectl-node_certs", "cmd/node-cert-agent", "cmd/node-cert-controller", "cmd/process"},
 	"net/http": {"agent/apiserver", "agent/check/collect", "agent/identity",
-		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver", "cluster/fleet",
-		"cmd/node-cert-controller", "renew", "renew/etcd", "renew/etcd/etcdtest"},
+		"agent/reply", "agent/report", "agent/source", "agent/watch", "cluster/approver",
+		"cluster/clusterapi/workload", "cluster/fleet", "cmd/node-cert-controller", "renew", "renew/etcd", "renew/etcd/etcdtest"},
 	"os/exec":                     {},
 	"plugin":                      {},
 	"C":                           {},
@@ -140,7 +147,7 @@ var only = map[string][]string{
 	"github.com/coreos/go-systemd/v22/sdjournal": {},
 	"github.com/coreos/go-systemd/v22/util":      {},
 	"github.com/openshift/":                      {},
-	"sigs.k8s.io/controller-runtime/": {"cluster/approver", "cluster/fleet", "cluster/publisher",
+	"sigs.k8s.io/controller-runtime/": {"cluster/approver", "cluster/clusterapi", "cluster/fleet", "cluster/publisher",
 		"cmd/node-cert-controller"},
 	"github.com/prometheus/": {"cluster/approver"},
 	"github.com/stretchr/":   {},
@@ -162,6 +169,9 @@ var pure = map[string][]string{
 	"renew/etcd/wire": {"os", "net", "net/http", "context", "syscall", "log"},
 
 	"agent/kubeconfig": {"os", "net", "net/http", "context", "syscall", "log"},
+
+	"cluster/clusterapi/etcdclient": {"os", "net", "net/http", "context", "syscall", "log", "crypto/rand"},
+	"cluster/clusterapi/expiry":     {"os", "net", "net/http", "context", "syscall", "log"},
 
 	"cluster/publisher/merge": {"os", "net", "net/http", "context", "syscall", "log"},
 

@@ -13,14 +13,16 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/clusterapi"
 	"github.com/node-cert-agent/node-cert-agent/cluster/fleet"
 	"github.com/node-cert-agent/node-cert-agent/cluster/publisher"
 )
 
 // controllers are what --controllers may name, and how each joins the manager.
 var controllers = map[string]func(manager.Manager, settings, *zap.Logger) error{
-	"approver":  addApprover,
-	"publisher": addPublisher,
+	"approver":    addApprover,
+	"cluster-api": addClusterAPI,
+	"publisher":   addPublisher,
 }
 
 // controllerConfig is the object that the nodes watch. The rights of the publisher name it, too.
@@ -33,6 +35,12 @@ func addPublisher(mgr manager.Manager, _ settings, _ *zap.Logger) error {
 	}
 	return publisher.Add(mgr, publisher.Options{ControllerConfig: controllerConfig, Fleet: nodes,
 		Changed: nodes.Changed()})
+}
+
+func addClusterAPI(mgr manager.Manager, s settings, log *zap.Logger) error {
+	o := clusterapi.Usual
+	o.Renew.Before, o.Log = s.etcdClient, log.Named("cluster-api")
+	return clusterapi.Add(mgr, o)
 }
 
 func addApprover(mgr manager.Manager, s settings, log *zap.Logger) error {

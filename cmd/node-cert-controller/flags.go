@@ -14,6 +14,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/log"
 	"github.com/node-cert-agent/node-cert-agent/cluster/approver/verdict"
+	"github.com/node-cert-agent/node-cert-agent/cluster/clusterapi"
 	"github.com/node-cert-agent/node-cert-agent/cmd/process"
 )
 
@@ -31,6 +32,7 @@ type settings struct {
 	kubeconfig, namespace, nodes  string
 	metrics, metricsCerts, probes string
 	lifetime, stale, lease        time.Duration
+	etcdClient                    time.Duration
 	level                         log.Level
 	machines                      bool
 }
@@ -42,7 +44,9 @@ func root() *cobra.Command {
 		Short: "The cluster side of node-cert-agent",
 		Long: `node-cert-controller runs beside the control plane of a cluster. Its controller "approver" approves the
 certificate requests by which the agents of known nodes get and renew their identity. "publisher" fills the
-ControllerConfig from NodeBundles. Several replicas may run; one works, the others wait.
+ControllerConfig from NodeBundles. "cluster-api" runs in a management cluster of Cluster API: Machines state when
+certificates end that their hosts do not renew, and the API servers' pair for an external etcd is renewed. Several
+replicas may run; one works, the others wait.
 
 Exit codes: 0 stopped by a signal, 1 failed or no longer the leader, 2 usage.`,
 		Version: version,
@@ -78,11 +82,15 @@ func (s *settings) define(cmd *cobra.Command) {
 		"approver: the longest lifetime that a certificate may be asked for")
 	f.DurationVar(&s.stale, "stale-after", verdict.Shipped.StaleAfter,
 		"approver: how long after a node's last report its identity counts as in use")
+	f.DurationVar(&s.etcdClient, "etcd-client-renew-before", clusterapi.Usual.Renew.Before,
+		"cluster-api: renew the pair for an external etcd when less than this, or than a third of its life, is left")
 	f.Var(&s.level, "log-level", "log from `LEVEL` on: debug, info, warn or error")
 }
 
 // check finds what cannot be meant.
 func (s *settings) check() error {
+	slices.Sort(s.controllers) // components add the flag each, and each names the approver
+	s.controllers = slices.Compact(s.controllers)
 	for _, name := range s.controllers {
 		if controllers[name] == nil {
 			return fmt.Errorf("--controllers: there is no %q; there are %s", name, strings.Join(known(), ", "))
@@ -103,6 +111,8 @@ func (s *settings) check() error {
 		return fmt.Errorf("--max-lifetime %v is not between %v and %v", s.lifetime, shortest, longest)
 	case s.stale < time.Minute || s.stale > 30*day:
 		return fmt.Errorf("--stale-after %v is not between a minute and 30 days", s.stale)
+	case s.etcdClient < 0 || s.etcdClient > 180*day:
+		return fmt.Errorf("--etcd-client-renew-before %v is not between nothing and 180 days", s.etcdClient)
 	case s.lease < time.Second || s.lease > time.Hour:
 		return fmt.Errorf("--lease %v is not between a second and an hour", s.lease)
 	case s.lease >= s.stale: // an outage that the lease outlives is counted as silence of the nodes

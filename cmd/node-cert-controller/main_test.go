@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBadArgumentsAreUsageErrors(t *testing.T) {
@@ -17,6 +18,7 @@ func TestBadArgumentsAreUsageErrors(t *testing.T) {
 		{"--stale-after", "1s"}, {"--stale-after", "x"}, {"--lease", "0s"}, {"--lease", "1m", "--stale-after", "1m"},
 		{"--metrics-bind-address", "127.0.0.1"}, {"--metrics-bind-address", "host.example.org:1"},
 		{"--health-probe-bind-address", ":65536"}, {"--metrics-cert-dir", "/x"}, {"--controllers", ""},
+		{"--etcd-client-renew-before", "-1s"}, {"--etcd-client-renew-before", "4321h"},
 	} {
 		var out, complaint bytes.Buffer
 		if code := run(t.Context(), args, &out, &complaint); code != 2 || out.Len() > 0 ||
@@ -32,6 +34,14 @@ func TestAnUnknownControllerIsAUsageErrorThatNamesTheKnown(t *testing.T) {
 	if text := complaint.String(); code != 2 || !strings.Contains(text, `no "undertaker"`) ||
 		!strings.Contains(text, strings.Join(known(), ", ")) {
 		t.Errorf("code %d, %s", code, text)
+	}
+}
+
+func TestAControllerThatIsNamedTwiceRunsOnce(t *testing.T) {
+	s := settings{controllers: []string{"approver", "publisher", "approver", "cluster-api"}, lifetime: longest,
+		stale: time.Hour, lease: time.Second}
+	if err := s.check(); err != nil || strings.Join(s.controllers, " ") != "approver cluster-api publisher" {
+		t.Errorf("%v, %v", s.controllers, err)
 	}
 }
 

@@ -137,9 +137,9 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 		"as it is": {nil, []string{"bootstrap", "controller", "approver", "controller-deployment", "publisher"}},
 		"the least": {map[string]any{"bootstrap": false, "publisher": false},
 			[]string{"controller", "approver", "controller-deployment"}},
-		"everything": {map[string]any{"singleUse": true, "machines": true, "monitoring": true, "kubeadm": true},
+		"everything": {map[string]any{"singleUse": true, "machines": true, "monitoring": true, "kubeadm": true, "clusterAPI": true},
 			[]string{"bootstrap", "controller", "approver", "controller-deployment", "publisher", "kubeadm", "single-use",
-				"openshift-machines", "monitoring"}},
+				"openshift-machines", "cluster-api", "monitoring"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := map[string]any{"image": image}

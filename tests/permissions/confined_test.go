@@ -120,6 +120,7 @@ const everything = `{"conditions":[{"type":"Synced","status":"True","reason":"In
 "held":[{"field":"rootCAData","certificate":"DIGEST","until":"2026-11-21T09:00:00Z","reason":"r"}],
 "pending":[{"unit":"a.service","verb":"reload","reason":"r"}],
 "breaker":{"unit":"a.service","since":"2026-11-21T08:00:00Z","reason":"r"},
+"renewal":{"unrenewedNotAfter":"2026-12-24T00:00:00Z","earliestNotAfter":"2026-12-01T00:00:00Z","observedTime":"2026-11-21T08:00:00Z"},
 "identity":{"serial":"0a","publicKey":"DIGEST","issued":"2026-11-21T08:00:00Z","expires":"2026-12-24T00:00:00Z"}}`
 
 func TestAnAgentWritesTheStateOfItsOwnNodeOnly(t *testing.T) {

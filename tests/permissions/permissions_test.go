@@ -24,6 +24,7 @@ const (
 	agent     = "node-cert-agent:nodes"
 	bootstrap = "system:bootstrappers:node-cert-agent"
 	reader    = "ClusterRole node-cert-controller-metrics-reader"
+	machines  = "ClusterRole node-cert-cluster-api-namespace"
 	approver  = "system:serviceaccount:node-cert-agent:node-cert-controller"
 )
 
@@ -46,6 +47,7 @@ func plane(t *testing.T) *controlplane.Plane {
 	must.Do(t, p.Apply(t.Context(), monitoring))
 	must.Do(t, p.InstallPublisher(t.Context()))
 	must.Do(t, p.InstallKubeadm(t.Context()))
+	must.Do(t, p.InstallClusterAPI(t.Context()))
 	return p
 }
 
@@ -79,10 +81,14 @@ func TestTheServerGrantsEachRoleItsTableAndNothingElse(t *testing.T) {
 			"system:authenticated"}},
 		approver: {"user": approver, "groups": []string{"system:serviceaccounts", "system:serviceaccounts:node-cert-agent",
 			"system:authenticated"}},
-		reader: {"user": "prometheus", "groups": []string{"system:authenticated"}},
+		reader:   {"user": "prometheus", "groups": []string{"system:authenticated"}},
+		machines: {"user": "machines", "groups": []string{"system:authenticated"}},
 	}
 	_, err = p.Kubectl(t.Context(), "create", "clusterrolebinding", "prometheus", "--user=prometheus",
 		"--clusterrole=node-cert-controller-metrics-reader")
+	must.Do(t, err)
+	_, err = p.Kubectl(t.Context(), "create", "clusterrolebinding", "machines", "--user=machines",
+		"--clusterrole=node-cert-cluster-api-namespace")
 	must.Do(t, err)
 	if len(table) != len(subjects) {
 		t.Fatalf("the manifests know %d roles, the test %d", len(table), len(subjects))
@@ -119,7 +125,8 @@ func universe(t *testing.T, p *controlplane.Plane, table Table) (out []Request) 
 	must.Do(t, err)
 	resources := append(strings.Fields(list), "users", "groups", "serviceaccounts/token", "nodes/proxy", "nodes/status",
 		"pods/exec",
-		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io", "machines.machine.openshift.io")
+		"signers.certificates.k8s.io", "nodecertificatestates/status.node-cert-agent.io", "machines.machine.openshift.io",
+		"clusters.cluster.x-k8s.io", "machines.cluster.x-k8s.io", "machines/status.cluster.x-k8s.io")
 	for _, sub := range []string{"approval", "status", "nodeclient", "selfnodeclient", "nodecertbootstrap",
 		"nodecertrenew"} {
 		resources = append(resources, "certificatesigningrequests/"+sub+".certificates.k8s.io")
@@ -195,7 +202,7 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	all := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + rel + "]\ncomponents: [" +
 		rel + "/components/publisher, " + rel + "/components/kubeadm, " + rel + "/components/single-use, " + rel +
 		"/components/openshift, " + rel +
-		"/components/openshift-machines, " + rel + "/components/monitoring]\n"
+		"/components/openshift-machines, " + rel + "/components/cluster-api, " + rel + "/components/monitoring]\n"
 	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(all), 0o644))
 	out, err := p.Kubectl(t.Context(), "kustomize", dir)
 	must.Do(t, err)
@@ -213,6 +220,9 @@ func TestTheComponentsFitTogether(t *testing.T) {
 	}
 	if !strings.Contains(out, "- --controllers=approver,publisher\n") {
 		t.Error("with the publisher nobody runs it")
+	}
+	if !strings.Contains(out, "- --controllers=approver,cluster-api\n") {
+		t.Error("with cluster-api nobody runs it")
 	}
 	for _, name := range []string{"extension-apiserver-authentication", "kube-root-ca.crt"} {
 		if !strings.Contains(out, "      name: "+name+"\n") {

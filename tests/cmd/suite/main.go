@@ -69,6 +69,7 @@ var parts = []part{
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
 	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
+	{name: "clusterapi", args: test("-tags", "real", "./tests/clusterapi/..."), needs: plane},
 	{name: "image", args: test("-tags", "real", "./tests/image/..."), needs: append([]string{"packages"}, plane...)},
 	{name: "kubeadm", args: test("-tags", "real", "./tests/kubeadm/..."), needs: all},
 	{name: "readers", args: test("-tags", "real", "./tests/readers/..."), needs: all},

@@ -107,6 +107,16 @@ func (p *Plane) InstallKubeadm(ctx context.Context) error {
 	return nil
 }
 
+// InstallClusterAPI adds the component cluster-api. The kinds of Cluster API are not installed.
+func (p *Plane) InstallClusterAPI(ctx context.Context) error {
+	for _, file := range []string{"rbac.yaml", "fence.yaml"} {
+		if err := p.applyFile(ctx, p.manifest("components/cluster-api/"+file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // InstallMachines makes OpenShift's namespace for Machines and adds the rights of the component
 // openshift-machines. The kind itself is not installed.
 func (p *Plane) InstallMachines(ctx context.Context) error {
