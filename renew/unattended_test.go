@@ -11,11 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/renew/etcd"
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd/etcdtest"
 	"github.com/node-cert-agent/node-cert-agent/renew/gate"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
 	"github.com/node-cert-agent/node-cert-agent/renew/lock"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/renew/signer"
 )
 
 // shared is an etcd in memory, as each host sees it.
@@ -212,5 +214,121 @@ func TestWithoutEtcdNothingIsRenewed(t *testing.T) {
 	u := &Unattended{OnDemand: *o, Host: "one"}
 	if blocked, err := u.Turn(t.Context()); err != nil || !strings.Contains(blocked, "no etcd") || len(s.did) > 0 {
 		t.Errorf("%q, %v, it did %q", blocked, err, s.did)
+	}
+}
+
+// mortal is a process that is killed at its n-th step. What it does after that nobody sees.
+type mortal struct {
+	left int
+	dead bool
+}
+
+var errKilled = errors.New("killed")
+
+func (m *mortal) step() error {
+	if m.left == 0 {
+		m.dead = true
+		return errKilled
+	}
+	m.left--
+	return nil
+}
+
+// around does something in two steps: a process that is killed at the second has done it, and does not know.
+func around[T any](m *mortal, do func() (T, error)) (none T, err error) {
+	if err := m.step(); err != nil {
+		return none, err
+	}
+	done, err := do()
+	if err == nil {
+		err = m.step()
+	}
+	if err != nil {
+		return none, err
+	}
+	return done, nil
+}
+
+type mortalSigner struct {
+	withEtcd
+	m *mortal
+}
+
+func (s mortalSigner) Inspect(ctx context.Context) (inspect.Inspection, error) {
+	return around(s.m, func() (inspect.Inspection, error) { return s.withEtcd.Inspect(ctx) })
+}
+
+func (s mortalSigner) Renew(ctx context.Context, q signer.Change) (pair.Facts, error) {
+	return around(s.m, func() (pair.Facts, error) { return s.withEtcd.Renew(ctx, q) })
+}
+
+func (s mortalSigner) Keep(ctx context.Context, q signer.Change) (pair.Facts, error) {
+	return around(s.m, func() (pair.Facts, error) { return s.withEtcd.Keep(ctx, q) })
+}
+
+func (s mortalSigner) Restart(ctx context.Context, q signer.Change) (pair.Facts, error) {
+	return around(s.m, func() (pair.Facts, error) { return s.withEtcd.Restart(ctx, q) })
+}
+
+type mortalCluster struct {
+	shared
+	m *mortal
+}
+
+func (c mortalCluster) Get(ctx context.Context, key string) (*etcd.KeyValue, error) {
+	return around(c.m, func() (*etcd.KeyValue, error) { return c.shared.Get(ctx, key) })
+}
+
+func (c mortalCluster) Commit(ctx context.Context, ch etcd.Change) (etcd.Result, error) {
+	return around(c.m, func() (etcd.Result, error) { return c.shared.Commit(ctx, ch) })
+}
+
+func (c mortalCluster) Grant(ctx context.Context, ttl time.Duration) (etcd.Lease, error) {
+	return around(c.m, func() (etcd.Lease, error) { return c.shared.Grant(ctx, ttl) })
+}
+
+func (c mortalCluster) Revoke(ctx context.Context, id etcd.Lease) error {
+	_, err := around(c.m, func() (struct{}, error) { return struct{}{}, c.shared.Revoke(ctx, id) })
+	return err
+}
+
+// TestKilledAtEachStepTheNextProcessGoesOn kills the service before and after each thing that it does to the signer and
+// to etcd. The next process ends what was begun, though it may have to wait for a claim to end.
+func TestKilledAtEachStepTheNextProcessGoesOn(t *testing.T) {
+	steps, waited := 0, 0
+	for killed := true; killed; steps++ {
+		synctest.Test(t, func(t *testing.T) {
+			store, s, m := &etcdtest.Store{}, newChanger("a", "b").due("a", "b"), &mortal{left: steps}
+			s.comesBack = true
+			f := s.at("a")
+			f.AtStart, f.Changed, f.Users = true, time.Now(), []pair.Component{{Program: "p", Started: time.Now().Add(-time.Hour)}}
+			u := unattended("one", s, store, yes)
+			u.Signer = mortalSigner{withEtcd{s}, m}
+			u.Connect = func(context.Context, inspect.Etcd, crypto.Signer) (Cluster, error) {
+				return mortalCluster{shared{store, well}, m}, nil
+			}
+			_, _ = u.Turn(t.Context())
+			killed = m.dead
+			next := unattended("one", s, store, yes)
+			blocked, err := next.Turn(t.Context())
+			if blocked != "" && err == nil && strings.Contains(blocked, "which claims it") {
+				waited++
+				store.Pass(2 * lock.TTL)
+				blocked, err = next.Turn(t.Context())
+			}
+			if blocked != "" || err != nil || s.waiting != "" || held(t, store) != nil {
+				t.Errorf("killed at step %d: then %q, %v, waiting %q, the lock is %+v", steps, blocked, err, s.waiting, held(t, store))
+			}
+			for _, name := range []string{"a", "b"} {
+				v := pair.Judge(*s.at(name), nil, pair.Policy{Mode: pair.ModeRenew, RenewBefore: time.Hour}, time.Now())
+				if v.State != pair.OK || v.StaleReason() != "" {
+					t.Errorf("killed at step %d: %s is %s, %s", steps, name, v.State, v.StaleReason())
+				}
+			}
+		})
+	}
+	t.Logf("%d steps, %d times a claim had to end", steps, waited)
+	if steps < 30 || waited == 0 {
+		t.Errorf("%d steps, %d times a claim had to end: this is no whole renewal", steps, waited)
 	}
 }
