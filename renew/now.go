@@ -140,9 +140,14 @@ func (o OnDemand) one(ctx context.Context, f pair.Facts) error {
 	return o.finish(ctx, after, f.Leaf.NotAfter)
 }
 
-// finish proves a pair that was replaced, and keeps or restores it. It is restored even if the caller gives up.
+// finish proves a pair that was replaced, and keeps or restores it. ended is the end of the one before, if it is known:
+// nobody waits for the proof of what could not be restored.
 func (o OnDemand) finish(ctx context.Context, f pair.Facts, ended time.Time) error {
-	p, err := o.prove(ctx, f)
+	timeout := o.Timeout
+	if !ended.IsZero() && ended.Before(o.Clock.Now()) {
+		timeout = 0
+	}
+	p, err := o.prove(ctx, f, timeout)
 	if err != nil {
 		return fmt.Errorf("%s was replaced, and waits for proof: %w", f.Name, err)
 	}

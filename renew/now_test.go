@@ -219,9 +219,18 @@ func TestAServerMayTakeItsTime(t *testing.T) {
 	})
 }
 
-func TestWhatWasNoBetterIsKeptThoughNobodyAnswers(t *testing.T) {
+func TestWhatHadEndedIsKeptAtOnceThoughNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newChanger("a", "b")
+		for _, name := range []string{"a", "b"} {
+			s.at(name).Leaf.NotAfter = time.Now().Add(-time.Hour)
+		}
+		begin := time.Now()
+		defer func() {
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("it waited for %v", took)
+			}
+		}()
 		s.noBetter = true
 		s.at("a").Targets = []pair.Target{{Address: "e:1"}}
 		o, said := onDemand(s, func(pair.Target) (int, error) { return 0, errors.New("connection refused") })

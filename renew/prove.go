@@ -74,8 +74,8 @@ func conclude(answers []answer) proof {
 }
 
 // prove asks again and again, until a pair is proven or the time is over.
-func (o OnDemand) prove(ctx context.Context, f pair.Facts) (proof, error) {
-	deadline := o.Clock.Now().Add(o.Timeout)
+func (o OnDemand) prove(ctx context.Context, f pair.Facts, timeout time.Duration) (proof, error) {
+	deadline := o.Clock.Now().Add(timeout)
 	for {
 		p := conclude(o.ask(ctx, f))
 		if p.state != unproven || !o.Clock.Now().Before(deadline) {

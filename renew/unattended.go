@@ -15,9 +15,6 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
 
-// forever is how long nothing has to live that ends no pair.
-const forever = time.Duration(1<<63 - 1)
-
 // Unattended renews what is due while nobody watches, when all of etcd is well, and on one host at a time.
 type Unattended struct {
 	OnDemand
@@ -124,7 +121,8 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 		if err := t.connect(ctx, seen.Etcd); err != nil {
 			return err.Error(), nil
 		}
-		left := forever
+		// For the lock to be freed a majority is enough: the next host looks for itself.
+		left := time.Duration(0)
 		if due {
 			left = f.Leaf.NotAfter.Sub(t.Clock.Now())
 		}

@@ -142,6 +142,27 @@ func TestNothingIsTouchedWhileEtcdIsNotWell(t *testing.T) {
 	}
 }
 
+func TestWithAMemberGoneTheHostsRenewOneAfterTheOtherWhenItIsAlmostTooLate(t *testing.T) {
+	store := &etcdtest.Store{}
+	for _, host := range []string{"one", "two"} {
+		s := newChanger("a").due("a")
+		u := unattended(host, s, store, yes)
+		u.Connect = func(context.Context, inspect.Etcd, crypto.Signer) (Cluster, error) {
+			return shared{store, func() gate.Look {
+				return gate.Look{Members: []gate.Member{{Name: "a", Leader: 1, Own: true}, {Name: "b", Leader: 1},
+					{Name: "c", Problem: "connection refused"}}}
+			}}, nil
+		}
+		if blocked, err := u.Turn(t.Context()); err != nil || !strings.Contains(blocked, "member c") || len(s.did) > 0 {
+			t.Errorf("%s, long before the end: %q, %v, it did %q", host, blocked, err, s.did)
+		}
+		u.DegradedBelow = 1000 * time.Hour
+		if blocked, err := u.Turn(t.Context()); err != nil || blocked != "" || len(s.did) != 2 || held(t, store) != nil {
+			t.Errorf("%s: %q, %v, it did %q, the lock is %+v", host, blocked, err, s.did, held(t, store))
+		}
+	}
+}
+
 func TestAHostWhosePairIsNotProvenKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, s := &etcdtest.Store{}, newChanger("a", "b").due("a", "b")

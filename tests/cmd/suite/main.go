@@ -68,6 +68,7 @@ var parts = []part{
 	{name: "identity", args: test("-race", "-tags", "real", "./agent/identity/..."), needs: plane},
 	{name: "permissions", args: test("-tags", "real", "./tests/permissions/..."), needs: plane},
 	{name: "approver", args: test("-tags", "real", "./tests/approver/..."), needs: all},
+	{name: "renewal", args: test("-tags", "real", "./tests/renewal/..."), needs: plane},
 	{name: "publisher", args: test("-tags", "real", "./tests/publisher/..."), needs: plane},
 	{name: "clusterapi", args: test("-tags", "real", "./tests/clusterapi/..."), needs: plane},
 	{name: "image", args: test("-tags", "real", "./tests/image/..."), needs: append([]string{"packages"}, plane...)},

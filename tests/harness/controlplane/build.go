@@ -50,6 +50,9 @@ type Binaries struct {
 // Kubelet is the kubelet's file. It is static.
 func (b Binaries) Kubelet() string { return b.path(kubelet) }
 
+// Etcd is etcd's file. It is static.
+func (b Binaries) Etcd() string { return b.path("etcd") }
+
 func (b Binaries) path(name string) string { return filepath.Join(b.Dir, name) }
 
 // Build makes the servers unless an earlier build of the same sources, by the same Go, is in the
