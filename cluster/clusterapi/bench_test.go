@@ -50,6 +50,8 @@ type bench struct {
 	// states are those of the workload cluster, by node. Nobody answers while silent is set.
 	states map[string]*v1alpha1.NodeCertificateState
 	silent bool
+	// texts are what it answers about nodes whose states no agent of ours wrote.
+	texts map[string]string
 	// denied is what the API server answers to writes.
 	denied error
 }
@@ -94,6 +96,8 @@ func (b *bench) serve() string {
 		switch {
 		case b.silent:
 			http.Error(w, "away", http.StatusServiceUnavailable)
+		case b.texts[path.Base(r.URL.Path)] != "":
+			fmt.Fprint(w, b.texts[path.Base(r.URL.Path)])
 		case state == nil:
 			http.NotFound(w, r)
 		default:

@@ -66,6 +66,10 @@ func (r *clusterAPI) state(ctx context.Context, cluster *unstructured.Unstructur
 	var failed error
 	for i := range machines {
 		s, err := asked.State(ctx, nodeOf(&machines[i]))
+		if errors.Is(err, workload.ErrUnreadable) { // the node can cause it, and shall hold up no other
+			r.tell.wrong(&machines[i], stating, expiry.Unreadable, err.Error())
+			continue
+		}
 		if err != nil {
 			r.tell.wrong(cluster, reading, unreachable, err.Error())
 			return fmt.Errorf("reading the states of %s/%s: %v", cluster.GetNamespace(), cluster.GetName(), err)

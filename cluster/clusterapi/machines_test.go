@@ -110,6 +110,20 @@ func TestASilentNodeChangesNothing(t *testing.T) {
 	b.expect("m1", inMarch, expiry.StateStale)
 }
 
+// TestANodeThatWritesWhatNobodyCanReadHoldsUpNoOther: the API server takes dates that Go does not, so a node that is in
+// other hands can have its state refused.
+func TestANodeThatWritesWhatNobodyCanReadHoldsUpNoOther(t *testing.T) {
+	b := newBench(t, cluster(), machine("m1"), machine("m2"))
+	b.reports("m1", march)
+	b.reports("m2", march)
+	b.expect("m1", inMarch, "ExpiryStated ExpiryStated")
+	b.reports("m2", april)
+	b.texts = map[string]string{"m1": `{"metadata":{"name":"m1"},"status":{"renewal":{"earliestNotAfter":"2031-04-01t00:00:00z"}}}`}
+	b.expect("m1", inMarch, expiry.Unreadable+" ExpiryStated")
+	b.has("m2", inApril)
+	b.expect("m1", inMarch, "")
+}
+
 func TestAWorkloadClusterThatDoesNotAnswerIsAnErrorAndSaidOnce(t *testing.T) {
 	b := newBench(t, cluster(), machine("m1"))
 	b.reports("m1", march)
@@ -168,7 +182,7 @@ func TestEveryReasonIsOnThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, reason := range []string{expiry.NoState, expiry.StateStale, expiry.Foreign, kubeconfigRefused, unreachable,
+	for _, reason := range []string{expiry.NoState, expiry.StateStale, expiry.Unreadable, expiry.Foreign, kubeconfigRefused, unreachable,
 		stated, withdrawn, forbidden, renewed, notWritten, etcdclient.NoKey, etcdclient.WrongCA, etcdclient.CAEnds,
 		etcdclient.BadPair, etcdclient.NotIssued} {
 		if !strings.Contains(string(page), "| `"+reason+"` |") {

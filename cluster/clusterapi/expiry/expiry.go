@@ -16,6 +16,7 @@
 package expiry
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/cluster/api/v1alpha1"
@@ -40,6 +41,8 @@ const (
 	NoState = "NoState"
 	// StateStale: the node's agent has not reported, or not looked at its pairs, for too long.
 	StateStale = "StateStale"
+	// Unreadable: the node's agent states what is no date, or what has no form in RFC 3339.
+	Unreadable = "StateUnreadable"
 	// Foreign: somebody else wrote the annotation.
 	Foreign = "AnnotationOfOthers"
 )
@@ -98,6 +101,9 @@ func Decide(in Input) Decision {
 			Fact: "the agent of its node last looked at the certificates at " + stamp(r.Renewal.ObservedTime.Time)}
 	}
 	date := first(r.Renewal)
+	if year := date.UTC().Year(); year < 0 || year > 9999 { // in UTC: RFC 3339 has no form for it
+		return Decision{Reason: Unreadable, Fact: fmt.Sprintf("the agent of its node states the year %d", year)}
+	}
 	switch foreign := m.Value != "" && !m.Ours; {
 	case date.IsZero() && m.Ours:
 		return Decision{Action: Remove}

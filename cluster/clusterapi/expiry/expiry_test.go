@@ -58,7 +58,13 @@ func TestWhatAMachineStates(t *testing.T) {
 		"nothing new while the node is silent":               {[]func(*Input){ours("x"), silent}, Decision{Reason: StateStale, Fact: "the agent of its node last reported at 2026-11-23T04:59:59Z"}},
 		"nothing removed while the node is silent":           {[]func(*Input){ours("x"), saysNothing, silent}, Decision{Reason: StateStale, Fact: "the agent of its node last reported at 2026-11-23T04:59:59Z"}},
 		"nothing new while nobody looks at the certificates": {[]func(*Input){ours("x"), blind}, Decision{Reason: StateStale, Fact: "the agent of its node last looked at the certificates at 2026-11-23T04:49:59Z"}},
-		"a date although the node's clock is a year behind":  {[]func(*Input){slowClock}, Decision{Action: Set, Value: stated}},
+		"no date that RFC 3339 cannot write": {[]func(*Input){ours(stated), ends("9999-12-31T23:59:59-01:00")},
+			Decision{Reason: Unreadable, Fact: "the agent of its node states the year 10000"}},
+		"no date before all years": {[]func(*Input){ends("0000-01-01T00:00:00+01:00")},
+			Decision{Reason: Unreadable, Fact: "the agent of its node states the year -1"}},
+		"the last date that there is": {[]func(*Input){ends("9999-12-31T23:59:59Z")},
+			Decision{Action: Set, Value: "9999-12-31T23:59:59Z"}},
+		"a date although the node's clock is a year behind": {[]func(*Input){slowClock}, Decision{Action: Set, Value: stated}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			in := usual()
@@ -83,6 +89,15 @@ func renewedSecret(in *Input) { in.Shared = march.AddDate(1, 0, 0) }
 
 func noPairs(in *Input) {
 	in.Report.Renewal.UnrenewedNotAfter, in.Report.Renewal.EarliestNotAfter = metav1.Time{}, metav1.Time{}
+}
+
+// ends is a node that states any text for the first end, which the API server takes if it looks like a date.
+func ends(text string) func(*Input) {
+	return func(in *Input) {
+		if err := in.Report.Renewal.UnrenewedNotAfter.UnmarshalJSON([]byte(`"` + text + `"`)); err != nil {
+			panic(err)
+		}
+	}
 }
 
 func blind(in *Input) {

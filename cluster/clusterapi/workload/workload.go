@@ -19,6 +19,10 @@ import (
 // maxAnswer, in bytes, is more than etcd stores of an object.
 const maxAnswer = 2 << 20
 
+// ErrUnreadable is an answer that is no state of the node. The API server takes dates that are none, so the node alone
+// can cause it, and it says nothing about the others.
+var ErrUnreadable = errors.New("its NodeCertificateState cannot be read")
+
 // Cluster is one that can be asked. Close it after use.
 type Cluster struct{ conn *apiserver.Conn }
 
@@ -38,8 +42,8 @@ func Open(kubeconfig []byte) (*Cluster, error) {
 // Close ends every connection.
 func (c *Cluster) Close() { c.conn.Close() }
 
-// State is the NodeCertificateState of a node, nil if there is none, also where the kind is not known. An error is one
-// that asking again may end.
+// State is the NodeCertificateState of a node, nil if there is none, also where the kind is not known. An error is
+// ErrUnreadable, or one that asking again may end.
 func (c *Cluster) State(ctx gocontext.Context, node string) (*v1alpha1.NodeCertificateState, error) {
 	at := c.conn.Server().JoinPath("apis", v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version,
 		"nodecertificatestates", url.PathEscape(node))
@@ -69,7 +73,7 @@ func (c *Cluster) State(ctx gocontext.Context, node string) (*v1alpha1.NodeCerti
 	}
 	var s v1alpha1.NodeCertificateState
 	if len(body) > maxAnswer || json.Unmarshal(body, &s) != nil || s.Name != node {
-		return nil, errors.New("reading the workload cluster's answer: it is no NodeCertificateState of the node")
+		return nil, ErrUnreadable
 	}
 	return &s, nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -69,6 +70,8 @@ func TestAStateIsReadByTheNameOfItsNode(t *testing.T) {
 			fmt.Fprint(w, `{"metadata":{"name":"n1"}}`)
 		case "/base/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/long":
 			fmt.Fprint(w, `{"metadata":{"name":"long"},"x":"`, strings.Repeat("x", maxAnswer), `"}`)
+		case "/base/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/date":
+			fmt.Fprint(w, `{"metadata":{"name":"date"},"status":{"heartbeat":"2026-11-23t08:00:00z"}}`)
 		case "/base/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/moved":
 			http.Redirect(w, r, "/base/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/n1", http.StatusFound)
 		case "/base/apis/node-cert-agent.io/v1alpha1/nodecertificatestates/none":
@@ -89,8 +92,9 @@ func TestAStateIsReadByTheNameOfItsNode(t *testing.T) {
 	if s, err := c.State(t.Context(), "none"); s != nil || err != nil {
 		t.Errorf("a node without a state: %+v, %v", s, err)
 	}
-	for _, node := range []string{"other", "long", "moved", "refused", "a/../n1"} {
-		if s, err := c.State(t.Context(), node); s != nil || err == nil {
+	for node, unreadable := range map[string]bool{"other": true, "long": true, "date": true, "moved": false,
+		"refused": false, "a/../n1": false} {
+		if s, err := c.State(t.Context(), node); s != nil || err == nil || errors.Is(err, ErrUnreadable) != unreadable {
 			t.Errorf("%s: %+v, %v", node, s, err)
 		}
 	}
