@@ -143,6 +143,15 @@ test-powercut: packages
 bench: build controlplane host-root
 	go run ./tests/cmd/bench
 
+## bench-renewal: failed handshakes while the server pair of a busy etcd is replaced, in our way and in kubeadm's
+RENEWALS ?= 300
+bench-renewal: controlplane
+	go test -tags real -run '^$$' -bench . -benchtime $(RENEWALS)x -timeout 30m ./tests/renewal
+
+## demo-renewal: three members of etcd whose certificates have all ended come back, without a restart
+demo-renewal: controlplane
+	go test -tags real -count=1 -v -run Expired ./tests/renewal
+
 ## bench-fleet: a fleet of NODES agents in one process on one real API server (6 minutes for 500)
 NODES ?= 500,2000,5000
 bench-fleet: controlplane

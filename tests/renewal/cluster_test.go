@@ -41,7 +41,7 @@ const pki = "etc/kubernetes/pki/etcd/"
 
 // plane is three hosts with a member of etcd each.
 type plane struct {
-	*testing.T
+	testing.TB
 	ca      *testpki.Authority
 	binary  string
 	hosts   []*node
@@ -90,11 +90,11 @@ func (r *records) with(text string) (all []string) {
 }
 
 // start makes three hosts whose pairs have lived for so long and will for so long, and starts their members.
-func start(t *testing.T, lived, left time.Duration) *plane {
+func start(t testing.TB, lived, left time.Duration) *plane {
 	t.Helper()
 	b, err := controlplane.Build(t.Context(), os.Stderr)
 	must.Do(t, err)
-	p := &plane{T: t, binary: b.Etcd(), ca: testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "etcd-ca"},
+	p := &plane{TB: t, binary: b.Etcd(), ca: testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "etcd-ca"},
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(10000 * time.Hour)}, testpki.ECDSA)}
 	var members []string
 	for i := range 3 {
@@ -227,7 +227,9 @@ var policy = pair.Policy{Mode: pair.ModeRenew, RenewBefore: 24 * time.Hour, Warn
 // onDemand is what renews the pairs of a host.
 func (p *plane) onDemand(n *node) renew.OnDemand {
 	return renew.OnDemand{Signer: n.client, Leaf: probe.Leaf, Get: renew.Get, Clock: clock.System{}, Policy: policy,
-		Timeout: 30 * time.Second, Pause: 100 * time.Millisecond, Say: func(o renew.Outcome) { p.Logf("%s: %+v", n.name, o) }}
+		Timeout: 30 * time.Second, Pause: 100 * time.Millisecond, Say: func(o renew.Outcome) {
+			p.Logf("%s: %s %s, ends at %s %s", n.name, o.Pair, o.Result, o.Ends.Format(time.TimeOnly), o.Why)
+		}}
 }
 
 // service is what does so by itself.

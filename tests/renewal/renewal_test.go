@@ -81,7 +81,7 @@ func (l *load) request(ctx context.Context, who string, do func() error) {
 }
 
 // end ends the load and says whether a request failed.
-func (l *load) end(t *testing.T) {
+func (l *load) end(t testing.TB) {
 	t.Helper()
 	l.cancel()
 	l.done.Wait()
