@@ -146,7 +146,13 @@ bench: build controlplane host-root
 ## bench-renewal: failed handshakes while the server pair of a busy etcd is replaced, in our way and in kubeadm's
 RENEWALS ?= 300
 bench-renewal: controlplane
-	go test -tags real -run '^$$' -bench . -benchtime $(RENEWALS)x -timeout 30m ./tests/renewal
+	go test -tags real -run '^$$' -bench ServerPair -benchtime $(RENEWALS)x -timeout 30m ./tests/renewal
+
+## soak-renewal: three members of etcd whose certificates live LIFE, under load for SOAK
+SOAK ?= 1h
+LIFE ?= 10m
+soak-renewal: controlplane
+	go test -tags real -run '^$$' -bench Soak -benchtime $(SOAK) -timeout 0 -v ./tests/renewal -life $(LIFE)
 
 ## demo-renewal: three members of etcd whose certificates have all ended come back, without a restart
 demo-renewal: controlplane

@@ -45,8 +45,8 @@ type Order struct {
 	CA    []byte
 	CAKey secret.Bytes // PEM
 	Now   time.Time
-	// Lifetime is how long the successor lives from Now on; 0 is as long as the old one, but no more than a
-	// year. In no case does it outlive its CA.
+	// Lifetime is how long the successor lives from Now on; 0 is as long as the old one from its begin to its
+	// end, but no more than a year. In no case does it outlive its CA.
 	Lifetime time.Duration
 	// ReuseKey keeps the old key.
 	ReuseKey bool

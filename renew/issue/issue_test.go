@@ -184,7 +184,7 @@ func wanted(t *testing.T, old *x509.Certificate, s Successor) {
 	if got := s.Leaf.SerialNumber; got.Cmp(old.SerialNumber) == 0 || got.BitLen() < 120 { // of 159; less is a matter of chance
 		t.Errorf("serial number %v", got)
 	}
-	if life := min(old.NotAfter.Sub(old.NotBefore), 365*day); !s.Leaf.NotAfter.Equal(now.Add(life)) ||
+	if life := min(old.NotAfter.Sub(old.NotBefore), 365*day); !s.Leaf.NotAfter.Equal(now.Add(life-5*time.Minute)) ||
 		!s.Leaf.NotBefore.Equal(now.Add(-5*time.Minute)) {
 		t.Errorf("from %v to %v", s.Leaf.NotBefore, s.Leaf.NotAfter)
 	}
@@ -307,8 +307,10 @@ func TestTheDatesAreWithinTheCAs(t *testing.T) {
 		lifetime time.Duration
 		from, to time.Duration
 	}{
-		"as long as before":    {usual, x509.Certificate{NotBefore: now.Add(-60 * day)}, 0, -5 * time.Minute, 90 * day},
-		"no more than a year":  {usual, x509.Certificate{NotBefore: now.Add(-9000 * day)}, 0, -5 * time.Minute, 365 * day},
+		"as long as before":   {usual, x509.Certificate{NotBefore: now.Add(-60 * day)}, 0, -5 * time.Minute, 90*day - 5*time.Minute},
+		"no more than a year": {usual, x509.Certificate{NotBefore: now.Add(-9000 * day)}, 0, -5 * time.Minute, 365*day - 5*time.Minute},
+		"a short life": {usual, x509.Certificate{NotBefore: now.Add(-9 * time.Minute), NotAfter: now.Add(time.Minute)}, 0,
+			-time.Minute, 9 * time.Minute},
 		"as configured":        {usual, x509.Certificate{}, 40 * day, -5 * time.Minute, 40 * day},
 		"an expired one":       {usual, x509.Certificate{NotAfter: now.Add(-day)}, time.Hour, -5 * time.Minute, time.Hour},
 		"not before the CA":    {young, x509.Certificate{NotBefore: now.Add(-time.Minute)}, 40 * day, -time.Minute, 40 * day},

@@ -37,15 +37,18 @@ type proposal struct {
 
 // dates are those of the successor, to the second, and never outside the CA's own.
 func (p proposal) dates() (from, to time.Time) {
+	life, since := p.lifetime, p.now
 	from = p.now.Add(-backdate)
+	if life == 0 {
+		life = min(p.old.NotAfter.Sub(p.old.NotBefore), year)
+		// From its begin on, or each successor would live a little longer than the one before.
+		from = p.now.Add(-min(backdate, life/10))
+		since = from
+	}
 	if from.Before(p.ca.NotBefore) {
 		from = p.ca.NotBefore
 	}
-	life := p.lifetime
-	if life == 0 {
-		life = min(p.old.NotAfter.Sub(p.old.NotBefore), year)
-	}
-	to = p.now.Add(life)
+	to = since.Add(life)
 	if to.After(p.ca.NotAfter) {
 		to = p.ca.NotAfter
 	}
