@@ -56,7 +56,7 @@ type node struct {
 	warn  func(error)
 }
 
-// prepare makes the node's tree, with a bootstrap credential and the directories of managed files.
+// prepare makes the node's tree, with a bootstrap credential unless that is empty, and the directories of managed files.
 func (n *node) prepare(kubeconfig []byte) error {
 	for _, dir := range []string{filepath.Dir(controllerconfig.KubeletCA), filepath.Dir(controllerconfig.CloudCA),
 		filepath.Dir(controllerconfig.Anchors), controllerconfig.CertsD, stateDir, runtimeDir} {
@@ -71,8 +71,10 @@ func (n *node) prepare(kubeconfig []byte) error {
 		}
 		return os.WriteFile(path, []byte(data), 0o600)
 	}
-	if err := put(bootstrapDir+"/10-fleet.kubeconfig", string(kubeconfig)); err != nil {
-		return err
+	if len(kubeconfig) > 0 {
+		if err := put(bootstrapDir+"/10-fleet.kubeconfig", string(kubeconfig)); err != nil {
+			return err
+		}
 	}
 	if err := put(fragment, settings+"node: {name: "+n.name+"}\n"); err != nil {
 		return err

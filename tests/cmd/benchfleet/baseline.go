@@ -5,16 +5,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
-	"math"
-	"math/big"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -50,7 +43,7 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	var read atomic.Int64
 	clients := make([]*http.Client, e.n)
 	if err := each(e.n, func(i int) (err error) {
-		clients[i], err = e.client(csr.User(fmt.Sprintf("bare-%04d", i)), csr.Group)
+		clients[i], err = e.client(csr.User(fmt.Sprintf("bare-%04d", i)))
 		return err
 	}); err != nil {
 		return nil, err
@@ -95,22 +88,9 @@ func (e *env) watchers(ctx context.Context, name string, metadata bool) (rounds 
 	return rounds, nil
 }
 
-// client has a certificate with a key like those of agents: the control plane's own would be RSA, which takes longer to
-// make than all else.
-func (e *env) client(user, group string) (*http.Client, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(math.MaxInt64))
-	if err != nil {
-		return nil, err
-	}
-	ca := e.plane.CA()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial,
-		Subject:  pkix.Name{CommonName: user, Organization: []string{group}},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour)}, ca.Cert, key.Public(), ca.Key)
+// client has a connection and a certificate of its own.
+func (e *env) client(user string) (*http.Client, error) {
+	der, key, err := sign(e.plane.CA(), user)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +144,7 @@ func (w *bare) follow(ctx context.Context) {
 				w.fetch(ctx)
 			}
 			event = event[:0]
-			w.env.files.mark(w.i)
+			w.env.files.mark(w.i, time.Now())
 		}
 		if err != nil {
 			return

@@ -32,12 +32,12 @@ func TestTheBusiestSecond(t *testing.T) {
 
 func TestOfARoundTheFirstOfEachCounts(t *testing.T) {
 	var b board
-	b.mark(0) // before any round
+	b.mark(0, time.Now()) // before any round
 	b.round(2)
-	b.mark(1)
-	first := b.at[1]
-	b.mark(1)
-	b.mark(2) // of a larger fleet
+	first := time.Now()
+	b.mark(1, first)
+	b.mark(1, first.Add(time.Second))
+	b.mark(2, first) // of a larger fleet
 	if b.at[1] != first || b.missing() != 1 {
 		t.Errorf("%d are left, and the second mark is at %v", b.missing(), b.at[1])
 	}
@@ -46,7 +46,7 @@ func TestOfARoundTheFirstOfEachCounts(t *testing.T) {
 	if _, err := b.wait(ctx, "a test", time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("it waits no more, because of %v", err)
 	}
-	b.mark(0)
+	b.mark(0, first)
 	if at, err := b.wait(t.Context(), "a test", time.Hour); err != nil || len(at) != 2 {
 		t.Errorf("all did it: %v, %v", at, err)
 	}
@@ -122,13 +122,26 @@ func TestNumbersOfProc(t *testing.T) {
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 	for sizes, good := range map[string]bool{"500,2000": true, "1": true, "0": false, "": false, "5k": false, "20000": false} {
-		p := options{rounds: 1, sources: 1}
+		p := options{rounds: 1, sources: 1, share: 1}
 		if err := p.read(sizes); (err == nil) != good {
 			t.Errorf("-nodes %q: %v", sizes, err)
 		}
 	}
-	p := options{rounds: 1, sources: 1, parts: []string{"boot", "boots"}}
+	p := options{rounds: 1, sources: 1, share: 1, parts: []string{"boot", "boots"}}
 	if p.read("1") == nil {
 		t.Error("there is a part boots")
+	}
+	p = options{rounds: 1, sources: 1}
+	if p.read("1") == nil {
+		t.Error("a process may have no agent")
+	}
+	p.share = 1500
+	for n, good := range map[int]bool{5000: true, 10001: false} {
+		if err := p.mayOpen(n, 20000); (err == nil) != good {
+			t.Errorf("%d nodes, which the API server has open: %v", n, err)
+		}
+	}
+	if p.mayOpen(1500, 8000) == nil || p.mayOpen(1000, 8000) != nil {
+		t.Error("the files of a process of agents are miscounted")
 	}
 }

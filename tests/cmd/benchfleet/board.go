@@ -27,15 +27,14 @@ func (b *board) round(n int) {
 	b.at, b.left, b.all = make([]time.Time, n), n, make(chan struct{})
 }
 
-// mark notes that i did it now, unless it did before in this round.
-func (b *board) mark(i int) {
-	now := time.Now()
+// mark notes that i did it at a time, unless it did before in this round.
+func (b *board) mark(i int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i >= len(b.at) || !b.at[i].IsZero() {
 		return
 	}
-	b.at[i] = now
+	b.at[i] = at
 	if b.left--; b.left == 0 {
 		close(b.all)
 	}

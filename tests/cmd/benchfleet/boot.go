@@ -8,13 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/node-cert-agent/node-cert-agent/agent/plan"
+	"golang.org/x/sys/unix"
+
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane/controllerconfig"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
@@ -23,113 +20,125 @@ import (
 // tokenID is that of the one token that all nodes boot with, as a group of machines of a cloud does.
 const tokenID = "fleet0"
 
-// boot starts all agents at once, each with a token and nothing else, and waits until each has written its first
-// files. Their Nodes exist.
+// boot starts all agents at once, each with a token and nothing else, or with an identity that we signed, and waits
+// until each has written its first files. Their Nodes exist.
 func boot(ctx context.Context, e *env) error {
-	if err := mayOpen(e.n); err != nil {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if err := e.options.mayOpen(e.n, limit.Cur); err != nil {
 		return err
 	}
 	if err := e.prepare(ctx); err != nil {
 		return err
 	}
-	var before runtime.MemStats
-	runtime.ReadMemStats(&before)
+	before, err := e.heaps(ctx)
+	if err != nil {
+		return err
+	}
 	logged, err := e.asked.Length()
 	if err != nil {
 		return err
 	}
-	running, cancel := context.WithCancel(ctx)
-	if err := e.watchStates(running); err != nil {
-		cancel()
+	if err := e.watchStates(ctx); err != nil {
 		return err
 	}
 	e.files.round(e.n)
 	e.reports.round(e.n)
 	began := time.Now()
-	ended := make(chan error, 1)
-	var agents sync.WaitGroup
-	for _, n := range e.fleet {
-		agents.Go(func() {
-			if err := n.run(running); err != nil {
-				select {
-				case ended <- err:
-				default: // the first will do
-				}
-			}
-		})
-	}
-	e.end = func() { cancel(); agents.Wait() }
-	at, err := e.files.wait(ctx, "first files", e.options.limit)
-	if err != nil {
-		select {
-		case err = <-ended:
-		default:
-		}
+	if err := e.order(orderBoot); err != nil {
 		return err
 	}
-	e.table.Note("boot: token -> first files, all at once", "%v", figures.Since(began, at))
+	at, err := e.files.wait(ctx, "first files", e.options.limit)
+	if err != nil {
+		return err
+	}
+	from := "token"
+	if e.options.signed {
+		from = "identity of ours, not of the approver's,"
+	}
+	e.table.Note("boot: "+from+" -> first files, all at once", "%v", figures.Since(began, at))
 	reported, err := e.reports.wait(ctx, "first reports", e.options.limit)
 	if err != nil {
 		return err
 	}
-	e.table.Note("boot: token -> state object written", "%v", figures.Since(began, reported))
+	e.table.Note("boot: "+from+" -> state object written", "%v", figures.Since(began, reported))
 	requests, err := e.asked.Since(logged)
 	if err != nil {
 		return err
 	}
 	e.table.Note("boot: requests as a node, each", "%.1f", float64(requests.Total())/float64(e.n))
-	debug.FreeOSMemory()
-	var after runtime.MemStats
-	runtime.ReadMemStats(&after)
-	e.table.Note("an agent in this process, live heap", "%d KiB",
-		(int64(after.HeapAlloc)-int64(before.HeapAlloc))/int64(e.n)/1024)
+	if err := e.footprint(ctx, before); err != nil {
+		return err
+	}
 	return e.check()
 }
 
-// prepare makes the Nodes, a token, and each node's tree.
+// footprint is the memory of the agents.
+func (e *env) footprint(ctx context.Context, before int64) error {
+	if err := e.order(orderHeap); err != nil {
+		return err
+	}
+	after, err := e.heaps(ctx)
+	if err != nil {
+		return err
+	}
+	var sum float64
+	for _, p := range e.processes {
+		resident, _ := memory(p.pid)
+		sum += resident
+	}
+	e.table.Note("an agent among others in a process, live heap", "%d KiB", (after-before)/int64(e.n)/1024)
+	e.table.Note("processes of agents", "%d, resident %.0f MiB together", len(e.processes), sum)
+	return nil
+}
+
+// prepare makes the Nodes, what each node boots with, and the processes, which make the trees.
 func (e *env) prepare(ctx context.Context) error {
 	names := make([]string, e.n)
 	for i := range names {
-		names[i] = fmt.Sprintf("node-%04d", i)
+		names[i] = nodeName(i)
 	}
 	if err := e.makeNodes(ctx, names...); err != nil {
 		return err
 	}
-	if err := cluster.MakeToken(ctx, e.plane, tokenID); err != nil {
-		return err
+	var kubeconfig []byte
+	if e.options.signed {
+		if err := each(e.n, func(i int) error {
+			return giveIdentity(e.plane.CA(), e.plane.URL(), names[i], e.root(names[i]))
+		}); err != nil {
+			return err
+		}
+	} else {
+		if err := cluster.MakeToken(ctx, e.plane, tokenID); err != nil {
+			return err
+		}
+		kubeconfig = cluster.TokenKubeconfig(e.plane, e.plane.URL(), tokenID)
 	}
-	kubeconfig := cluster.TokenKubeconfig(e.plane, e.plane.URL(), tokenID)
-	e.fleet = make([]*node, e.n)
-	var once sync.Once
-	return each(e.n, func(i int) error {
-		e.fleet[i] = &node{name: names[i], root: filepath.Join(e.dir, names[i]),
-			wrote: func(c plan.Commit) { e.wrote(i, c) },
-			warn:  func(err error) { once.Do(func() { fmt.Fprintln(os.Stderr, "  a state object:", err) }) }}
-		return e.fleet[i].prepare(kubeconfig)
-	})
+	for first := 0; first < e.n; first += e.options.share {
+		s := share{First: first, Count: min(e.options.share, e.n-first), Dir: e.dir, Kubeconfig: kubeconfig}
+		if err := e.launch(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// wrote notes a commit of an agent, if it has the bytes that the kubelet's bundle is to have.
-func (e *env) wrote(i int, c plan.Commit) {
-	want := e.want.Load()
-	if slices.ContainsFunc(c.Writes, func(w plan.CommitWrite) bool {
-		return w.Field == plan.KubeAPIServerServingCAData && bytes.Equal(w.Data, *want)
-	}) {
-		e.files.mark(i)
-	}
-}
+// root is where the tree of a node is.
+func (e *env) root(node string) string { return filepath.Join(e.dir, node) }
 
 // check compares all files of all nodes with what they are to be. An agent writes the file that changed first.
 func (e *env) check() error {
 	want := controllerconfig.Files(e.content.Spec)
 	return each(e.n, func(i int) error {
 		for place, data := range want {
-			got, err := os.ReadFile(filepath.Join(e.fleet[i].root, place))
+			got, err := os.ReadFile(filepath.Join(e.root(nodeName(i)), place))
 			if err != nil {
 				return err
 			}
 			if !bytes.Equal(got, data) {
-				return fmt.Errorf("%s of %s is not what was published", place, e.fleet[i].name)
+				return fmt.Errorf("%s of %s is not what was published", place, nodeName(i))
 			}
 		}
 		return nil

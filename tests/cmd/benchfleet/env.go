@@ -39,19 +39,19 @@ type env struct {
 	controller *controller
 	store      controllerconfig.Store
 	content    *controllerconfig.Content
-	files      board                  // which agents have written
-	reports    board                  // whose state object was written
-	want       atomic.Pointer[[]byte] // what the kubelet's bundle is to have
-	bare       []figures.Samples      // the rounds of the baseline
-	ours       atomic.Int64           // connections of the administrator that failed
-	fleet      []*node
-	end        func() // ends the fleet and what watches it
+	files      board                   // which agents have written
+	reports    board                   // whose state object was written
+	want       atomic.Pointer[string]  // the digest of what the kubelet's bundle is to have
+	bare       []figures.Samples       // the rounds of the baseline
+	ours       atomic.Int64            // connections of the administrator that failed
+	processes  []*process              // that run the fleet
+	fail       context.CancelCauseFunc // ends the measurement
 }
 
 // newEnv brings up all but the fleet.
 func newEnv(ctx context.Context, p options, n int, bin string, t *figures.Table) (e *env, err error) {
-	e = &env{options: p, n: n, bin: bin, table: t, content: controllerconfig.NewContent(21), end: func() {}}
-	e.want.Store(&e.content.Spec.KubeAPIServerServingCAData)
+	e = &env{options: p, n: n, bin: bin, table: t, content: controllerconfig.NewContent(21)}
+	e.expect(e.content.Spec.KubeAPIServerServingCAData)
 	e.content.Spec.InternalRegistryPullSecret = nil // it is off by default
 	defer func() {
 		if err != nil {
@@ -110,7 +110,7 @@ func (e *env) makeNodes(ctx context.Context, names ...string) error {
 }
 
 func (e *env) stop() error {
-	e.end()
+	e.endAgents()
 	e.controller.stop()
 	var err error
 	if e.plane != nil {

@@ -68,18 +68,18 @@ func junk(ctx context.Context, e *env) error {
 
 // renew asks for certificates as nodes of the fleet do, one after the other, and waits for each.
 func (e *env) renew(ctx context.Context, first int) (took figures.Samples, err error) {
-	for _, n := range e.fleet[first : first+renewals] {
-		t, err := e.renewOne(ctx, n)
+	for i := first; i < first+renewals; i++ {
+		t, err := e.renewOne(ctx, nodeName(i))
 		if err != nil {
-			return nil, fmt.Errorf("a renewal of %s: %w", n.name, err)
+			return nil, fmt.Errorf("a renewal of %s: %w", nodeName(i), err)
 		}
 		took = append(took, t)
 	}
 	return took, nil
 }
 
-func (e *env) renewOne(ctx context.Context, n *node) (time.Duration, error) {
-	tree, err := disk.Open(n.root)
+func (e *env) renewOne(ctx context.Context, node string) (time.Duration, error) {
+	tree, err := disk.Open(e.root(node))
 	if err != nil {
 		return 0, err
 	}
@@ -87,13 +87,13 @@ func (e *env) renewOne(ctx context.Context, n *node) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	id, err := identity.Load(dir, n.name)
+	id, err := identity.Load(dir, node)
 	if err != nil {
 		return 0, err
 	}
 	defer id.Close()
 	began := time.Now()
-	name, err := e.request(ctx, id.HTTPClient(), n.name)
+	name, err := e.request(ctx, id.HTTPClient(), node)
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchfleet measures what a fleet costs one real API server, and how soon it follows: it runs hundreds or
-// thousands of agents in this process, each with the code of the product, an identity that it got with a token, a
+// thousands of agents in processes of its own, each agent with the code of the product, an identity that it got with a token, a
 // connection and a tree of files of its own, beside the real controller.
 //
 // It prints each figure beside its goal. API server, etcd, controller and all agents share this machine, so the times
@@ -41,6 +41,8 @@ type options struct {
 	parts           []string
 	sizes           []int
 	rounds, sources int
+	share           int // agents in one process
+	signed          bool
 	limit           time.Duration
 }
 
@@ -64,12 +66,19 @@ var parts = []part{
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == asAgents {
+		fail(agents(context.Background(), os.Stdin, os.Stdout))
+		return
+	}
 	var p options
 	only := flag.String("parts", "", "measure only these, a `LIST` with commas of: source baseline metadata boot memory "+
 		"update status junk restart; boot is needed by what follows it")
 	sizes := flag.String("nodes", "500,2000,5000", "run as many agents as each `NUMBER` says, one size after the other")
 	flag.IntVar(&p.rounds, "n", 5, "`ROUNDS` of an update")
 	flag.IntVar(&p.sources, "n-sources", 100, "`CHANGES` of a source")
+	flag.IntVar(&p.share, "per-process", 1500, "run at most this `NUMBER` of agents in one process")
+	flag.BoolVar(&p.signed, "signed", false, "sign the identities of the fleet here with the cluster's CA: the boot is "+
+		"quick and asks no approver. Renewals and junk ask it")
 	flag.DurationVar(&p.limit, "limit", 15*time.Minute, "`TIME` that the whole fleet may take for one step")
 	check := flag.Bool("check", false, "exit with 1 if a goal is missed")
 	flag.Parse()
@@ -84,11 +93,16 @@ func main() {
 		err = measure(ctx, p, t)
 	}
 	printed := t.Print(os.Stdout) // what was measured before a failure, too
-	if err = errors.Join(err, printed); err != nil {
-		fmt.Fprintln(os.Stderr, "benchfleet:", err)
+	fail(errors.Join(err, printed))
+	if *check && t.Over {
 		os.Exit(1)
 	}
-	if *check && t.Over {
+}
+
+// fail ends the program because of err, if it is one.
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchfleet:", err)
 		os.Exit(1)
 	}
 }
@@ -107,8 +121,8 @@ func (p *options) read(sizes string) error {
 		}
 		p.sizes = append(p.sizes, n)
 	}
-	if p.rounds < 1 || p.sources < 1 {
-		return errors.New("-n and -n-sources are at least 1")
+	if p.rounds < 1 || p.sources < 1 || p.share < 1 {
+		return errors.New("-n, -n-sources and -per-process are at least 1")
 	}
 	return nil
 }
@@ -139,15 +153,14 @@ func measure(ctx context.Context, p options, t *figures.Table) error {
 // perAgent is how many files an agent may have open: two connections, directories and locks.
 const perAgent = 6
 
-// mayOpen tells whether this process may open the files of n agents.
-func mayOpen(n int) error {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
+// mayOpen tells whether a process that may have so many open files can run its share of n agents, and another one serve
+// all, which have two connections each while they get an identity.
+func (p options) mayOpen(n int, limit uint64) error {
+	if need := uint64(min(n, p.share) * perAgent); need > limit {
+		return fmt.Errorf("a process of agents needs %d open files, and may have %d", need, limit)
 	}
-	if need := uint64(n * perAgent); need > limit.Cur {
-		return fmt.Errorf("they need %d open files, and this user may have %d: raise the limit, or leave boot out", need,
-			limit.Cur)
+	if need := uint64(n * 2); need > limit {
+		return fmt.Errorf("the API server needs %d open files, and may have %d", need, limit)
 	}
 	return nil
 }
@@ -172,10 +185,13 @@ func manyFiles() error {
 // size measures one size of the fleet.
 func size(ctx context.Context, p options, n int, bin string, t *figures.Table) (err error) {
 	t.Head("%d nodes, load average %s", n, figures.Load())
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	e, err := newEnv(ctx, p, n, bin, t)
 	if err != nil {
 		return err
 	}
+	e.fail = fail
 	defer func() { err = errors.Join(err, e.stop()) }()
 	for _, k := range parts {
 		if len(p.parts) > 0 && !slices.Contains(p.parts, k.name) {
@@ -183,6 +199,9 @@ func size(ctx context.Context, p options, n int, bin string, t *figures.Table) (
 		}
 		fmt.Fprintf(os.Stderr, "%s %d nodes, %s, load %s\n", time.Now().Format(time.TimeOnly), n, k.name, figures.Load())
 		if err := k.run(ctx, e); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
 	}

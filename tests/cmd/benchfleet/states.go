@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // watchStates marks each state object of a node that is written, until ctx ends. It watches metadata only. After the
@@ -23,7 +24,7 @@ func (e *env) watchStates(ctx context.Context) error {
 			if err == nil {
 				lines(events, func(line []byte) {
 					if i, ok := nodeOf(line); ok {
-						e.reports.mark(i)
+						e.reports.mark(i, time.Now())
 					}
 				})
 				_ = events.Close() // its end is known

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/figures"
 )
 
@@ -31,7 +29,7 @@ func (e *env) round(ctx context.Context) (figures.Samples, error) {
 // update puts another certificate into the kubelet's bundle, and returns when that was accepted.
 func (e *env) update(ctx context.Context) (accepted time.Time, err error) {
 	spec := e.content.Rotate()
-	e.want.Store(&spec.KubeAPIServerServingCAData)
+	e.expect(spec.KubeAPIServerServingCAData)
 	_, err = e.store.Patch(ctx, spec)
 	return time.Now(), err
 }
@@ -56,7 +54,7 @@ func update(ctx context.Context, e *env) error {
 		if err != nil {
 			return err
 		}
-		agents = append(agents, figures.Milliseconds(after.ours-before.ours)/float64(e.n))
+		agents = append(agents, figures.Milliseconds(after.agents-before.agents)/float64(e.n))
 		server = append(server, figures.Milliseconds(after.server-before.server)/float64(e.n))
 		rounds = append(rounds, took)
 		reported, err := e.reports.wait(ctx, "reports", e.options.limit)
@@ -93,15 +91,13 @@ func summary(rounds []figures.Samples) string {
 		column(rounds, .99).Seconds(.5), last.Seconds(.5), last.Seconds(1), len(rounds))
 }
 
-// processors is the time that this process and the API server have had processors.
-type processors struct{ ours, server time.Duration }
+// processors is the time that the agents and the API server have had processors.
+type processors struct{ agents, server time.Duration }
 
 func (e *env) processors(ctx context.Context) (p processors, err error) {
-	var self unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &self); err != nil {
+	if p.agents, err = e.used(); err != nil {
 		return p, err
 	}
-	p.ours = time.Duration(self.Utime.Nano() + self.Stime.Nano())
 	metrics, err := e.ask(ctx, e.admin, http.MethodGet, "/metrics", asJSON, nil)
 	if err != nil {
 		return p, err
