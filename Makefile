@@ -158,10 +158,10 @@ soak-renewal: controlplane
 demo-renewal: controlplane
 	go test -tags real -count=1 -v -run Expired ./tests/renewal
 
-## bench-fleet: a fleet of NODES agents in one process on one real API server (6 minutes for 500)
+## bench-fleet: a fleet of NODES agents on one real API server (6 minutes for 500); FLEET has more options, as -signed
 NODES ?= 500,2000,5000
 bench-fleet: controlplane
-	go run ./tests/cmd/benchfleet -nodes $(NODES)
+	go run ./tests/cmd/benchfleet -nodes $(NODES) $(FLEET)
 
 ## fuzz: each fuzz target for a minute
 fuzz:
