@@ -67,7 +67,7 @@ func newEnv(ctx context.Context, p options, n int, bin string, t *figures.Table)
 	}
 	e.asked = log
 	e.plane, err = controlplane.Start(ctx, controlplane.Options{Keys: testpki.RSA, APIServerArgs: audited,
-		Progress: os.Stderr})
+		StartLimit: p.limit, Progress: os.Stderr})
 	if err != nil {
 		return e, err
 	}

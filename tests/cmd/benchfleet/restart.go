@@ -38,12 +38,13 @@ func restart(ctx context.Context, e *env) error {
 	ready := time.Now()
 	e.table.Note("API server killed -> ready again", "%.1f s", ready.Sub(killed).Seconds())
 	e.files.round(e.n)
-	err = wait.Until(ctx, "an update after the restart", func() bool {
-		_, err = e.update(ctx)
-		return err == nil
-	})
-	if err != nil {
+	updating, cancel := context.WithTimeout(ctx, e.options.limit)
+	defer cancel()
+	if err := wait.Success(updating, func() error {
+		_, err := e.update(updating)
 		return err
+	}); err != nil {
+		return fmt.Errorf("an update after the restart: %w", err)
 	}
 	at, err := e.files.wait(ctx, "all in step", e.options.limit)
 	if err != nil {

@@ -18,6 +18,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
-// startLimit is how long a server may take until it is ready: ten times what it takes here.
+// startLimit is how long a server may take until it is ready, unless options say: ten times what it takes here.
 const startLimit = 90 * time.Second
 
 // Options are how a plane differs from the usual one, which the zero value asks for.
@@ -56,6 +57,8 @@ type Options struct {
 	// ControllerManagerArgs are the same for kube-controller-manager, EtcdArgs for etcd.
 	ControllerManagerArgs []string
 	EtcdArgs              []string
+	// StartLimit is how long a server may take until it is ready, where thousands wait for it; the default is 90 s.
+	StartLimit time.Duration
 	// Progress is told about a build, if one is needed; nil means that nobody listens.
 	Progress io.Writer
 }
@@ -129,7 +132,7 @@ func start(ctx context.Context, b Binaries, o Options) (_ *Plane, err error) {
 	}
 	client := newClient(etcdCA, etcdCA.Client("controlplane"))
 	defer client.CloseIdleConnections()
-	ctx, cancel := limit(ctx)
+	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	if err := store.ready(ctx, client, url(p.ports.etcdClient)+"/readyz"); err != nil || o.APIServerOff {
 		return p, err
@@ -171,7 +174,7 @@ func (p *Plane) Dir() string { return p.dir }
 // StartAPIServer starts the API server, on the port and the state it always has, unless it runs, and
 // waits until its /readyz answers; the first time it starts the controllers too and waits for them.
 func (p *Plane) StartAPIServer(ctx context.Context) error {
-	ctx, cancel := limit(ctx)
+	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	api, err := p.run(&p.api, apiServer, p.apiServerFlags())
 	if err != nil {
@@ -180,8 +183,8 @@ func (p *Plane) StartAPIServer(ctx context.Context) error {
 	return p.apiServerReady(ctx, api)
 }
 
-func limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, startLimit)
+func (p *Plane) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(p.options.StartLimit, startLimit))
 }
 
 func (p *Plane) apiServerReady(ctx context.Context, api *server) error {

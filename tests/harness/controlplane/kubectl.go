@@ -60,7 +60,7 @@ func (p *Plane) InstallShipped(ctx context.Context) error {
 // policed waits until the API server, which reads policies with a delay and says nothing about it,
 // refuses an agent what the policies forbid: to report on another node.
 func (p *Plane) policed(ctx context.Context) error {
-	ctx, cancel := limit(ctx)
+	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	agent := p.Client("node-cert-agent:node:nobody", "node-cert-agent:nodes")
 	defer agent.CloseIdleConnections()
@@ -179,7 +179,7 @@ func (p *Plane) install(ctx context.Context, file, version string) error {
 }
 
 func (p *Plane) served(ctx context.Context, kinds ...string) error {
-	ctx, cancel := limit(ctx)
+	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	for _, kind := range kinds {
 		err := wait.Success(ctx, func() error { return get200(ctx, p.admin, p.URL()+"/apis/"+kind) })
