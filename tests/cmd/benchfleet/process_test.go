@@ -23,6 +23,54 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
 )
 
+// TestMain makes this program one of agents, as main does.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == asAgents {
+		fail(agents(context.Background(), os.Stdin, os.Stdout))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestProcessesAreLaunchedObeyAndEnd(t *testing.T) {
+	failed := make(chan error, 2)
+	e := &env{fail: func(err error) { failed <- err }}
+	dir := t.TempDir()
+	for first := range 2 {
+		if err := e.launch(share{First: first, Count: 1, Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sum, err := e.heaps(t.Context()); err != nil || sum <= 0 {
+		t.Errorf("they have %d: %v", sum, err)
+	}
+	if resident, _ := memory(e.processes[1].pid); resident <= 0 {
+		t.Error("the second has no memory")
+	}
+	for _, order := range []string{orderBoot, orderHeap} {
+		if err := e.order(order); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sum, err := e.heaps(t.Context()); err != nil || sum <= 0 {
+		t.Errorf("with agents they have %d: %v", sum, err)
+	}
+	if took, err := e.used(); err != nil || took <= 0 {
+		t.Errorf("they had processors for %v: %v", took, err)
+	}
+	e.endAgents()
+	for range e.processes {
+		if err := <-failed; err == nil {
+			t.Error("that one has ended is no failure")
+		}
+	}
+	for i := range e.processes {
+		if _, err := os.Stat(dir + "/" + nodeName(i) + fragment); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // obey runs a process of agents here, without an API server, and returns what gives it orders, what it says, and how
 // it ends.
 func obey(t *testing.T, s share) (orders *json.Encoder, end io.Closer, events *json.Decoder, ended <-chan error) {
