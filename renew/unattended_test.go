@@ -229,6 +229,21 @@ func TestWhoReadsAPairAtItsStartIsRestartedUnderTheLock(t *testing.T) {
 	})
 }
 
+func TestNobodyIsRestartedUnderAMereClaim(t *testing.T) {
+	store, s := &etcdtest.Store{}, newChanger("a").due("a")
+	u := unattended("one", s, store, yes)
+	connect := u.Connect
+	u.Connect = func(ctx context.Context, e inspect.Etcd, k crypto.Signer) (Cluster, error) {
+		*s.at("a") = s.fresh("a") // a person renews it meanwhile
+		f := s.at("a")
+		f.AtStart, f.Changed, f.Users = true, time.Now(), []pair.Component{{Program: "p", Started: time.Now().Add(-time.Hour)}}
+		return connect(ctx, e, k)
+	}
+	if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || len(s.did) > 0 || held(t, store) != nil {
+		t.Errorf("%q, %v, it did %q, the lock is %+v", blocked, err, s.did, held(t, store))
+	}
+}
+
 func TestWithoutEtcdNothingIsRenewed(t *testing.T) {
 	s := newChanger("a").due("a")
 	o, _ := onDemand(s, yes)
