@@ -46,7 +46,7 @@ type Order struct {
 	CAKey secret.Bytes // PEM
 	Now   time.Time
 	// Lifetime is how long the successor lives from Now on; 0 is as long as the old one from its begin to its
-	// end, but no more than a year. In no case does it outlive its CA.
+	// end, but no more than a year from Now on. In no case does it outlive its CA.
 	Lifetime time.Duration
 	// ReuseKey keeps the old key.
 	ReuseKey bool

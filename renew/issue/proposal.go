@@ -40,10 +40,12 @@ func (p proposal) dates() (from, to time.Time) {
 	life, since := p.lifetime, p.now
 	from = p.now.Add(-backdate)
 	if life == 0 {
-		life = min(p.old.NotAfter.Sub(p.old.NotBefore), year)
-		// From its begin on, or each successor would live a little longer than the one before.
-		from = p.now.Add(-min(backdate, life/10))
-		since = from
+		life = p.old.NotAfter.Sub(p.old.NotBefore)
+		if life < year { // from its begin on, or each successor would live a little longer than the one before
+			from = p.now.Add(-min(backdate, life/10))
+			since = from
+		}
+		life = min(life, year)
 	}
 	if from.Before(p.ca.NotBefore) {
 		from = p.ca.NotBefore
