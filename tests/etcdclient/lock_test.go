@@ -36,8 +36,18 @@ func TestProcessesThatAreStoppedKilledAndCutOffNeverWorkAtOnce(t *testing.T) {
 		t.Cleanup(func() { h.kill() })
 		hosts = append(hosts, h)
 	}
+	renewed := func() (n int) {
+		for _, h := range hosts {
+			n += h.renewed()
+		}
+		return n
+	}
 	counts := map[string]int{}
-	for n := 0; n < *faults; {
+	// On a slow machine most faults meet hosts that wait. They go on until enough pairs were renewed in between.
+	for n := 0; n < *faults || renewed() < *faults/4; {
+		if n > 20**faults {
+			t.Fatalf("%v; %d pairs renewed, want %d", counts, renewed(), *faults/4)
+		}
 		h := hosts[rand.IntN(len(hosts))]
 		if what := h.fault(t); what != "" {
 			counts[what]++
@@ -53,14 +63,7 @@ func TestProcessesThatAreStoppedKilledAndCutOffNeverWorkAtOnce(t *testing.T) {
 		before := h.renewed()
 		wait.For(t, h.name+" to renew again", func() bool { checkFailed(t, dir); return h.renewed() > before })
 	}
-	total := 0
-	for _, h := range hosts {
-		total += h.renewed()
-	}
-	if total < *faults/4 {
-		t.Errorf("%d pairs were renewed", total)
-	}
-	t.Logf("%v; %d pairs renewed", counts, total)
+	t.Logf("%v; %d pairs renewed", counts, renewed())
 }
 
 func checkFailed(t *testing.T, dir string) {
