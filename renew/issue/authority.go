@@ -30,7 +30,7 @@ func (o Order) authority(old *x509.Certificate) (authority, error) {
 	found := authority{signer: key.signer}
 	last := refuse(ForeignKey, "%d certificates, none with that key", len(all))
 	for _, c := range all {
-		if !matches(key.signer, c) {
+		if !matches(key.signer.Public(), c) {
 			continue
 		}
 		if why := foreign(old, c); why != nil {

@@ -76,7 +76,7 @@ func (o Order) Successor(random io.Reader) (Successor, error) {
 	if err := p.check(); err != nil {
 		return Successor{}, err
 	}
-	if !matches(key.signer, old[0]) {
+	if !matches(key.signer.Public(), old[0]) {
 		return Successor{}, refuse(NoPair, "the key is not the certificate's")
 	}
 	if !o.ReuseKey {
@@ -114,7 +114,7 @@ func (p proposal) finish(der []byte, old []*x509.Certificate, key keyFile) (s Su
 	if err != nil {
 		return s, refuse(Differs, "key %v", err)
 	}
-	if err := p.verify(made[0], again.signer); err != nil {
+	if err := p.verify(made[0], again.signer.Public()); err != nil {
 		return Successor{}, err
 	}
 	s.Leaf = made[0]
@@ -122,7 +122,7 @@ func (p proposal) finish(der []byte, old []*x509.Certificate, key keyFile) (s Su
 }
 
 // verify says why a certificate is not the successor.
-func (p proposal) verify(leaf *x509.Certificate, key crypto.Signer) error {
+func (p proposal) verify(leaf *x509.Certificate, key crypto.PublicKey) error {
 	from, to := p.dates()
 	if differs := Same(p.old, leaf); len(differs) > 0 {
 		return refuse(Differs, "in %s", joined(differs))

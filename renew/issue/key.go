@@ -131,10 +131,10 @@ func makeKey(pub crypto.PublicKey, random io.Reader) (crypto.Signer, error) {
 	return nil, refuse(KeyKind, "%T", pub)
 }
 
-// matches tells whether the key is the certificate's.
-func matches(key crypto.Signer, c *x509.Certificate) bool {
-	pub, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	return ok && pub.Equal(c.PublicKey)
+// matches tells whether the public key is the certificate's.
+func matches(public crypto.PublicKey, c *x509.Certificate) bool {
+	p, ok := public.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && p.Equal(c.PublicKey)
 }
 
 // parseChain reads a file of certificates and nothing else. Text between them is passed over.

@@ -30,6 +30,10 @@ const (
 	ClockBehind Reason = "the clock is behind"
 	// NoGain means that the successor would end no later than the old leaf.
 	NoGain Reason = "a successor would live no longer"
+	// NotProven is said of a request that was not signed with the old key, or not with the new one.
+	NotProven Reason = "nobody has proven to have the keys"
+	// NotClient is said of a certificate that another host is not asked to follow.
+	NotClient Reason = "is not that of a client only"
 	// Differs means that what was signed is not a successor, and was thrown away.
 	Differs Reason = "the successor is not as it should be"
 )
