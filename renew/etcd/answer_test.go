@@ -134,3 +134,21 @@ func TestAServerWithoutHTTP2IsNotAsked(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+func TestAListOfOtherKeysIsNoAnswer(t *testing.T) {
+	s, c := start(t)
+	for name, names := range map[string][]string{"another": {"a/a", "b/a"}, "more": {"a/a", "a/b", "a/c"}} {
+		s.Answer(fine(keys(names...)))
+		if all, err := c.List(t.Context(), "a/", 2); !errors.Is(err, etcd.ErrAnswer) {
+			t.Errorf("%s: %+v, %v", name, all, err)
+		}
+	}
+	s.Answer(fine(string(wire.AppendBytes(nil, 2, wire.AppendBytes(nil, 1, "a/a")))))
+	if all, err := c.List(t.Context(), "a/", 2); !errors.Is(err, etcd.ErrAnswer) {
+		t.Errorf("of no revision: %+v, %v", all, err)
+	}
+	s.Answer(fine(keys("a/a", "a/b")))
+	if all, err := c.List(t.Context(), "a/", 2); err != nil || len(all) != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd/wire"
 )
@@ -31,6 +32,24 @@ func (c *Client) Get(ctx context.Context, key string) (*KeyValue, error) {
 		return nil, fmt.Errorf("reading %s in etcd at %s: %w", key, c.endpoint, err)
 	}
 	return kv, nil
+}
+
+// List reads the keys that begin with prefix, linearizable, in their order and no more than limit of them. The last byte
+// of prefix is not 0xff.
+func (c *Client) List(ctx context.Context, prefix string, limit int) ([]KeyValue, error) {
+	end := []byte(prefix)
+	end[len(end)-1]++ // the first key that does not begin with it
+	in := wire.AppendNumber(wire.AppendBytes(wire.AppendBytes(nil, 1, prefix), 2, end), 3, int64(limit))
+	var found []KeyValue
+	if err := c.call(ctx, "KV/Range", in, rangeFields(&found)); err != nil {
+		return nil, err
+	}
+	for _, kv := range found {
+		if len(found) > limit || !strings.HasPrefix(kv.Key, prefix) || kv.ModRevision <= 0 {
+			return nil, fmt.Errorf("reading %s in etcd at %s: %w: other keys", prefix, c.endpoint, ErrAnswer)
+		}
+	}
+	return found, nil
 }
 
 func rangeFields(to *[]KeyValue) wire.Fields {

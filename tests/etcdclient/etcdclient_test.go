@@ -23,6 +23,7 @@ func TestBothSeeTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := connect(t, start(t, flags...))
 			t.Run("keys", func(t *testing.T) { sameKeys(t, ours, theirs) })
+			t.Run("lists", func(t *testing.T) { sameLists(t, ours, theirs) })
 			t.Run("leases", func(t *testing.T) { sameLeases(t, ours, theirs) })
 			t.Run("members", func(t *testing.T) { sameMembers(t, ours, theirs) })
 			t.Run("alarms", func(t *testing.T) { sameAlarms(t, ours, theirs) })
@@ -79,6 +80,32 @@ func sameKeys(t *testing.T, ours *etcd.Client, theirs *clientv3.Client) {
 	}
 	if kv := sameKey(t, ours, theirs, key+"b"); kv == nil || kv.ModRevision != gone.Revision {
 		t.Errorf("record %+v", kv)
+	}
+}
+
+// sameLists holds lists of keys beside each other: whole, cut off, and beside keys with almost the same beginning.
+func sameLists(t *testing.T, ours *etcd.Client, theirs *clientv3.Client) {
+	const prefix = "/node-cert-agent.io/list/"
+	for _, key := range []string{prefix + "b", prefix + "a", prefix, prefix + "~", prefix[:len(prefix)-1] + "0", "/node"} {
+		_, err := theirs.Put(t.Context(), key, "of "+key)
+		must.Do(t, err)
+	}
+	for _, limit := range []int{100, 4, 3, 1} {
+		got, err := ours.List(t.Context(), prefix, limit)
+		must.Do(t, err)
+		r, err := theirs.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithLimit(int64(limit)))
+		must.Do(t, err)
+		var want []etcd.KeyValue
+		for _, kv := range r.Kvs {
+			want = append(want, etcd.KeyValue{Key: string(kv.Key), Value: kv.Value, CreateRevision: kv.CreateRevision,
+				ModRevision: kv.ModRevision})
+		}
+		if len(want) != min(limit, 4) || !reflect.DeepEqual(got, want) {
+			t.Errorf("up to %d: we see %+v, they %+v", limit, got, want)
+		}
+	}
+	if none, err := ours.List(t.Context(), "/none/", 1); err != nil || len(none) > 0 {
+		t.Errorf("of none: %+v, %v", none, err)
 	}
 }
 

@@ -4,6 +4,7 @@ package etcdclient
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,18 @@ func behaves(t *testing.T, c *etcd.Client, pass func()) {
 	change("absent, to delete", etcd.Change{Key: "a", Delete: true}, true)
 	if again := change("made again", etcd.Change{Key: "a"}, true); again <= third {
 		t.Errorf("revision %d after %d", again, third)
+	}
+	change("beside it", etcd.Change{Key: "a/b", Value: []byte("x")}, true)
+	change("before that", etcd.Change{Key: "a/a"}, true)
+	for limit, want := range map[int]string{1: "a/a", 9: "a/a a/b"} {
+		all, err := c.List(t.Context(), "a/", limit)
+		var keys []string
+		for _, kv := range all {
+			keys = append(keys, kv.Key)
+		}
+		if err != nil || strings.Join(keys, " ") != want || string(all[len(all)-1].Value) != "x" && limit > 1 {
+			t.Errorf("up to %d of a/: %+v, %v", limit, all, err)
+		}
 	}
 	change("of before it was deleted", etcd.Change{Key: "a", From: second}, false)
 }

@@ -4,6 +4,7 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd"
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd/wire"
@@ -45,12 +46,24 @@ func (s *Server) status() []byte {
 }
 
 func (s *Server) get(ctx context.Context, in []byte) ([]byte, error) {
-	var key string
-	if err := wire.Decode(in, wire.Fields{1: wire.Text(&key)}); err != nil {
+	var key, end string
+	var limit int64
+	if err := wire.Decode(in, wire.Fields{1: wire.Text(&key), 2: wire.Text(&end), 3: wire.Number(&limit)}); err != nil {
 		return nil, err
 	}
-	kv, err := s.Store.Get(ctx, key)
-	return found(kv), err
+	if end == "" {
+		kv, err := s.Store.Get(ctx, key)
+		return found(kv), err
+	}
+	if last := len(key) - 1; end != key[:last]+string(key[last]+1) {
+		return nil, errors.New("only the range of a prefix is known here")
+	}
+	all, err := s.Store.List(ctx, key, int(limit))
+	var out []byte
+	for _, kv := range all {
+		out = append(out, found(&kv)...)
+	}
+	return out, err
 }
 
 // found is a RangeResponse.

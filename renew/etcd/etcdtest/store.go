@@ -9,6 +9,9 @@ package etcdtest
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,6 +102,18 @@ func (s *Store) get(key string) *etcd.KeyValue {
 		return nil
 	}
 	return &kv
+}
+
+// List is that of etcd.Client.
+func (s *Store) List(_ context.Context, prefix string, limit int) (all []etcd.KeyValue, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
+		if strings.HasPrefix(key, prefix) && len(all) < limit {
+			all = append(all, s.keys[key])
+		}
+	}
+	return all, nil
 }
 
 // Commit is that of etcd.Client.
