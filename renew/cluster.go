@@ -22,9 +22,11 @@ import (
 // callTimeout bounds one question to one member.
 const callTimeout = 3 * time.Second
 
-// Cluster is the etcd that the hosts of a control plane share: where the lock is, and what has to be well.
+// Cluster is the etcd that the hosts of a control plane share: where the lock is, where they ask each other, and what
+// has to be well.
 type Cluster interface {
 	lock.Store
+	List(ctx context.Context, prefix string, limit int) ([]etcd.KeyValue, error)
 	// Look says how the members are.
 	Look(context.Context) gate.Look
 	Close()

@@ -27,6 +27,9 @@ type Changer interface {
 	Keep(context.Context, signer.Change) (pair.Facts, error)
 	Restore(context.Context, signer.Change) (pair.Facts, error)
 	Restart(context.Context, signer.Change) (pair.Facts, error)
+	Request(context.Context, signer.Change) ([]byte, error)
+	Issue(context.Context, signer.Issue) ([]byte, error)
+	Install(context.Context, signer.Install) (pair.Facts, error)
 	Abandon(ctx context.Context, pair string) error
 	Key(ctx context.Context, pair string, public crypto.PublicKey) crypto.Signer
 }
@@ -134,6 +137,16 @@ func (o OnDemand) Run(ctx context.Context, names []string) error {
 // one renews a pair that does not wait.
 func (o OnDemand) one(ctx context.Context, f pair.Facts) error {
 	after, err := o.Signer.Renew(ctx, signer.Change{Pair: f.Name, Leaf: f.Leaf.SHA256, Force: o.Force})
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return o.finish(ctx, after, f.Leaf.NotAfter)
+}
+
+// Install puts in the place of a pair what a host issued that has its CA's key, and proves it as Run does.
+func (o OnDemand) Install(ctx context.Context, f pair.Facts, certificate []byte) error {
+	after, err := o.Signer.Install(ctx, signer.Install{Change: signer.Change{Pair: f.Name, Leaf: f.Leaf.SHA256},
+		Certificate: certificate})
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}

@@ -38,7 +38,9 @@ type changer struct {
 	gone     int
 	// comesBack says whether who is ended is started again.
 	comesBack bool
-	did       []string
+	// refuses is why no certificate is issued.
+	refuses error
+	did     []string
 }
 
 func newChanger(names ...string) *changer {
@@ -126,6 +128,36 @@ func (s *changer) Restart(_ context.Context, q signer.Change) (pair.Facts, error
 		time.AfterFunc(time.Second, func() { users[0].Started = started; f.Users = users })
 	}
 	return *f, nil
+}
+
+// Request asks with a text that says for which certificate it is.
+func (s *changer) Request(_ context.Context, q signer.Change) ([]byte, error) {
+	if s.at(q.Pair).Leaf.SHA256 != q.Leaf {
+		return nil, &signer.Error{Reason: signer.Refused, Detail: "another one"}
+	}
+	return []byte("after " + q.Leaf), nil
+}
+
+// Issue answers such a text with another, unless it refuses.
+func (s *changer) Issue(_ context.Context, q signer.Issue) ([]byte, error) {
+	s.did = append(s.did, "issue")
+	if s.refuses != nil {
+		return nil, s.refuses
+	}
+	return append([]byte("follows "), q.Request...), nil
+}
+
+// Install takes such an answer.
+func (s *changer) Install(ctx context.Context, q signer.Install) (pair.Facts, error) {
+	if string(q.Certificate) != "follows after "+s.at(q.Pair).Leaf.SHA256 {
+		s.did = append(s.did, "refuse "+q.Pair)
+		return pair.Facts{}, &signer.Error{Reason: signer.Refused, Detail: "not the successor"}
+	}
+	s.did = append(s.did, "install "+q.Pair)
+	was := len(s.did)
+	f, err := s.Renew(ctx, q.Change)
+	s.did = s.did[:was]
+	return f, err
 }
 
 func (s *changer) Abandon(context.Context, string) error { s.waiting = ""; return nil }

@@ -13,6 +13,7 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
 	"github.com/node-cert-agent/node-cert-agent/renew/lock"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
+	"github.com/node-cert-agent/node-cert-agent/renew/signer"
 )
 
 // Unattended renews what is due while nobody watches, when all of etcd is well, and on one host at a time.
@@ -37,6 +38,8 @@ type turn struct {
 	cluster Cluster
 	// working is set once the lock is held for work, and claimed before that.
 	working, claimed bool
+	// certificate is what another host answered with.
+	certificate []byte
 }
 
 // Turn renews what is due, if it may. blocked says why it may not; an error is what could not be done. Both are for
@@ -47,12 +50,13 @@ func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
 		return "", err
 	}
 	_, _, due, err := u.next(seen)
+	wanted, asks := u.wanted(seen)
 	switch {
 	case err != nil:
 		return err.Error(), nil
-	case seen.Etcd == nil && due:
+	case seen.Etcd == nil && (due || asks):
 		return errNoEtcd.Error(), nil
-	case seen.Etcd == nil || !due && u.looked:
+	case seen.Etcd == nil || !due && !asks && !u.answers(seen) && u.looked:
 		return "", nil
 	}
 	t := &turn{Unattended: u}
@@ -60,8 +64,23 @@ func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
 	if err := t.connect(ctx, seen.Etcd); err != nil {
 		return err.Error(), nil
 	}
-	return t.take(ctx, due)
+	var unanswered error
+	if u.answers(seen) {
+		unanswered = t.requests().answerAll(ctx)
+	}
+	waits := ""
+	if asks {
+		if t.certificate, waits, err = t.requests().ask(ctx, wanted); err != nil {
+			waits = err.Error() // what does not need another host is renewed all the same
+		}
+	}
+	if blocked, err = t.take(ctx, due || t.certificate != nil); blocked != "" || err != nil {
+		return blocked, err
+	}
+	return waits, unanswered
 }
+
+func (t *turn) requests() requests { return requests{Signer: t.Signer, Host: t.Host, Store: t.cluster} }
 
 // next is the pair that waits for proof, or else the first that is due.
 func (u *Unattended) next(seen inspect.Inspection) (f pair.Facts, waits, ok bool, err error) {
@@ -117,6 +136,11 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 		if err != nil {
 			return err.Error(), nil
 		}
+		var certificate []byte
+		if !due && t.certificate != nil {
+			f, due = t.wanted(seen)
+			certificate = t.certificate
+		}
 		// A pair that was just replaced may be the one that etcd is asked with.
 		if err := t.connect(ctx, seen.Etcd); err != nil {
 			return err.Error(), nil
@@ -136,27 +160,48 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 		case !due:
 			return "", t.end(ctx)
 		}
-		if blocked, err := t.renew(ctx, f, waits); blocked != "" || err != nil {
+		if blocked, err := t.renew(ctx, f, waits, certificate); blocked != "" || err != nil {
 			return blocked, err
 		}
 	}
 }
 
-// renew renews one pair. One that is not proven keeps the lock, so that no other host makes the same mistake.
-func (t *turn) renew(ctx context.Context, f pair.Facts, waits bool) (blocked string, err error) {
+// renew renews one pair, by a certificate of another host if there is one. A pair that is not proven keeps the lock, so
+// that no other host makes the same mistake.
+func (t *turn) renew(ctx context.Context, f pair.Facts, waits bool, certificate []byte) (blocked string, err error) {
 	if err := t.lock.Begin(ctx, f.Name, "", ""); err != nil {
 		return "", err
 	}
 	t.working, t.claimed = true, false
-	if waits {
+	switch {
+	case waits:
 		err = t.finish(ctx, f, time.Time{})
-	} else {
+	case certificate != nil:
+		err = t.install(ctx, f, certificate)
+	default:
 		err = t.one(ctx, f)
 	}
 	if errors.Is(err, ErrUnproven) {
 		return err.Error(), t.lock.Begin(ctx, f.Name, "", err.Error())
 	}
 	return "", err
+}
+
+// install renews a pair by what another host answered. If that is no good nothing has changed, and the lock is freed.
+func (t *turn) install(ctx context.Context, f pair.Facts, certificate []byte) error {
+	after, err := t.Signer.Install(ctx, signer.Install{Change: signer.Change{Pair: f.Name, Leaf: f.Leaf.SHA256},
+		Certificate: certificate})
+	if e, ok := errors.AsType[*signer.Error](err); ok && e.Reason == signer.Refused {
+		t.requests().reject(ctx)
+		return errors.Join(fmt.Errorf("what another host answered is no good: %w", err), t.end(ctx))
+	}
+	if err == nil {
+		err = t.finish(ctx, after, f.Leaf.NotAfter)
+	}
+	if err == nil {
+		t.requests().forget(ctx)
+	}
+	return err
 }
 
 // end frees the lock, after those are back that read their pair only when they start.

@@ -87,7 +87,7 @@ type identity struct {
 type renewal struct {
 	Mode                              string
 	Lifetime                          time.Duration
-	ReuseKey, Restart                 bool
+	ReuseKey, Restart, ThroughEtcd    bool
 	RenewBefore, WarnBefore, Interval time.Duration
 	DegradedBelow, Timeout            time.Duration
 }

@@ -182,7 +182,7 @@ trust: {holdRemovals: 10m, source: kubeAPIServerServingCAData}
 resync: 1s
 watch: {retryJitter: 1ms, retryMax: 100ms, idleTimeout: 1s, timeout: 24h}
 bootstrap: {consume: mark-used, kubeletIdentity: true, pollInterval: 1s, idlePollInterval: 1m, followHint: always, pins: ["sha256:abababababababababababababababababababababababababababababababab"]}
-renewal: {mode: renew, restart: never, degradedBelow: 5s, timeout: 6s, lifetime: 4s, key: reuse, renewBefore: 1s, warnBefore: 2s, interval: 3s}
+renewal: {mode: renew, restart: never, throughEtcd: true, degradedBelow: 5s, timeout: 6s, lifetime: 4s, key: reuse, renewBefore: 1s, warnBefore: 2s, interval: 3s}
 identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 4s, deniedMin: 5s, deniedMax: 6s}
 `})
 	want := Settings{
@@ -225,7 +225,7 @@ identity: {lifetime: 10m, approvalPollMax: 2s, checkInterval: 3s, suspectAfter: 
 			ApprovalPollMax: 2 * time.Second,
 			CheckInterval:   3 * time.Second,
 			SuspectAfter:    4 * time.Second, DeniedMin: 5 * time.Second, DeniedMax: 6 * time.Second},
-		Renewal: renewal{Mode: "renew", DegradedBelow: 5 * time.Second, Timeout: 6 * time.Second, Lifetime: 4 * time.Second, ReuseKey: true, RenewBefore: time.Second, WarnBefore: 2 * time.Second, Interval: 3 * time.Second},
+		Renewal: renewal{Mode: "renew", ThroughEtcd: true, DegradedBelow: 5 * time.Second, Timeout: 6 * time.Second, Lifetime: 4 * time.Second, ReuseKey: true, RenewBefore: time.Second, WarnBefore: 2 * time.Second, Interval: 3 * time.Second},
 		Files:   s.Files,
 		Digest:  s.Digest,
 	}

@@ -73,6 +73,7 @@ var profileRules = branch{
 	"renewal": branch{
 		"mode":          oneOf("report", "manual", "renew"),
 		"restart":       oneOf("static-pods", "never"),
+		"throughEtcd":   leaf(flag),
 		"degradedBelow": span(0, 365*24*time.Hour),
 		"timeout":       span(time.Second, time.Hour),
 		"lifetime":      span(0, 10*365*24*time.Hour),

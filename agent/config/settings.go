@@ -89,6 +89,7 @@ func (in inputs) renewal() renewal {
 		Lifetime:      value[time.Duration](in, "renewal.lifetime"),
 		ReuseKey:      value[string](in, "renewal.key") == "reuse",
 		Restart:       value[string](in, "renewal.restart") == "static-pods",
+		ThroughEtcd:   value[bool](in, "renewal.throughEtcd"),
 		DegradedBelow: value[time.Duration](in, "renewal.degradedBelow"),
 		Timeout:       value[time.Duration](in, "renewal.timeout"),
 		RenewBefore:   value[time.Duration](in, "renewal.renewBefore"),

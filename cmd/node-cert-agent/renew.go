@@ -59,7 +59,8 @@ Exit codes beside the usual: 3 a certificate has expired, or ends soon and nobod
 	}
 	output.flag(cmd)
 	cmd.Flags().BoolVar(&watch, "watch", false, "be the service (started by systemd)")
-	cmd.AddCommand(renewNowCommand(f), renewReleaseCommand(f))
+	cmd.AddCommand(renewNowCommand(f), renewReleaseCommand(f), renewRequestCommand(f), renewIssueCommand(f),
+		renewInstallCommand(f))
 	return cmd
 }
 

@@ -161,5 +161,6 @@ func onDemand(client *signer.Client, s config.Settings) renew.OnDemand {
 
 func renewalPolicy(s config.Settings) pair.Policy {
 	r := s.Renewal
-	return pair.Policy{Mode: pair.Mode(r.Mode), RenewBefore: r.RenewBefore, WarnBefore: r.WarnBefore}
+	return pair.Policy{Mode: pair.Mode(r.Mode), RenewBefore: r.RenewBefore, WarnBefore: r.WarnBefore,
+		ThroughEtcd: r.ThroughEtcd}
 }

@@ -44,7 +44,7 @@ It ends when nobody has asked for anything for a while.`,
 			s := signer.Signer{Host: inspect.Host{Root: "/", Proc: "/proc"}, Load: policy.load, Now: time.Now,
 				Terminate: signer.Terminate, Random: rand.Reader}
 			if p, err := policy.load(); err == nil && p.Mode != pair.ModeReport {
-				if s.Replacer, err = openReplacer(); err != nil {
+				if s.Replacer, s.State, err = openReplacer(); err != nil {
 					return err
 				}
 				defer s.Replacer.Close()
@@ -55,16 +55,17 @@ It ends when nobody has asked for anything for a while.`,
 	}
 }
 
-func openReplacer() (*replace.Replacer, error) {
+func openReplacer() (*replace.Replacer, *disk.Directory, error) {
 	tree, err := disk.Open("/")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	state, err := tree.Directory(signerDir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return replace.Open(tree, state)
+	r, err := replace.Open(tree, state)
+	return r, state, err
 }
 
 // recoverPairs finishes what a signer that was killed began, and says why it cannot.

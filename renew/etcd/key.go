@@ -34,8 +34,8 @@ func (c *Client) Get(ctx context.Context, key string) (*KeyValue, error) {
 	return kv, nil
 }
 
-// List reads the keys that begin with prefix, linearizable, in their order and no more than limit of them. The last byte
-// of prefix is not 0xff.
+// List reads the keys that begin with prefix, linearizable, in their order and no more than limit of them. The last
+// byte of prefix is not 0xff.
 func (c *Client) List(ctx context.Context, prefix string, limit int) ([]KeyValue, error) {
 	end := []byte(prefix)
 	end[len(end)-1]++ // the first key that does not begin with it

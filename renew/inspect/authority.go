@@ -3,6 +3,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,18 +30,42 @@ func (h Host) Authority(f pair.Facts) (certificates []byte, key secret.Bytes, er
 	if f.CA == nil || !f.CA.KeyHere {
 		return nil, key, fmt.Errorf("%s: the key of its CA is not on this host", f.Name)
 	}
-	ca, err := h.read(f.CA.Path)
-	if err != nil {
+	if certificates, err = h.Trusted(f); err != nil {
 		return nil, key, err
 	}
 	k, err := h.read(f.CA.KeyPath)
 	if err != nil {
 		return nil, key, err
 	}
-	for _, c := range []content{ca, k} {
-		if c.foreign != "" {
-			return nil, key, fmt.Errorf("the CA is not to be trusted: %s", c.foreign)
-		}
+	if k.foreign != "" {
+		return nil, key, fmt.Errorf(untrusted, k.foreign)
 	}
-	return ca.data, secret.New(k.data), nil
+	return certificates, secret.New(k.data), nil
+}
+
+const untrusted = "the CA is not to be trusted: %s"
+
+// Trusted reads the CA certificates that a pair was signed with, under the same condition.
+func (h Host) Trusted(f pair.Facts) ([]byte, error) {
+	if f.CA == nil {
+		return nil, fmt.Errorf("%s: no CA on this host has signed it", f.Name)
+	}
+	ca, err := h.read(f.CA.Path)
+	if err == nil && ca.foreign != "" {
+		err = fmt.Errorf(untrusted, ca.foreign)
+	}
+	return ca.data, err
+}
+
+// EtcdAuthority reads what Authority does, for the CA that signed the pair of this host's member of etcd.
+func (h Host) EtcdAuthority() (certificates []byte, key secret.Bytes, err error) {
+	seen, err := h.Inspect()
+	if err != nil {
+		return nil, key, err
+	}
+	f, ok := pair.EtcdServer(seen.Pairs)
+	if !ok {
+		return nil, key, errors.New("no member of etcd runs on this host")
+	}
+	return h.Authority(f)
 }

@@ -3,8 +3,6 @@
 package inspect
 
 import (
-	"slices"
-
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
 
@@ -27,9 +25,8 @@ func (h Host) Etcd(all []pair.Facts) *Etcd {
 	if !ok {
 		return nil
 	}
-	e := &Etcd{Pair: f.Name, Elsewhere: !slices.ContainsFunc(all, func(f pair.Facts) bool {
-		return f.Role == pair.Server && len(f.Users) > 0 && f.Users[0].Program == pair.Etcd
-	})}
+	_, here := pair.EtcdServer(all)
+	e := &Etcd{Pair: f.Name, Elsewhere: !here}
 	for _, t := range f.Targets {
 		e.Addresses = append(e.Addresses, t.Address)
 	}

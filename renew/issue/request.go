@@ -31,8 +31,8 @@ const MaxRequest = 16 << 10
 // Request asks a host that has the CA's key for the successor of a client certificate. Who has the old key has signed
 // it, so that it can be handed on by anybody.
 //
-// As text it is three blocks of PEM: the old leaf (CERTIFICATE), a request of PKCS #10 with the old subject and the new
-// key (CERTIFICATE REQUEST), and the signature with the old key over both (NODE-CERT-AGENT PROOF).
+// As text it is three blocks of PEM: the old leaf (CERTIFICATE), a request of PKCS #10 with the old subject and the
+// new key (CERTIFICATE REQUEST), and the signature with the old key over both (NODE-CERT-AGENT PROOF).
 type Request struct {
 	Old  *x509.Certificate
 	New  *x509.CertificateRequest
@@ -42,8 +42,8 @@ type Request struct {
 // Text is the request as PEM.
 func (r Request) Text() []byte { return r.text }
 
-// MakeRequest makes a request for the successor of a pair, and the key that the successor will have, in the form of the
-// old one. With reuse that is the old key. The error matches *Refusal unless the source of random bytes failed.
+// MakeRequest makes a request for the successor of a pair, and the key that the successor will have, in the form of
+// the old one. With reuse that is the old key. The error matches *Refusal unless the source of random bytes failed.
 func MakeRequest(old Pair, reuse bool, random io.Reader) (r Request, made secret.Bytes, err error) {
 	chain, err := parseChain(old.Certificate)
 	if err != nil {
@@ -156,8 +156,8 @@ func (r Request) verify(proof []byte) error {
 	return nil
 }
 
-// Answer makes the certificate that a request asks for; Old and ReuseKey of the order do not count. It has to be that of
-// a client and of nothing else. The error matches *Refusal unless the source of random bytes failed.
+// Answer makes the certificate that a request asks for; Old and ReuseKey of the order do not count. It has to be that
+// of a client and of nothing else. The error matches *Refusal unless the source of random bytes failed.
 func (o Order) Answer(r Request, random io.Reader) (*x509.Certificate, error) {
 	if u := r.Old.ExtKeyUsage; !slices.Equal(u, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) ||
 		len(r.Old.UnknownExtKeyUsage) > 0 {
@@ -186,8 +186,8 @@ func (o Order) Answer(r Request, random io.Reader) (*x509.Certificate, error) {
 }
 
 // Accept puts a pair together: of the key that MakeRequest made of the order's old pair, and of the certificate that
-// somebody answered with, as PEM. The certificate has to be the successor, signed by a CA of the order; CAKey, Lifetime
-// and ReuseKey do not count. The error matches *Refusal.
+// somebody answered with, as PEM. The certificate has to be the successor, signed by a CA of the order; CAKey,
+// Lifetime and ReuseKey do not count. The error matches *Refusal.
 func (o Order) Accept(key secret.Bytes, answer []byte) (Successor, error) {
 	old, err := parseChain(o.Old.Certificate)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"strings"
@@ -79,12 +80,13 @@ func TestWhatFollowsTheLeafInItsFileStaysAfterAnAnswer(t *testing.T) {
 // request are the parts of one, each of which can be another.
 type parts struct {
 	leaf, csr, proof []byte
-	more             string
+	before, more     string
+	headers          map[string]string
 }
 
 func (p parts) text() []byte {
-	var text []byte
-	for _, b := range []pem.Block{{Type: certificateBlock, Bytes: p.leaf}, {Type: requestBlock, Bytes: p.csr},
+	text := []byte(p.before)
+	for _, b := range []pem.Block{{Type: certificateBlock, Bytes: p.leaf}, {Type: requestBlock, Bytes: p.csr, Headers: p.headers},
 		{Type: proofBlock, Bytes: p.proof}} {
 		text = append(text, pem.EncodeToMemory(&b)...)
 	}
@@ -119,11 +121,13 @@ func TestARequestOfWhoHasNotBothKeysIsNone(t *testing.T) {
 		"no proof":                  {leaf: good.leaf, csr: good.csr},
 		"a proof of another thing": {leaf: good.leaf, csr: good.csr,
 			proof: must(crypto.SignMessage(key, rand.Reader, append(good.leaf, good.csr...), crypto.SHA256))},
-		"no certificate": whole([]byte{1}, good.csr, key),
-		"no request":     whole(good.leaf, []byte{1}, key),
-		"more":           {leaf: good.leaf, csr: good.csr, proof: good.proof, more: "x"},
-		"too much":       {leaf: good.leaf, csr: good.csr, proof: good.proof, more: strings.Repeat("\n", MaxRequest)},
-		"out of order":   {leaf: good.csr, csr: good.leaf, proof: good.proof},
+		"no certificate":     whole([]byte{1}, good.csr, key),
+		"no request":         whole(good.leaf, []byte{1}, key),
+		"more":               {leaf: good.leaf, csr: good.csr, proof: good.proof, more: "x"},
+		"too much":           {leaf: good.leaf, csr: good.csr, proof: good.proof, more: strings.Repeat("\n", MaxRequest)},
+		"a long text before": {before: strings.Repeat("x\n", MaxRequest), leaf: good.leaf, csr: good.csr, proof: good.proof},
+		"headers":            {headers: map[string]string{"A": "b"}, leaf: good.leaf, csr: good.csr, proof: good.proof},
+		"out of order":       {leaf: good.csr, csr: good.leaf, proof: good.proof},
 	} {
 		_, err := ParseRequest(p.text())
 		if _, ok := errors.AsType[*Refusal](err); !ok {
@@ -150,6 +154,9 @@ func TestOnlyAClientsCertificateIsAnswered(t *testing.T) {
 	}{
 		"a server's too": {with(func(t *x509.Certificate) {
 			t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+		}), c, NotClient},
+		"somebody's whom nobody knows": {with(func(t *x509.Certificate) {
+			t.UnknownExtKeyUsage = []asn1.ObjectIdentifier{{1, 2, 3}}
 		}), c, NotClient},
 		"anybody's": {with(func(t *x509.Certificate) { t.ExtKeyUsage = nil }), c, NotClient},
 		"of a CA": {with(func(t *x509.Certificate) {

@@ -49,13 +49,26 @@ func (found *Found) etcdTargets() (all []Target) {
 	return all
 }
 
+// apiserverEtcdClient is the pair with which the API server asks etcd.
+const apiserverEtcdClient = "apiserver-etcd-client"
+
 // EtcdClient is the pair with which this host can ask etcd. Those that nobody else uses come first.
 func EtcdClient(all []Facts) (Facts, bool) {
-	for _, name := range []string{"etcd-healthcheck-client", "etcdctl-etcd-client", "apiserver-etcd-client"} {
+	for _, name := range []string{"etcd-healthcheck-client", "etcdctl-etcd-client", apiserverEtcdClient} {
 		for _, f := range all {
 			if f.Name == name && f.Problem == "" && len(f.Targets) > 0 && f.CA != nil {
 				return f, true
 			}
+		}
+	}
+	return Facts{}, false
+}
+
+// EtcdServer is the pair of this host's member of etcd, for its clients.
+func EtcdServer(all []Facts) (Facts, bool) {
+	for _, f := range all {
+		if f.Role == Server && len(f.Users) > 0 && f.Users[0].Program == Etcd {
+			return f, true
 		}
 	}
 	return Facts{}, false

@@ -31,7 +31,7 @@ var flags = []flag{
 	{APIServer, "apiserver-kubelet-client", Client, "kubelet-client-certificate", "kubelet-client-key", nil,
 		kubeletTarget},
 	{APIServer, "front-proxy-client", Client, "proxy-client-cert-file", "proxy-client-key-file", nil, proxyTarget},
-	{APIServer, "apiserver-etcd-client", Client, "etcd-certfile", "etcd-keyfile", nil,
+	{APIServer, apiserverEtcdClient, Client, "etcd-certfile", "etcd-keyfile", nil,
 		urlTargets("etcd-servers", "/health")},
 	{Etcd, "etcd-server", Server, "cert-file", "key-file", urlAddresses("listen-client-urls"), nil},
 	{Etcd, "etcd-peer", Peer, "peer-cert-file", "peer-key-file", urlAddresses("listen-peer-urls"),

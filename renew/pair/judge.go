@@ -31,6 +31,8 @@ type Policy struct {
 	// WarnBefore is how long before its end a pair is worth a warning that is not renewed; no more than a quarter of its
 	// life, for clusters with short lives.
 	WarnBefore time.Duration
+	// ThroughEtcd lets hosts ask each other, in etcd: for what needs a CA key that is on another host.
+	ThroughEtcd bool
 }
 
 // State is how a pair stands.
@@ -67,6 +69,8 @@ type Verdict struct {
 	NotRenewed string `json:"notRenewed,omitempty"`
 	// Renewable is set if the signer would renew it when it is asked.
 	Renewable bool `json:"renewable,omitempty"`
+	// Requestable is set if the signer would ask a host for it that has the CA's key.
+	Requestable bool `json:"requestable,omitempty"`
 	// Use is left out if the pair has no users on this host.
 	Use    *Use     `json:"use,omitempty"`
 	Served []Served `json:"served,omitempty"`
@@ -77,6 +81,7 @@ func Judge(f Facts, served []Served, p Policy, now time.Time) Verdict {
 	v := Verdict{Facts: f, Served: served}
 	v.RenewedBy, v.NotRenewed = renewer(f, p)
 	v.Renewable = f.obstacle() == "" && p.Mode != ModeReport
+	v.Requestable = f.requestable() && p.Mode != ModeReport
 	v.State = v.state(p, now)
 	if f.Leaf != (Leaf{}) && len(f.Users) > 0 {
 		v.Use = f.use(served)
@@ -98,6 +103,10 @@ func renewer(f Facts, p Policy) (who, whyNot string) {
 	switch {
 	case f.Manager == string(Kubelet):
 		return f.Manager, ""
+	case f.requestable() && p.Mode == ModeRenew && p.ThroughEtcd:
+		return Us, ""
+	case f.requestable() && p.Mode != ModeReport:
+		return "", "the key of its CA is on another host: node-cert-agent renew request " + f.Name
 	case obstacle != "":
 		return "", obstacle
 	case p.Mode == ModeRenew:
@@ -106,6 +115,15 @@ func renewer(f Facts, p Policy) (who, whyNot string) {
 		return "", "a person has to: node-cert-agent renew now " + f.Name
 	}
 	return "", "this host only reports: renewal.mode is report"
+}
+
+// keyElsewhere is an obstacle that another host can help with.
+const keyElsewhere = "the key of its CA is not on this host"
+
+// requestable tells whether a host that has the CA's key can be asked for the successor: for the one client of an etcd
+// that is elsewhere.
+func (f Facts) requestable() bool {
+	return f.Name == apiserverEtcdClient && f.obstacle() == keyElsewhere
 }
 
 // obstacle is why the signer of this host cannot renew a pair; empty if it can.
@@ -121,28 +139,33 @@ func (f Facts) obstacle() string {
 		return f.Foreign
 	case f.CA == nil:
 		return "no CA on this host has signed it"
-	case !f.CA.KeyHere:
-		return "the key of its CA is not on this host"
 	case !f.CA.NotAfter.After(f.Leaf.NotAfter):
 		return "its CA ends with it: the CA has to be renewed first"
+	case !f.CA.KeyHere:
+		return keyElsewhere
 	}
 	return ""
 }
 
 // state follows from how much of a pair's life is left.
 func (v Verdict) state(p Policy, now time.Time) State {
-	left, life := v.Leaf.NotAfter.Sub(now), v.life()
+	left := v.Leaf.NotAfter.Sub(now)
 	switch {
 	case v.Leaf == (Leaf{}) || v.Problem != "":
 		return Unreadable
 	case left <= 0:
 		return Expired
-	case v.RenewedBy != string(Kubelet) && left < min(p.WarnBefore, life/4):
+	case v.RenewedBy != string(Kubelet) && left < min(p.WarnBefore, v.life()/4):
 		return Expiring
-	case v.Renewable && left < min(p.RenewBefore, life/3):
+	case (v.Renewable || v.Requestable) && v.Due(p, now):
 		return Due
 	}
 	return OK
+}
+
+// Due tells whether so little of a pair's life is left that it is to be renewed.
+func (f Facts) Due(p Policy, now time.Time) bool {
+	return f.Leaf.NotAfter.Sub(now) < min(p.RenewBefore, f.life()/3)
 }
 
 // life is how long a pair was made for. A certificate can have the NotBefore of its CA: etcdadm's and some of

@@ -33,6 +33,9 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 	unattended, reports := policy, policy
 	unattended.Mode = ModeRenew
 	reports.Mode = ModeReport
+	through, manually, silently := unattended, policy, reports
+	through.ThroughEtcd, manually.ThroughEtcd, silently.ThroughEtcd = true, true, true
+	requestable := func(f *Facts) { f.Name, f.CA = "apiserver-etcd-client", &CA{NotAfter: here.NotAfter} }
 	for name, c := range map[string]struct {
 		facts  Facts
 		policy Policy
@@ -50,7 +53,15 @@ func TestAPairIsJudgedByItsLifeAndByWhoRenewsIt(t *testing.T) {
 		"reported, and soon": {facts(20*day, nil), reports, Expiring, "", "only reports"},
 		"a key elsewhere": {facts(60*day, func(f *Facts) { f.CA = &CA{NotAfter: here.NotAfter} }), policy, OK, "",
 			"not on this host"},
-		"no CA": {facts(20*day, func(f *Facts) { f.CA = nil }), policy, Expiring, "", "no CA"},
+		"for another host to renew": {facts(29*day, requestable), policy, Due, "", "node-cert-agent renew request apiserver-etcd-client"},
+		"unattended, without leave": {facts(29*day, requestable), unattended, Due, "", "renew request"},
+		"unattended, with leave":    {facts(29*day, requestable), through, Due, Us, ""},
+		"by hand, with leave":       {facts(29*day, requestable), manually, Due, "", "renew request"},
+		"only reported, with leave": {facts(22*day, requestable), silently, OK, "", "not on this host"},
+		"another pair of that CA": {facts(29*day, func(f *Facts) { requestable(f); f.Name = "x" }), through, OK, "",
+			"not on this host"},
+		"damaged, on another host": {facts(29*day, func(f *Facts) { requestable(f); f.Problem = "x" }), through, Unreadable, "", "x"},
+		"no CA":                    {facts(20*day, func(f *Facts) { f.CA = nil }), policy, Expiring, "", "no CA"},
 		"a CA that ends with it": {facts(60*day, func(f *Facts) { f.CA = &CA{KeyHere: true, NotAfter: f.Leaf.NotAfter} }), policy,
 			OK, "", "CA has to be renewed first"},
 		"a kubelet's": {facts(day, func(f *Facts) { f.Manager, f.CA = "kubelet", nil }), policy, OK, "kubelet", ""},

@@ -53,10 +53,34 @@ func (c *Client) Restart(ctx context.Context, q Change) (pair.Facts, error) {
 	return c.change(ctx, request{Restart: &q})
 }
 
+// Request gives the text with which a host that has the CA's key can be asked for the successor of a pair. It is the
+// same one until the pair is another one.
+func (c *Client) Request(ctx context.Context, q Change) ([]byte, error) {
+	return c.text(ctx, request{Request: &q})
+}
+
+// Issue gives the certificate that such a text of another host asks for, in PEM.
+func (c *Client) Issue(ctx context.Context, q Issue) ([]byte, error) {
+	return c.text(ctx, request{Issue: &q})
+}
+
+// Install has a pair replaced by what another host issued, and gives what there is then. It waits for Keep or Restore.
+func (c *Client) Install(ctx context.Context, q Install) (pair.Facts, error) {
+	return c.change(ctx, request{Install: &q})
+}
+
 // Abandon ends the wait of a pair that somebody else changed.
 func (c *Client) Abandon(ctx context.Context, pair string) error {
 	_, err := c.ask(ctx, request{Abandon: pair})
 	return err
+}
+
+func (c *Client) text(ctx context.Context, q request) ([]byte, error) {
+	r, err := c.ask(ctx, q)
+	if err == nil && len(r.Text) == 0 {
+		err = &Error{Failed, "an answer to another question"}
+	}
+	return r.Text, err
 }
 
 func (c *Client) change(ctx context.Context, q request) (pair.Facts, error) {

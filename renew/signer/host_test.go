@@ -36,6 +36,8 @@ type node struct {
 	*handler
 	log   lockedBuffer
 	clock time.Time
+	// throughEtcd is what renewal.throughEtcd is.
+	throughEtcd bool
 }
 
 // leaf is a template that has lived for so long, and will for so long.
@@ -90,11 +92,13 @@ func (n *node) start(mode pair.Mode) {
 	if err != nil {
 		n.Fatal(err)
 	}
-	policy := Policy{Policy: pair.Policy{Mode: mode, RenewBefore: 2 * time.Hour, WarnBefore: time.Second}}
+	policy := Policy{Policy: pair.Policy{Mode: mode, RenewBefore: 2 * time.Hour, WarnBefore: time.Second,
+		ThroughEtcd: n.throughEtcd}}
 	n.handler = &handler{log: &n.log, signatures: frame.RateLimit{Burst: 100, Every: time.Hour},
-		renewals: frame.RateLimit{Burst: 40, Every: time.Hour}, Signer: Signer{
+		renewals: frame.RateLimit{Burst: 40, Every: time.Hour}, issues: frame.RateLimit{Burst: 40, Every: time.Hour}, Signer: Signer{
 			Host: inspect.Host{Root: n.Root, Proc: n.Proc(), UID: uint32(os.Getuid())}, Replacer: r, Blocked: status.Blocked,
-			Load: func() (Policy, error) { return policy, nil }, Now: func() time.Time { return n.clock }, Random: rand.Reader}}
+			State: state,
+			Load:  func() (Policy, error) { return policy, nil }, Now: func() time.Time { return n.clock }, Random: rand.Reader}}
 }
 
 // asks sends a request as Serve would.

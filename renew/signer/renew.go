@@ -65,6 +65,12 @@ func (h *handler) renew(who frame.Peer, q Change) (*pair.Facts, error) {
 	if err != nil {
 		return nil, err
 	}
+	return h.replace(who, f, old, next)
+}
+
+// replace puts a successor in the place of a pair that holds old.
+func (h *handler) replace(who frame.Peer, f pair.Facts, old replace.Content, next issue.Successor) (*pair.Facts,
+	error) {
 	leaf := pair.Describe(next.Leaf)
 	h.record(who, "replaces", f, leaf)
 	if err := h.Replacer.Replace(FilesOf(f), old.Digests(), replace.Content{Certificate: next.Certificate,
@@ -83,10 +89,15 @@ func (h *handler) successor(f pair.Facts, p Policy, old replace.Content, now tim
 	}
 	next, err := issue.Order{Old: issue.Pair{Certificate: old.Certificate, Key: old.Key}, CA: ca, CAKey: caKey, Now: now,
 		Lifetime: p.Lifetime, ReuseKey: p.ReuseKey}.Successor(h.Random)
+	return next, refused(f.Name, err)
+}
+
+// refused is an error of package issue as the caller has to take it.
+func refused(name string, err error) error {
 	if refusal, ok := errors.AsType[*issue.Refusal](err); ok {
-		return issue.Successor{}, refuse("%s: %v", f.Name, refusal)
+		return refuse("%s: %v", name, refusal)
 	}
-	return next, err
+	return err
 }
 
 // end says what becomes of a pair that waits.

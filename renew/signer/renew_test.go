@@ -345,7 +345,9 @@ func TestTheServiceSpeaksToEtcdWhereItRenewsByItself(t *testing.T) {
 // key, and no pair changes but the one that waits, which is what it was before or what it became.
 func FuzzWhatAProcessThatWasTakenOverAsks(f *testing.F) {
 	for _, q := range []request{{Inspect: true}, {Renew: &Change{Pair: server, Force: true}}, {Abandon: client},
-		{Keep: &Change{Pair: client}}, {Sign: &Handshake{Pair: client, Message: clientContext}}} {
+		{Keep: &Change{Pair: client}}, {Sign: &Handshake{Pair: client, Message: clientContext}},
+		{Request: &Change{Pair: client}}, {Issue: &Issue{Request: []byte("x")}},
+		{Install: &Install{Change{Pair: client}, []byte("x")}}} {
 		text, err := json.Marshal(q)
 		if err != nil {
 			f.Fatal(err)

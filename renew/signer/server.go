@@ -12,8 +12,9 @@
 // (package issue), one pair at a time, only if it is due by the signer's own clock or root insists, and that no CA is
 // touched. To a process renew that is fully compromised it gives no more than this: the pair that waits for proof is
 // kept or restored, but not for one that has ended; and TLS 1.3 client handshakes with that pair, for as long as it
-// waits. Where renewal.mode is renew, it also gives renewals of what is due, restarts of static pods once for each
-// version of their files, and handshakes with a client pair for etcd: the lock of all hosts is there.
+// waits. Where renewal.throughEtcd is set, it also gives certificates that follow those whose keys have asked for
+// them, and are due. Where renewal.mode is renew, it also gives renewals of what is due, restarts of static pods once
+// for each version of their files, and handshakes with a client pair for etcd: the lock of all hosts is there.
 //
 // Requests and replies travel as package frame says, a request in one frame.
 //
@@ -29,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/disk"
 	"github.com/node-cert-agent/node-cert-agent/agent/frame"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
@@ -63,6 +65,9 @@ type Signer struct {
 	Now func() time.Time
 	// Terminate ends a process of a control plane.
 	Terminate func(*os.Process) error
+	// State is the directory for keys that were made for a request and are not in use yet. Nil where nothing may be
+	// written.
+	State *disk.Directory
 	// Random is where keys and serial numbers come from.
 	Random io.Reader
 }
@@ -74,7 +79,7 @@ func Serve(ctx context.Context, ln *net.UnixListener, signer Signer, allowed fun
 	log io.Writer) error {
 	log = frame.TimeoutLog("signer", log)
 	h := &handler{Signer: signer, log: log, signatures: frame.RateLimit{Burst: 100, Every: 600 * time.Millisecond},
-		renewals: frame.RateLimit{Burst: 40, Every: time.Minute}}
+		renewals: frame.RateLimit{Burst: 40, Every: time.Minute}, issues: frame.RateLimit{Burst: 40, Every: time.Minute}}
 	s := frame.Server{Name: "signer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
 		IdleTimeout: idleTimeout}
 	return s.Serve(ctx, ln)
@@ -86,6 +91,7 @@ type handler struct {
 	log        io.Writer
 	signatures frame.RateLimit
 	renewals   frame.RateLimit // of the service, which could have a pair renewed and restored without end
+	issues     frame.RateLimit // of the service, for other hosts
 
 	pairs sync.Mutex // what was looked at stays so until it is replaced
 }
@@ -131,6 +137,12 @@ func (h *handler) handle(who frame.Peer, text []byte) (r reply, err error) {
 		r.Facts, err = h.renew(who, *q.Renew)
 	case q.Restart != nil:
 		r.Facts, err = h.restart(who, *q.Restart)
+	case q.Request != nil:
+		r.Text, err = h.request(who, *q.Request)
+	case q.Issue != nil:
+		r.Text, err = h.issue(who, *q.Issue)
+	case q.Install != nil:
+		r.Facts, err = h.install(who, *q.Install)
 	case q.Keep != nil:
 		r.Facts, err = h.settle(who, *q.Keep, keep)
 	default:

@@ -188,7 +188,7 @@ func (p *plane) sign(n *node) {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	must.Do(p, err)
 	s := signer.Signer{Host: inspect.Host{Root: n.Root, Proc: n.Proc(), UID: uint32(os.Getuid())}, Replacer: r, Now: time.Now,
-		Random: rand.Reader, Load: func() (signer.Policy, error) { return signer.Policy{Policy: policy}, nil }}
+		Random: rand.Reader, State: state, Load: func() (signer.Policy, error) { return signer.Policy{Policy: policy}, nil }}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -222,7 +222,8 @@ func serve(ctx context.Context, ln *net.UnixListener, s signer.Signer, log recor
 	return signer.Serve(ctx, passed.(*net.UnixListener), s, func(uint32) bool { return true }, log)
 }
 
-var policy = pair.Policy{Mode: pair.ModeRenew, RenewBefore: 24 * time.Hour, WarnBefore: time.Second}
+var policy = pair.Policy{Mode: pair.ModeRenew, RenewBefore: 24 * time.Hour, WarnBefore: time.Second,
+	ThroughEtcd: true}
 
 // onDemand is what renews the pairs of a host.
 func (p *plane) onDemand(n *node) renew.OnDemand {
