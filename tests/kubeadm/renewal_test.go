@@ -104,7 +104,39 @@ func (c *kubeadmCluster) renewPairs() {
 		strings.Count(out, " keeps: ") != 11 || strings.Count(out, " ends: ") != 2 {
 		c.t.Errorf("the signer recorded\n%s", out)
 	}
+	c.renewElsewhere(page)
 	c.restoreUnproven()
+}
+
+// renewElsewhere has the pair for etcd renewed as if etcd's CA key were on another host: it is away but for one command.
+func (c *kubeadmCluster) renewElsewhere(page runbook.Page) {
+	c.t.Helper()
+	const section, key = "With an external etcd", "/etc/kubernetes/pki/etcd/ca.key"
+	before := pairsOn(c.t, c.control)["apiserver-etcd-client"].Leaf
+	c.control.Run("sh", "-euc", page.Block(section, 0))
+	do := func(n int) string { return c.control.Run("sh", "-euc", "cd /root; "+page.Block(section, n)) }
+	c.control.Run("mv", key, "/root/ca.key")
+	do(1)
+	c.control.Run("mv", "/root/ca.key", key)
+	do(2)
+	c.control.Run("mv", key, "/root/ca.key")
+	if out, err := c.control.Host.Run(c.t.Context(), "sh", "-c",
+		"node-cert-agent renew install apiserver-etcd-client </root/request.pem"); err == nil || !strings.Contains(err.Error(),
+		"the answer is not one certificate") {
+		c.t.Errorf("a request was installed: %s, %v", out, err)
+	}
+	if out := do(3); !strings.HasPrefix(out, "apiserver-etcd-client: renewed, ends at ") || strings.Contains(out, "(") {
+		c.t.Errorf("it prints\n%s", out)
+	}
+	c.control.Run("mv", "/root/ca.key", key)
+	c.control.Run("rm", "/etc/node-cert-agent/config.d/61-renewal-external-etcd.yaml")
+	c.control.Run("systemctl", "stop", "node-cert-agent-signer.service")
+	c.control.Run("systemctl", "restart", "node-cert-agent-renew.service")
+	after := pairsOn(c.t, c.control)["apiserver-etcd-client"].Leaf
+	if after.SHA256 == before.SHA256 || after.Subject != before.Subject {
+		c.t.Errorf("%+v became %+v", before, after)
+	}
+	c.must("kubectl get --raw /readyz/etcd")
 }
 
 // renewUnattended has kubeadm make pairs that end in half a minute, and the service renew them.
