@@ -5,6 +5,8 @@ package renew
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/node-cert-agent/node-cert-agent/agent/report"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
@@ -46,6 +48,13 @@ func Metrics(r pair.Report) []byte {
 			if s.Problem == "" {
 				e.Add(report.Seconds(s.Leaf.NotAfter), "pair", v.Name, "where", s.Address)
 			}
+		}
+	}
+	e.Gauge("pair_user_start_timestamp_seconds", "when the first of a program's processes started that use the pair")
+	for _, v := range r.Pairs {
+		starts := v.Starts()
+		for _, program := range slices.Sorted(maps.Keys(starts)) {
+			e.Add(report.Seconds(starts[program]), "pair", v.Name, "program", string(program))
 		}
 	}
 	e.Gauge("pair_renewed", "1 if somebody renews the pair unattended, 0 if nobody does")

@@ -86,6 +86,8 @@ func TestAReportIsReadAsItWasWritten(t *testing.T) {
 func TestMetricsShowDiskAndServed(t *testing.T) {
 	p := testpki.New("ca", testpki.ECDSA).Client("a")
 	f := facts(p, `b"ad`)
+	f.Users = []pair.Component{{Program: pair.Scheduler, Started: time.Unix(9, 0)}, {Program: pair.Etcd, Started: time.Unix(8, 0)},
+		{Program: pair.Scheduler, Started: time.Unix(6, 0)}, {Program: pair.Scheduler, Started: time.Unix(7, 0)}}
 	v := pair.Judge(f, []pair.Served{{Address: "127.0.0.1:1", Leaf: f.Leaf}, {Address: "127.0.0.1:2", Problem: "x"}},
 		pair.Policy{}, time.Now())
 	unreadable := pair.Judge(pair.Facts{Pair: pair.Pair{Name: "gone"}, Problem: "x"}, nil, pair.Policy{}, time.Now())
@@ -93,7 +95,9 @@ func TestMetricsShowDiskAndServed(t *testing.T) {
 	for _, want := range []string{
 		`node_cert_agent_pair_expiry_timestamp_seconds{pair="b\"ad",where="disk"} `,
 		`node_cert_agent_pair_expiry_timestamp_seconds{pair="b\"ad",where="127.0.0.1:1"} `,
-		`node_cert_agent_pair_renewed{pair="b\"ad"} 0`, `node_cert_agent_pair_unreadable{pair="gone"} 1`,
+		`node_cert_agent_pair_user_start_timestamp_seconds{pair="b\"ad",program="etcd"} 8
+node_cert_agent_pair_user_start_timestamp_seconds{pair="b\"ad",program="kube-scheduler"} 6
+`, `node_cert_agent_pair_renewed{pair="b\"ad"} 0`, `node_cert_agent_pair_unreadable{pair="gone"} 1`,
 		`node_cert_agent_unrenewed_expiry_timestamp_seconds{pair="b\"ad"} `,
 		`node_cert_agent_pairs_inspected_timestamp_seconds 7`,
 	} {

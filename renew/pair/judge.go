@@ -89,6 +89,17 @@ func Judge(f Facts, served []Served, p Policy, now time.Time) Verdict {
 	return v
 }
 
+// Starts are when the programs that use a pair started: of several processes of one program, the first.
+func (f Facts) Starts() map[Program]time.Time {
+	all := map[Program]time.Time{}
+	for _, c := range f.Users {
+		if at, ok := all[c.Program]; !ok || c.Started.Before(at) {
+			all[c.Program] = c.Started
+		}
+	}
+	return all
+}
+
 // StaleReason is why those who use the pair use another one; empty if they were not seen to.
 func (v Verdict) StaleReason() string {
 	if v.Use == nil || v.Use.State != liveness.Stale {
