@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/cluster"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/controlplane"
@@ -34,13 +35,13 @@ watch: {retryJitter: 200ms, retryMax: 1s}
 
 // kubeadmCluster is a cluster that kubeadm made, and the page about it.
 type kubeadmCluster struct {
-	t               *testing.T
+	t               testing.TB
 	control, worker *testnode.Node
 	page, install   runbook.Page
 }
 
-// start boots both hosts, and has kubeadm make a cluster of them.
-func start(t *testing.T) *kubeadmCluster {
+// start boots both hosts, and has kubeadm make a cluster of them. Its certificates live that long, if it is not 0.
+func start(t testing.TB, life time.Duration) *kubeadmCluster {
 	t.Helper()
 	b, err := controlplane.Build(t.Context(), t.Output())
 	must.Do(t, err)
@@ -72,15 +73,18 @@ func start(t *testing.T) *kubeadmCluster {
 	c.control = boot("control", tars+":/images", patches+":/patches", manifests+":/root/packaging/kubernetes",
 		filepath.Join(b.Dir, "kubectl")+":/usr/bin/kubectl", plugin+":/usr/bin/kubectl-node_certs")
 	must.Do(t, host.Link(t.Context(), c.control.Host, controlAddress, c.worker.Host, workerAddress))
-	c.init()
+	c.init(life)
 	return c
 }
 
 // init has kubeadm make the control plane, and the worker join it.
-func (c *kubeadmCluster) init() {
+func (c *kubeadmCluster) init(life time.Duration) {
 	c.t.Helper()
 	config, err := os.ReadFile("testdata/control-plane.yaml")
 	must.Do(c.t, err)
+	if life > 0 {
+		config = shorten(config, life)
+	}
 	version := c.control.Run("kubeadm", "version", "-o", "short")
 	must.Do(c.t, c.control.Host.PutFile("/root/kubeadm.yaml",
 		host.File{Data: []byte(strings.ReplaceAll(string(config), "@VERSION@", version))}))
@@ -93,6 +97,15 @@ kubeadm init --config kubeadm.yaml --skip-phases=addon --ignore-preflight-errors
 kubeadm token create --print-join-command >join`)
 	join := strings.Fields(string(c.control.File("/root/join")))
 	c.worker.Run(append(join, "--ignore-preflight-errors=all")...)
+}
+
+// shorten makes the certificates of a cluster live that long. A kubelet waits longer and longer before it starts again
+// what has ended often: what is restarted each year is restarted every few minutes here.
+func shorten(config []byte, life time.Duration) []byte {
+	const cluster, kubelet = "kind: ClusterConfiguration\n", "kind: KubeletConfiguration\n"
+	return []byte(strings.NewReplacer(cluster, cluster+"certificateValidityPeriod: "+life.String()+"\n", kubelet, kubelet+
+		"featureGates: {KubeletCrashLoopBackOffMax: true}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n").Replace(
+		string(config)))
 }
 
 // run runs commands on the control-plane host as its administrator. What they print is the answer.

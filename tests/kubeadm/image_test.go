@@ -23,7 +23,7 @@ const (
 )
 
 // images makes the archives kubernetes.tar and controller.tar in a folder that it returns.
-func images(t *testing.T, b controlplane.Binaries) string {
+func images(t testing.TB, b controlplane.Binaries) string {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
@@ -67,7 +67,7 @@ func copyFile(from, to string) error {
 	return out.Close()
 }
 
-func command(t *testing.T, name string, args ...string) {
+func command(t testing.TB, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out)

@@ -187,7 +187,7 @@ func (c *kubeadmCluster) restoreUnproven() {
 }
 
 // pairsOn is what a host prints, by name.
-func pairsOn(t *testing.T, n *testnode.Node) map[string]pair.Verdict {
+func pairsOn(t testing.TB, n *testnode.Node) map[string]pair.Verdict {
 	t.Helper()
 	var r pair.Report
 	out, _ := n.Host.Run(t.Context(), "node-cert-agent", "renew", "-o", "json") // exit code 3 says that something is due

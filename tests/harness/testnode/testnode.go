@@ -20,14 +20,14 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/wait"
 )
 
-// limit is how long a node lives.
+// limit is how long the node of a test lives. A benchmark says itself how long it takes.
 const limit = 10 * time.Minute
 
 // Node is a node under test.
 type Node struct {
 	*cluster.Cluster
-	T *testing.T
-	// Ctx ends after the test and its cleanups, so that these can still use it, or after ten minutes.
+	T testing.TB
+	// Ctx ends after the test and its cleanups, so that these can still use it. That of a test ends after ten minutes.
 	Ctx context.Context
 }
 
@@ -53,7 +53,7 @@ func (n *Node) Join(o cluster.Options) *Node {
 }
 
 // Boot boots a host without a control plane, and stops it at the end of the test.
-func Boot(t *testing.T, o host.Options) *Node {
+func Boot(t testing.TB, o host.Options) *Node {
 	t.Helper()
 	n := newNode(t)
 	h, err := host.Boot(n.Ctx, o)
@@ -63,8 +63,11 @@ func Boot(t *testing.T, o host.Options) *Node {
 	return n
 }
 
-func newNode(t *testing.T) *Node {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func newNode(t testing.TB) *Node {
+	ctx, cancel := context.WithCancel(context.Background())
+	if _, ok := t.(*testing.T); ok {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
 	t.Cleanup(cancel)
 	return &Node{T: t, Ctx: ctx}
 }
