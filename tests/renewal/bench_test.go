@@ -8,7 +8,9 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,8 +24,9 @@ import (
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/must"
 )
 
-// BenchmarkServerPair replaces the server pair of a busy member, in our way and in that of kubeadm's certs renew, which
-// overwrites the key and then the certificate. It says how many fresh handshakes failed for each replacement.
+// BenchmarkServerPair replaces the server pair of a busy member: in our way, by overwriting the key and then the
+// certificate, and by kubeadm itself, which does the latter. It says how many fresh handshakes failed for each
+// replacement.
 func BenchmarkServerPair(b *testing.B) {
 	p := start(b, time.Hour, 24*time.Hour)
 	p.ready()
@@ -38,9 +41,11 @@ func BenchmarkServerPair(b *testing.B) {
 			must.Do(b, os.WriteFile(filepath.Join(n.Root, files.Key), next.Key.Reveal(), 0o600))
 			must.Do(b, os.WriteFile(filepath.Join(n.Root, files.Certificate), next.Certificate, 0o600))
 		}},
+		"kubeadm":        {false, func(_, _ replace.Content) { p.kubeadmRenews(n) }},
 		"ours":           {false, p.ours(r, files)},
 		"ours, same key": {true, p.ours(r, files)},
 	} {
+		n.age(time.Hour, 24*time.Hour) // kubeadm makes a key of its own kind
 		b.Run(name, func(b *testing.B) {
 			failed, asked := p.fresh(n, func(replaced func()) {
 				for b.Loop() {
@@ -59,6 +64,25 @@ func BenchmarkServerPair(b *testing.B) {
 			b.ReportMetric(float64(failed)/float64(b.N), "failed/pair")
 			b.ReportMetric(float64(asked)/float64(b.N), "handshakes/pair")
 		})
+	}
+}
+
+// kubeadmRenews has kubeadm renew the server pair of a host's member.
+func (p *plane) kubeadmRenews(n *node) {
+	p.Helper()
+	config := filepath.Join(n.Root, "kubeadm.yaml")
+	must.Do(p, os.WriteFile(config, []byte(`apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: 10.99.0.1}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.36.0
+certificatesDir: `+filepath.Join(n.Root, "etc/kubernetes/pki")+"\n"), 0o600))
+	// Of a pair that it does not find it says so, and succeeds.
+	out, err := exec.Command(p.kubeadm, "certs", "renew", "etcd-server", "--config", config).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "renewed") {
+		p.Fatalf("kubeadm: %v\n%s", err, out)
 	}
 }
 

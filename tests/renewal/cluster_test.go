@@ -42,10 +42,11 @@ const pki = "etc/kubernetes/pki/etcd/"
 // plane is three hosts with a member of etcd each.
 type plane struct {
 	testing.TB
-	ca      *testpki.Authority
-	binary  string
-	hosts   []*node
-	records records
+	ca *testpki.Authority
+	// binary is etcd's, and kubeadm the other's.
+	binary, kubeadm string
+	hosts           []*node
+	records         records
 }
 
 // node is one of the hosts.
@@ -94,7 +95,7 @@ func start(t testing.TB, lived, left time.Duration) *plane {
 	t.Helper()
 	b, err := controlplane.Build(t.Context(), os.Stderr)
 	must.Do(t, err)
-	p := &plane{TB: t, binary: b.Etcd(), ca: testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "etcd-ca"},
+	p := &plane{TB: t, binary: b.Etcd(), kubeadm: filepath.Join(b.Dir, "kubeadm"), ca: testpki.NewFrom(x509.Certificate{Subject: pkix.Name{CommonName: "etcd-ca"},
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(10000 * time.Hour)}, testpki.ECDSA)}
 	var members []string
 	for i := range 3 {
