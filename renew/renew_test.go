@@ -17,6 +17,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/agent/liveness"
+	"github.com/node-cert-agent/node-cert-agent/renew/etcd/etcdtest"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 	"github.com/node-cert-agent/node-cert-agent/tests/harness/testpki"
@@ -108,6 +109,24 @@ node_cert_agent_pair_user_start_timestamp_seconds{pair="b\"ad",program="kube-sch
 	if strings.Contains(text, "127.0.0.1:2") || strings.Contains(text, `expiry_timestamp_seconds{pair="gone"`) {
 		t.Errorf("what nobody has seen has a date:\n%s", text)
 	}
+}
+
+func TestARenewalIsPublishedBeforeItsTurnIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := newChanger("a").due("a"), pair.Facts{}
+		u := unattended("one", s, &etcdtest.Store{}, yes)
+		r := &Renewer{Signer: s, Clock: clock.System{}, Log: zap.NewNop(), Interval: time.Hour, Alive: func() {}, Turn: u.Turn,
+			Publish: func(p pair.Report) error { f = p.Pairs[0].Facts; return nil }}
+		old := s.at("a").Leaf
+		s.at("a").AtStart, s.at("a").Changed, s.at("a").Users = true, time.Now(), []pair.Component{{Program: pair.Scheduler}}
+		u.Say = func(Outcome) { r.Refresh(t.Context()) }
+		go func() { _ = r.Run(t.Context()) }()
+		synctest.Wait() // nobody is back after the restart
+		if !slices.Contains(s.did, "restart a") || f.Leaf == old || f.Leaf != s.at("a").Leaf {
+			t.Errorf("it did %q, and published %+v", s.did, f.Leaf)
+		}
+		s.at("a").Users = []pair.Component{{Program: pair.Scheduler, Started: time.Now()}}
+	})
 }
 
 func TestWhatFailsIsSaidOnceAndTriedAgain(t *testing.T) {

@@ -91,7 +91,10 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 		if err != nil {
 			return err
 		}
-		r.Turn = unattended(s, client, host, log).Turn
+		u := unattended(s, client, host, log)
+		said := u.Say
+		u.Say = func(o renew.Outcome) { said(o); r.Refresh(c.Context()) }
+		r.Turn = u.Turn
 	}
 	return r.Run(c.Context())
 }
