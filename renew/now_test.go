@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -201,6 +202,31 @@ func TestPairsAreRenewedOneAfterTheOther(t *testing.T) {
 			t.Errorf("it said %+v", *said)
 		}
 	})
+}
+
+func TestWhatIsServedAndThatNoPeerTakesIsRestored(t *testing.T) {
+	for name, c := range map[string]struct {
+		get  func(pair.Target) (int, error)
+		want string
+	}{
+		"each closes the connection": {func(pair.Target) (int, error) { return 0, io.EOF }, "renew a restore a"},
+		"one is down": {func(t pair.Target) (int, error) {
+			if t.Address == "b:2" {
+				return 0, io.EOF
+			}
+			return 200, nil
+		}, "renew a keep a"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newChanger("a").due("a")
+			s.at("a").Addresses, s.at("a").Targets = []string{"a"}, []pair.Target{{Address: "b:2"}, {Address: "c:2"}}
+			o, _ := onDemand(s, c.get)
+			err := o.Run(t.Context(), nil)
+			if strings.Join(s.did, " ") != c.want || (err != nil) != strings.Contains(c.want, "restore") {
+				t.Errorf("%s: it did %q, %v", name, s.did, err)
+			}
+		})
+	}
 }
 
 func TestWhatIsNotProvenIsRestoredAndEndsIt(t *testing.T) {

@@ -41,31 +41,36 @@ type proof struct {
 type proofState int
 
 const (
-	// proven means that at least one server accepted the pair, and none refused it.
+	// proven means that at least one server of each kind accepted the pair, and none refused it.
 	proven proofState = iota
 	// unknown means that there is nobody who could say so.
 	unknown
-	// unproven means that a server refused it, or that none answered.
+	// unproven means that a server refused it, or that none of a kind answered.
 	unproven
 )
 
-// conclude makes a proof of answers. That a server does not answer says nothing about the pair, as long as another
-// one does.
-func conclude(answers []answer) proof {
+// conclude makes a proof of what those say who serve the pair, and of what those say who are shown it. That a server
+// does not answer says nothing about the pair, as long as another one of its kind does: etcd closes the connection of
+// a peer that it refuses for its names, and says nothing.
+func conclude(shown, taken []answer) proof {
 	var facts, quiet []string
-	good := false
-	for _, a := range answers {
-		switch a.verdict {
-		case accepted:
-			good = true
-		case refused:
-			facts = append(facts, a.fact)
-		case silent:
-			quiet = append(quiet, a.fact)
+	good := true
+	for _, kind := range [][]answer{shown, taken} {
+		one := len(kind) == 0
+		for _, a := range kind {
+			switch a.verdict {
+			case accepted:
+				one = true
+			case refused:
+				facts = append(facts, a.fact)
+			case silent:
+				quiet = append(quiet, a.fact)
+			}
 		}
+		good = good && one
 	}
 	switch {
-	case len(answers) == 0:
+	case len(shown)+len(taken) == 0:
 		return proof{unknown, "no server of this host can say whether it is accepted"}
 	case len(facts) > 0 || !good:
 		return proof{unproven, strings.Join(append(facts, quiet...), "; ")}
@@ -106,14 +111,14 @@ func (o OnDemand) stillThere(ctx context.Context, f pair.Facts) error {
 }
 
 // ask asks everybody once: those who serve the pair, and those who are shown it by clients.
-func (o OnDemand) ask(ctx context.Context, f pair.Facts) (all []answer) {
+func (o OnDemand) ask(ctx context.Context, f pair.Facts) (shown, taken []answer) {
 	for _, address := range f.Addresses {
-		all = append(all, o.shown(ctx, f, address))
+		shown = append(shown, o.shown(ctx, f, address))
 	}
 	for _, t := range f.Targets {
-		all = append(all, o.taken(ctx, f, t))
+		taken = append(taken, o.taken(ctx, f, t))
 	}
-	return all
+	return shown, taken
 }
 
 func (o OnDemand) shown(ctx context.Context, f pair.Facts, address string) answer {

@@ -85,8 +85,8 @@ func (r *Renewer) turn(ctx context.Context) error {
 	return r.publish(ctx)
 }
 
-// Refresh publishes a report in the middle of Turn, which can wait for minutes after it has renewed a pair. What fails is
-// tried again after it.
+// Refresh publishes a report in the middle of Turn, which can wait for minutes after it has renewed a pair. What
+// fails is tried again after it.
 func (r *Renewer) Refresh(ctx context.Context) { _ = r.publish(ctx) }
 
 // publish makes one report.

@@ -119,13 +119,15 @@ func TestARenewalIsPublishedBeforeItsTurnIsOver(t *testing.T) {
 			Publish: func(p pair.Report) error { f = p.Pairs[0].Facts; return nil }}
 		old := s.at("a").Leaf
 		s.at("a").AtStart, s.at("a").Changed, s.at("a").Users = true, time.Now(), []pair.Component{{Program: pair.Scheduler}}
-		u.Say = func(Outcome) { r.Refresh(t.Context()) }
-		go func() { _ = r.Run(t.Context()) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		u.Say = func(Outcome) { r.Refresh(ctx) }
+		go func() { _ = r.Run(ctx) }()
 		synctest.Wait() // nobody is back after the restart
 		if !slices.Contains(s.did, "restart a") || f.Leaf == old || f.Leaf != s.at("a").Leaf {
 			t.Errorf("it did %q, and published %+v", s.did, f.Leaf)
 		}
-		s.at("a").Users = []pair.Component{{Program: pair.Scheduler, Started: time.Now()}}
+		cancel()
+		synctest.Wait()
 	})
 }
 

@@ -241,3 +241,50 @@ func pipe(file string) error {
 	}
 	return unix.Mkfifo(file, 0o600)
 }
+
+// BenchmarkInspect looks at a host as kubeadm makes it: eleven pairs with RSA keys in four static pods, among 200
+// processes.
+func BenchmarkInspect(b *testing.B) {
+	const pki = "/etc/kubernetes/pki/"
+	n := staticpods.New(b)
+	n.CA = testpki.New("kubernetes", testpki.RSA)
+	pods := map[string][]string{
+		"kube-apiserver": {"--tls-cert-file=" + pki + "apiserver.crt", "--tls-private-key-file=" + pki + "apiserver.key",
+			"--client-ca-file=" + pki + "ca.crt", "--etcd-cafile=" + pki + "ca.crt",
+			"--etcd-certfile=" + pki + "apiserver-etcd-client.crt", "--etcd-keyfile=" + pki + "apiserver-etcd-client.key",
+			"--kubelet-client-certificate=" + pki + "apiserver-kubelet-client.crt",
+			"--kubelet-client-key=" + pki + "apiserver-kubelet-client.key",
+			"--proxy-client-cert-file=" + pki + "front-proxy-client.crt", "--proxy-client-key-file=" + pki + "front-proxy-client.key"},
+		"etcd": {"--cert-file=" + pki + "etcd/server.crt", "--key-file=" + pki + "etcd/server.key",
+			"--trusted-ca-file=" + pki + "ca.crt", "--peer-cert-file=" + pki + "etcd/peer.crt",
+			"--peer-key-file=" + pki + "etcd/peer.key"},
+		"kube-controller-manager": {"--kubeconfig=/etc/kubernetes/controller-manager.conf"},
+		"kube-scheduler":          {"--kubeconfig=/etc/kubernetes/scheduler.conf"},
+	}
+	manifests, pid := map[string]string{}, 200
+	for program, flags := range pods {
+		argv := append([]string{program}, flags...)
+		manifests[program+".yaml"] = staticpods.Manifest(argv...)
+		n.Runs(pid, "/kubepods/burstable/pod1/2", argv...)
+		pid++
+	}
+	n.Kubelet(manifests)
+	for pid := range 200 {
+		n.Runs(1000+pid, "/system.slice/x.service", "/usr/bin/x")
+	}
+	for _, name := range []string{"apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "front-proxy-client",
+		"etcd/server", "etcd/peer", "etcd/healthcheck-client"} {
+		n.Pair(pki+name, n.CA.Client(name))
+	}
+	for _, name := range []string{"controller-manager", "scheduler", "admin", "super-admin"} {
+		n.Write("etc/kubernetes/"+name+".conf", withUser(n.CA.Client(name)))
+	}
+	n.Write(pki+"ca.crt", string(n.CA.PEM()))
+	n.Write(pki+"ca.key", string(n.CA.KeyPEM()))
+	h := Host{Root: n.Root, Proc: n.Proc(), UID: uint32(os.Getuid())}
+	for b.Loop() {
+		if seen, err := h.Inspect(); err != nil || len(seen.Pairs) != 11 || seen.Pairs[0].CA == nil {
+			b.Fatalf("%+v, %v", seen, err)
+		}
+	}
+}

@@ -108,7 +108,8 @@ const (
 	restore end = "restores"
 )
 
-// leastLife is what a pair must have left to be worth restoring, but no more than a third of its life.
+// leastLife is what a pair must have left to be worth restoring, but no more than a sixth of its life: it is due when a
+// third is left.
 const leastLife = time.Hour
 
 // settle ends the wait of a pair.
@@ -162,7 +163,7 @@ func (h *handler) worthRestoring(name string) error {
 	if err != nil {
 		return err
 	}
-	if left := leaf.NotAfter.Sub(h.Now()); left < min(leastLife, leaf.NotAfter.Sub(leaf.NotBefore)/3) {
+	if left := leaf.NotAfter.Sub(h.Now()); left < min(leastLife, leaf.NotAfter.Sub(leaf.NotBefore)/6) {
 		return refuse("what %s was before ended or ends at %s: it is no better", name, stamp(leaf.NotAfter))
 	}
 	return nil

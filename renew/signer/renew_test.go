@@ -67,6 +67,17 @@ func TestAPairIsRestoredByteForByte(t *testing.T) {
 	}
 }
 
+func TestWhatIsDueIsWorthRestoring(t *testing.T) {
+	n := newNode(t, pair.ModeRenew)
+	n.Pair("etc/kubernetes/pki/"+client, n.CA.Issue(leaf(50*time.Minute, 15*time.Minute)))
+	if r := n.asks(service, request{Renew: n.about(client)}); r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	if r := n.asks(service, request{Restore: n.about(client)}); r.Error != nil {
+		t.Errorf("not restored: %v", r.Error)
+	}
+}
+
 func TestWhatHasEndedIsNotRestored(t *testing.T) {
 	n := newNode(t, pair.ModeManual)
 	n.clock = n.sees(server).Leaf.NotAfter.Add(time.Minute)

@@ -63,6 +63,10 @@ func BenchmarkSoak(b *testing.B) {
 	}
 	must.Do(b, c.control.Host.PutFile(stopLoad, host.File{}))
 	c.judge(b, <-said)
+	c.control.Await("those are back who read their pair when they start", func() bool {
+		all := pairsOn(b, c.control)
+		return all["controller-manager.conf"].StaleReason()+all["scheduler.conf"].StaleReason() == ""
+	})
 	if after := c.must(servers); after != before || strings.Count(before, "/proc/") != 2 {
 		b.Errorf("the servers were %q, and are %q", before, after)
 	}
