@@ -39,6 +39,7 @@ type changer struct {
 	gone     int
 	// comesBack says whether who is ended is started again.
 	comesBack bool
+	later     []func() // happen when somebody looks
 	// refuses is why no certificate is issued.
 	refuses error
 	did     []string
@@ -82,6 +83,9 @@ func (s *changer) do(verb string, q signer.Change) error {
 }
 
 func (s *changer) Inspect(context.Context) (inspect.Inspection, error) {
+	for _, happens := range s.later {
+		happens()
+	}
 	return inspect.Inspection{Pairs: slices.Clone(s.pairs), Waiting: s.waiting, Blocked: s.blocked}, nil
 }
 
@@ -122,11 +126,15 @@ func (s *changer) Restore(_ context.Context, q signer.Change) (pair.Facts, error
 func (s *changer) Restart(_ context.Context, q signer.Change) (pair.Facts, error) {
 	f := s.at(q.Pair)
 	s.did = append(s.did, "restart "+q.Pair)
-	started := f.Changed.Add(time.Second)
-	users := f.Users
+	back, users := time.Now().Add(time.Second), slices.Clone(f.Users)
 	f.Users = nil
 	if s.comesBack {
-		time.AfterFunc(time.Second, func() { users[0].Started = started; f.Users = users })
+		s.later = append(s.later, func() {
+			if f := s.at(q.Pair); !time.Now().Before(back) && f.Users == nil {
+				users[0].Started = f.Changed.Add(time.Second)
+				f.Users = users
+			}
+		})
 	}
 	return *f, nil
 }

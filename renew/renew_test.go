@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +27,15 @@ import (
 // signerOf answers with what is on a host, or with an error.
 type signerOf struct {
 	seen inspect.Inspection
-	err  error
+	gone atomic.Bool
 }
 
-func (s *signerOf) Inspect(context.Context) (inspect.Inspection, error) { return s.seen, s.err }
+func (s *signerOf) Inspect(context.Context) (inspect.Inspection, error) {
+	if s.gone.Load() {
+		return inspect.Inspection{}, errors.New("no signer")
+	}
+	return s.seen, nil
+}
 
 // der is a certificate as a server shows it.
 func der(p testpki.Pair) []byte {
@@ -134,22 +140,23 @@ func TestARenewalIsPublishedBeforeItsTurnIsOver(t *testing.T) {
 func TestWhatFailsIsSaidOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logged := observer.New(zap.WarnLevel)
-		s := &signerOf{err: errors.New("no signer")}
-		published, alive := 0, 0
+		s := &signerOf{}
+		s.gone.Store(true)
+		var published, alive atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
-		r := &Renewer{Signer: s, Clock: clock.System{}, Log: zap.New(core), Interval: time.Minute, Alive: func() { alive++ },
-			Publish: func(pair.Report) error { published++; return nil }}
+		r := &Renewer{Signer: s, Clock: clock.System{}, Log: zap.New(core), Interval: time.Minute, Alive: func() { alive.Add(1) },
+			Publish: func(pair.Report) error { published.Add(1); return nil }}
 		go func() { _ = r.Run(ctx) }()
 		<-time.After(150 * time.Second)
 		synctest.Wait()
-		if logged.Len() != 1 || published != 0 || alive != 3 {
-			t.Errorf("%d lines, %d reports, %d looks", logged.Len(), published, alive)
+		if logged.Len() != 1 || published.Load() != 0 || alive.Load() != 3 {
+			t.Errorf("%d lines, %d reports, %d looks", logged.Len(), published.Load(), alive.Load())
 		}
-		s.err = nil
+		s.gone.Store(false)
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if logged.Len() != 1 || published != 1 {
-			t.Errorf("%d lines, %d reports", logged.Len(), published)
+		if logged.Len() != 1 || published.Load() != 1 {
+			t.Errorf("%d lines, %d reports", logged.Len(), published.Load())
 		}
 		cancel()
 		synctest.Wait()

@@ -54,7 +54,8 @@ var parts = []part{
 	{name: "exposition", args: append([]string{"-C", "tests/exposition"}, test("./...")...)},
 	{name: "helm", args: append([]string{"-C", "tests/helm"}, test("./...")...)},
 	{name: "generate", args: append([]string{"-C", "cluster/api/generate"}, test("./...")...)},
-	{name: "race", args: test("-race", "./agent/...", "./cluster/...", "./cmd/...")},
+	{name: "race", args: test("-race", "./agent/...", "./cluster/...", "./cmd/...", "./renew",
+		"./renew/etcd/...", "./renew/inspect", "./renew/replace", "./renew/signer")},
 	// Fresh seeds, and those of before, which are the same for everybody. make simulate walks for longer.
 	{name: "simulate-fresh", args: append(test("./tests/simulate"), "-run", "Walks$", "-seed", "0", "-walks", "100")},
 	{name: "simulate", args: append(test("./tests/simulate"), "-run", "Walks$", "-seed", "1000000", "-walks", "2500")},
