@@ -3,10 +3,12 @@
 package renew
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/node-cert-agent/node-cert-agent/renew/gate"
@@ -82,7 +84,8 @@ func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
 
 func (t *turn) requests() requests { return requests{Signer: t.Signer, Host: t.Host, Store: t.cluster} }
 
-// next is the pair that waits for proof, or else the first that is due.
+// next is the pair that waits for proof, or else the first that is due. What has ended or will soon comes before the
+// others: where something delays renewals, the last in their order would never be reached.
 func (u *Unattended) next(seen inspect.Inspection) (f pair.Facts, waits, ok bool, err error) {
 	if seen.Waiting != "" {
 		f, ok = named(seen.Pairs, seen.Waiting)
@@ -96,7 +99,14 @@ func (u *Unattended) next(seen inspect.Inspection) (f pair.Facts, waits, ok bool
 	if err != nil || len(chosen) == 0 {
 		return f, false, false, err
 	}
-	return chosen[0], false, true, nil
+	return slices.MinFunc(chosen, func(a, b pair.Facts) int { return cmp.Compare(u.urgency(a), u.urgency(b)) }), false, true,
+		nil
+}
+
+// urgency is the rank of a pair by its state, the most urgent being first.
+func (u *Unattended) urgency(f pair.Facts) int {
+	return slices.Index([]pair.State{pair.Expired, pair.Expiring, pair.Due},
+		pair.Judge(f, nil, u.Policy, u.Clock.Now()).State)
 }
 
 // take takes the lock and works, or goes on with work of before.

@@ -90,6 +90,21 @@ func TestWhatIsDueIsRenewedUnderTheLock(t *testing.T) {
 	})
 }
 
+func TestWhatEndsSoonComesBeforeTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newChanger("a", "b", "c", "d").due("a", "b", "c", "d")
+		s.at("b").Leaf.NotAfter = time.Now().Add(time.Millisecond) // expiring
+		s.at("d").Leaf.NotAfter = time.Now().Add(-time.Hour)
+		u := unattended("one", s, &etcdtest.Store{}, yes)
+		if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil {
+			t.Fatal(blocked, err)
+		}
+		if want := "renew d keep d renew b keep b renew a keep a renew c keep c"; strings.Join(s.did, " ") != want {
+			t.Errorf("it did %q, want %q", s.did, want)
+		}
+	})
+}
+
 func TestAHostWaitsForAnother(t *testing.T) {
 	store := &etcdtest.Store{}
 	other := &lock.Lock{Store: store, Host: "two", Now: time.Now}

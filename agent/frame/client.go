@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"syscall"
 	"time"
 )
@@ -64,6 +65,8 @@ func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, decode func(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded): // dialing looks at the end of ctx by itself, and may be first
+		return context.DeadlineExceeded
 	case err != nil:
 		return err
 	}

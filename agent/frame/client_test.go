@@ -4,10 +4,12 @@ package frame
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"testing"
+	"time"
 )
 
 // ending is a server whose first connection ends with the second request on it, of which it has taken so many
@@ -76,5 +78,19 @@ func TestARequestThatNobodyTookIsSentAgain(t *testing.T) {
 		if _, err := ask(c, "a request that is not taken as a whole"); err != nil || requests() != 2 {
 			t.Errorf("after %d bytes: %v, and %d requests were taken, want 2", taken, err, requests())
 		}
+	}
+}
+
+// over has a deadline that has passed, and is not done yet: its timer is late.
+type over struct{ context.Context }
+
+func (over) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
+
+func TestADialThatEndsBeforeItsContextEndsAsTheContextWill(t *testing.T) {
+	ln := listen(t)
+	c := Dial(ln.Addr().String(), limits, limits)
+	err := c.Ask(over{t.Context()}, "x", nil, func(_, _ []byte) error { return nil })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
 	}
 }

@@ -41,6 +41,10 @@ import (
 // minutes, and a process that is not there has no keys in its memory.
 const idleTimeout = 30 * time.Second
 
+// renewalEvery is how often the service may have a pair renewed, after the first forty times. A host of kubeadm whose
+// certificates live ten minutes needs two a minute.
+const renewalEvery = 10 * time.Second
+
 // Policy is what the configuration of the host allows.
 type Policy struct {
 	pair.Policy
@@ -79,7 +83,7 @@ func Serve(ctx context.Context, ln *net.UnixListener, signer Signer, allowed fun
 	log io.Writer) error {
 	log = frame.TimeoutLog("signer", log)
 	h := &handler{Signer: signer, log: log, signatures: frame.RateLimit{Burst: 100, Every: 600 * time.Millisecond},
-		renewals: frame.RateLimit{Burst: 40, Every: time.Minute}, issues: frame.RateLimit{Burst: 40, Every: time.Minute}}
+		renewals: frame.RateLimit{Burst: 40, Every: renewalEvery}, issues: frame.RateLimit{Burst: 40, Every: renewalEvery}}
 	s := frame.Server{Name: "signer", Requests: requests, Replies: replies, Allowed: allowed, Handler: h, Log: log,
 		IdleTimeout: idleTimeout}
 	return s.Serve(ctx, ln)
