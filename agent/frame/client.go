@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"syscall"
 	"time"
 )
@@ -65,7 +64,7 @@ func (c *Client) Ask(ctx context.Context, v any, contents [][]byte, decode func(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, os.ErrDeadlineExceeded): // dialing looks at the end of ctx by itself, and may be first
+	case errors.Is(err, context.DeadlineExceeded): // dialing looks at the end of ctx by itself, and may be first
 		return context.DeadlineExceeded
 	case err != nil:
 		return err

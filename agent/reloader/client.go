@@ -146,7 +146,7 @@ func ask(ctx context.Context, to *frame.Client, q request) (r reply, failed *Err
 		return reply{}, r.Error
 	case err == nil:
 		return r, nil
-	case ctx.Err() != nil:
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return reply{}, &Error{Reason: Unfinished, Detail: "no answer from the reloader in time"}
 	case errors.Is(err, frame.ErrFrame):
 		return reply{}, &Error{Reason: Unexpected, Detail: err.Error()}

@@ -140,8 +140,8 @@ func (c *Client) ask(ctx context.Context, q request) (r reply, err error) {
 		return r, r.Error
 	case err == nil:
 		return r, nil
-	case ctx.Err() != nil:
-		return reply{}, fmt.Errorf("ask writer: %w", ctx.Err())
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return reply{}, fmt.Errorf("ask writer: %w", err)
 	case errors.Is(err, frame.ErrFrame):
 		return reply{}, &Error{Kind: refused, Text: err.Error()}
 	case errors.Is(err, io.EOF):
