@@ -57,7 +57,7 @@ func BenchmarkSoak(b *testing.B) {
 		<-tick.C
 		for name, v := range pairsOn(b, c.control) {
 			if !time.Now().Before(v.Leaf.NotAfter) {
-				b.Errorf("%s ended at %v", name, v.Leaf.NotAfter)
+				b.Fatalf("%s ended at %v", name, v.Leaf.NotAfter)
 			}
 		}
 	}
