@@ -99,8 +99,8 @@ func (u *Unattended) next(seen inspect.Inspection) (f pair.Facts, waits, ok bool
 	if err != nil || len(chosen) == 0 {
 		return f, false, false, err
 	}
-	return slices.MinFunc(chosen, func(a, b pair.Facts) int { return cmp.Compare(u.urgency(a), u.urgency(b)) }), false, true,
-		nil
+	first := slices.MinFunc(chosen, func(a, b pair.Facts) int { return cmp.Compare(u.urgency(a), u.urgency(b)) })
+	return first, false, true, nil
 }
 
 // urgency is the rank of a pair by its state, the most urgent being first.
@@ -176,8 +176,8 @@ func (t *turn) work(ctx context.Context) (blocked string, err error) {
 	}
 }
 
-// renew renews one pair, by a certificate of another host if there is one. A pair that is not proven keeps the lock, so
-// that no other host makes the same mistake.
+// renew renews one pair, by a certificate of another host if there is one. A pair that is not proven keeps the lock,
+// so that no other host makes the same mistake.
 func (t *turn) renew(ctx context.Context, f pair.Facts, waits bool, certificate []byte) (blocked string, err error) {
 	if err := t.lock.Begin(ctx, f.Name, "", ""); err != nil {
 		return "", err
