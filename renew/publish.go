@@ -74,6 +74,10 @@ func Metrics(r pair.Report) []byte {
 	}
 	e.Gauge("renewal_blocked", "1 if something is due and cannot be renewed at present")
 	e.Add(report.Truth(r.Blocked != ""))
+	if r.Lock != nil {
+		e.Gauge("renewal_lock_held_timestamp_seconds", "since when a host works under the lock")
+		e.Add(report.Seconds(r.Lock.Since), "host", r.Lock.Host)
+	}
 	e.Gauge("pairs_inspected_timestamp_seconds", "when the host was last looked at")
 	e.Add(report.Seconds(r.Published))
 	return e.Bytes()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/renew/inspect"
+	"github.com/node-cert-agent/node-cert-agent/renew/lock"
 	"github.com/node-cert-agent/node-cert-agent/renew/pair"
 )
 
@@ -39,6 +40,8 @@ type Renewer struct {
 	Policy  pair.Policy
 	// Turn renews what is due, if it is not nil; see Unattended.
 	Turn func(context.Context) (blocked string, err error)
+	// Held is who held the lock after the last Turn, if it is not nil.
+	Held func() *lock.Holder
 	// Interval is the time between two looks.
 	Interval time.Duration
 	// Alive is called after each look.
@@ -110,5 +113,11 @@ func (r *Renewer) Report(ctx context.Context) (pair.Report, error) {
 	}
 	report := pair.NewReport(string(r.Policy.Mode), verdicts, seen.Notes, r.Clock.Now())
 	report.Blocked = r.blocked
+	if r.Held == nil {
+		return report, nil
+	}
+	if h := r.Held(); h != nil && h.Phase == lock.Work {
+		report.Lock = &pair.Lock{Host: h.Host, Since: h.Since}
+	}
 	return report, nil
 }

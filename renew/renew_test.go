@@ -98,7 +98,9 @@ func TestMetricsShowDiskAndServed(t *testing.T) {
 	v := pair.Judge(f, []pair.Served{{Address: "127.0.0.1:1", Leaf: f.Leaf}, {Address: "127.0.0.1:2", Problem: "x"}},
 		pair.Policy{}, time.Now())
 	unreadable := pair.Judge(pair.Facts{Pair: pair.Pair{Name: "gone"}, Problem: "x"}, nil, pair.Policy{}, time.Now())
-	text := string(Metrics(pair.NewReport("report", []pair.Verdict{v, unreadable}, nil, time.Unix(7, 0))))
+	report := pair.NewReport("report", []pair.Verdict{v, unreadable}, nil, time.Unix(7, 0))
+	report.Lock = &pair.Lock{Host: "two", Since: time.Unix(5, 0)}
+	text := string(Metrics(report))
 	for _, want := range []string{
 		`node_cert_agent_pair_expiry_timestamp_seconds{pair="b\"ad",where="disk"} `,
 		`node_cert_agent_pair_expiry_timestamp_seconds{pair="b\"ad",where="127.0.0.1:1"} `,
@@ -107,6 +109,7 @@ node_cert_agent_pair_user_start_timestamp_seconds{pair="b\"ad",program="kube-sch
 `, `node_cert_agent_pair_renewed{pair="b\"ad"} 0`, `node_cert_agent_pair_unreadable{pair="gone"} 1`,
 		`node_cert_agent_unrenewed_expiry_timestamp_seconds{pair="b\"ad"} `,
 		`node_cert_agent_pairs_inspected_timestamp_seconds 7`,
+		`node_cert_agent_renewal_lock_held_timestamp_seconds{host="two"} 5`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)

@@ -31,6 +31,7 @@ type Unattended struct {
 	Users bool
 
 	looked bool // for a lock that a process before this one held
+	held   *lock.Holder
 }
 
 // turn is the lock, and the etcd that it is in.
@@ -47,6 +48,7 @@ type turn struct {
 // Turn renews what is due, if it may. blocked says why it may not; an error is what could not be done. Both are for
 // later: the next Turn goes on where this one ended.
 func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
+	u.held = nil
 	seen, err := u.Signer.Inspect(ctx)
 	if err != nil {
 		return "", err
@@ -76,11 +78,16 @@ func (u *Unattended) Turn(ctx context.Context) (blocked string, err error) {
 			waits = err.Error() // what does not need another host is renewed all the same
 		}
 	}
-	if blocked, err = t.take(ctx, due || t.certificate != nil); blocked != "" || err != nil {
+	blocked, err = t.take(ctx, due || t.certificate != nil)
+	u.held, _ = lock.Look(ctx, t.cluster)
+	if blocked != "" || err != nil {
 		return blocked, err
 	}
 	return waits, unanswered
 }
+
+// Held is who held the lock when the last Turn ended; nil if nobody did, or there was no need to look.
+func (u *Unattended) Held() *lock.Holder { return u.held }
 
 func (t *turn) requests() requests { return requests{Signer: t.Signer, Host: t.Host, Store: t.cluster} }
 

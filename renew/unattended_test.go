@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/node-cert-agent/node-cert-agent/agent/clock"
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd"
 	"github.com/node-cert-agent/node-cert-agent/renew/etcd/etcdtest"
 	"github.com/node-cert-agent/node-cert-agent/renew/gate"
@@ -126,6 +127,40 @@ func TestAHostWaitsForAnother(t *testing.T) {
 	}
 	if blocked, err := u.Turn(t.Context()); blocked != "" || err != nil || len(s.did) != 2 {
 		t.Errorf("when it is free: %q, %v, it did %q", blocked, err, s.did)
+	}
+}
+
+func TestWhoHasTheLockIsReportedWhileItMatters(t *testing.T) {
+	store := &etcdtest.Store{}
+	other := &lock.Lock{Store: store, Host: "two", Now: func() time.Time { return time.Unix(5, 0) }}
+	s := newChanger("a").due("a")
+	u := unattended("one", s, store, yes)
+	r := &Renewer{Signer: s, Clock: clock.System{}, Held: u.Held}
+	for _, step := range []struct {
+		name   string
+		change func(context.Context) error
+		want   string
+	}{
+		{"claimed", other.Claim, "-"}, // it may end by itself
+		{"at work", func(ctx context.Context) error { return other.Begin(ctx, "a", "", "") }, "two"},
+		{"at work, with nothing due here", func(context.Context) error {
+			s.at("a").Leaf.NotAfter = time.Now().Add(1000 * time.Hour)
+			return nil
+		}, "-"},
+		{"free", other.Done, "-"},
+	} {
+		if err := step.change(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := u.Turn(t.Context())
+		report, reportErr := r.Report(t.Context())
+		got := "-"
+		if report.Lock != nil && report.Lock.Since.Unix() == 5 {
+			got = report.Lock.Host
+		}
+		if errors.Join(err, reportErr) != nil || got != step.want {
+			t.Errorf("%s: %s has it, want %s; %v, %v", step.name, got, step.want, err, reportErr)
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func (f *flags) watchPairs(c *cobra.Command, s config.Settings) error {
 		u := unattended(s, client, host, log)
 		said := u.Say
 		u.Say = func(o renew.Outcome) { said(o); r.Refresh(c.Context()) }
-		r.Turn = u.Turn
+		r.Turn, r.Held = u.Turn, u.Held
 	}
 	return r.Run(c.Context())
 }

@@ -17,6 +17,12 @@ type Date struct {
 	NotAfter time.Time `json:"notAfter"`
 }
 
+// Lock is who works under the lock of the renewals, and since when by its own clock.
+type Lock struct {
+	Host  string    `json:"host"`
+	Since time.Time `json:"since"`
+}
+
 // Report is what a host says of its pairs.
 type Report struct {
 	APIVersion string    `json:"apiVersion"`
@@ -26,6 +32,8 @@ type Report struct {
 	Notes      []string  `json:"notes,omitempty"`
 	// Blocked is why what is due is not renewed at present; one line.
 	Blocked string `json:"blocked,omitempty"`
+	// Lock is nil if nobody has it, or this host had no reason to look.
+	Lock *Lock `json:"lock,omitempty"`
 	// Earliest is the pair that ends first; nil without pairs that can be read.
 	Earliest *Date `json:"earliest,omitempty"`
 	// Unrenewed is the first end that comes because nobody renews the pair; nil if all are renewed.
