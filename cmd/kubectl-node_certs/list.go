@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -55,7 +57,7 @@ func each[T any](ctx context.Context, c cluster, collection string, do func(T)) 
 			Metadata metav1.ListMeta `json:"metadata"`
 			Items    []T             `json:"items"`
 		}
-		if err := json.Unmarshal(raw, &page); err != nil {
+		if err := json.Unmarshal(raw, &page, jsonv1.DefaultOptionsV1()); err != nil {
 			return fmt.Errorf("reading the list of %s: %v", collection, err)
 		}
 		for _, o := range page.Items {
@@ -67,13 +69,34 @@ func each[T any](ctx context.Context, c cluster, collection string, do func(T)) 
 	}
 }
 
+// summary is a NodeCertificateState without its lists, which are most of what there is to read.
+type summary struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		v1alpha1.NodeCertificateStateStatus
+		Files   unread `json:"files"`
+		Held    unread `json:"held"`
+		Pending unread `json:"pending"`
+	} `json:"status"`
+}
+
+func (s summary) state() v1alpha1.NodeCertificateState {
+	return v1alpha1.NodeCertificateState{ObjectMeta: s.ObjectMeta, Status: s.Status.NodeCertificateStateStatus}
+}
+
+// unread is a value that nobody asks for.
+type unread struct{}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (unread) UnmarshalJSONFrom(d *jsontext.Decoder) error { return d.SkipValue() }
+
 // one reads an object.
 func one[T any](ctx context.Context, c cluster, collection, name string) (o T, err error) {
 	raw, err := c.client.Get().AbsPath(collection, name).Do(ctx).Raw()
 	if err != nil {
 		return o, fmt.Errorf("reading %s/%s: %w", collection, name, err)
 	}
-	if err := json.Unmarshal(raw, &o); err != nil {
+	if err := json.Unmarshal(raw, &o, jsonv1.DefaultOptionsV1()); err != nil {
 		return o, fmt.Errorf("reading %s/%s: %v", collection, name, err)
 	}
 	return o, nil

@@ -59,6 +59,7 @@ func (c *connection) config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading how to reach the cluster: %v", err)
 	}
+	config.QPS = -1 // five requests a second are too few for the pages of a large cluster; one follows the other
 	config.UserAgent = "kubectl-node-certs/" + version
 	return config, nil
 }

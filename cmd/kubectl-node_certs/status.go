@@ -88,7 +88,7 @@ func readStatus(ctx context.Context, to cluster) (fleetStatus, error) {
 		return fleetStatus{}, err
 	}
 	s := fleetStatus{Versions: make(map[string]int)}
-	err = each(ctx, to, states, func(o v1alpha1.NodeCertificateState) { known[o.Name] = statusOf(o) })
+	err = each(ctx, to, states, func(o summary) { known[o.Name] = statusOf(o.state()) })
 	if err != nil {
 		return fleetStatus{}, err
 	}

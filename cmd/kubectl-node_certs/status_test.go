@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -70,6 +72,32 @@ func TestANodeBundleIsToldOfWhileSomebodyWaitsForIt(t *testing.T) {
 		if _, got := rotating(v1alpha1.NodeBundle{Status: v1alpha1.NodeBundleStatus{Counts: counts}}); got != want {
 			t.Errorf("%+v: %v", counts, got)
 		}
+	}
+}
+
+func TestASummaryHasAllThatStatusShows(t *testing.T) {
+	o := state("a", time.Minute, func(s *v1alpha1.NodeCertificateStateStatus) {
+		s.Counts = v1alpha1.StateCounts{Files: 1, Held: 1, Pending: 1}
+		s.Breaker = &v1alpha1.StateBreaker{Unit: "x.service"}
+		s.Conditions = []v1alpha1.Condition{condition(v1alpha1.Synced, metav1.ConditionFalse, "Refused")}
+		s.Files = []v1alpha1.StateFile{{Field: "rootCAData", Certificates: []v1alpha1.Digest{"00"}}}
+		s.Held = []v1alpha1.StateHeld{{Field: "rootCAData"}}
+		s.Pending = []v1alpha1.StatePending{{Unit: "x.service"}}
+	})
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s summary
+	if err := jsonv2.Unmarshal(text, &s, jsonv1.DefaultOptionsV1()); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := json.Marshal(statusOf(s.state()))
+	if want, _ := json.Marshal(statusOf(o)); !bytes.Equal(got, want) {
+		t.Errorf("from a summary: %s, want %s", got, want)
+	}
+	if r := s.state().Status; r.Files != nil || r.Held != nil || r.Pending != nil {
+		t.Errorf("the lists were read: %+v", r)
 	}
 }
 
