@@ -148,12 +148,13 @@ RENEWALS ?= 300
 bench-renewal: controlplane
 	go test -tags real -run '^$$' -bench ServerPair -benchtime $(RENEWALS)x -timeout 30m ./tests/renewal
 
-## soak-renewal: three members of etcd, then a cluster of kubeadm, whose certificates live LIFE, under load for SOAK each
+## soak-renewal: three members of etcd, then a cluster of kubeadm, with PLANES control-plane hosts, whose certificates live LIFE, under load for SOAK each
 SOAK ?= 1h
 LIFE ?= 10m
+PLANES ?= 1
 soak-renewal: controlplane host-root
 	go test -tags real -run '^$$' -bench Soak -benchtime $(SOAK) -timeout 0 -v ./tests/renewal -life $(LIFE)
-	go test -tags real -run '^$$' -bench Soak -benchtime $(SOAK) -timeout 0 -v ./tests/kubeadm -life $(LIFE)
+	go test -tags real -run '^$$' -bench Soak -benchtime $(SOAK) -timeout 0 -v ./tests/kubeadm -life $(LIFE) -planes $(PLANES)
 
 ## demo-renewal: three members of etcd whose certificates have all ended come back, without a restart
 demo-renewal: controlplane

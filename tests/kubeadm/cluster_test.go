@@ -5,6 +5,7 @@
 package kubeadm
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,8 +23,16 @@ import (
 const (
 	controlAddress = "10.99.0.1"
 	workerAddress  = "10.99.0.2"
-	hosts          = "127.0.0.1 localhost\n" + controlAddress + " control\n" + workerAddress + " worker\n"
+	hosts          = "127.0.0.1 localhost\n" + controlAddress + " control\n" + workerAddress + " worker\n" +
+		"10.99.0.3 control-3\n10.99.0.4 control-4\n"
 )
+
+// shape is what a cluster is like. Its certificates live that long, if it is not 0, and it has so many control-plane
+// hosts, if that is more than one.
+type shape struct {
+	life   time.Duration
+	planes int
+}
 
 // quick is beside what the page says, for a test that waits for nobody's convenience.
 const quick = `apiVersion: config.node-cert-agent.io/v1alpha1
@@ -37,11 +46,13 @@ watch: {retryJitter: 200ms, retryMax: 1s}
 type kubeadmCluster struct {
 	t               testing.TB
 	control, worker *testnode.Node
-	page, install   runbook.Page
+	// others are more control-plane hosts.
+	others        []*testnode.Node
+	page, install runbook.Page
 }
 
-// start boots both hosts, and has kubeadm make a cluster of them. Its certificates live that long, if it is not 0.
-func start(t testing.TB, life time.Duration) *kubeadmCluster {
+// start boots the hosts, and has kubeadm make a cluster of them.
+func start(t testing.TB, like shape) *kubeadmCluster {
 	t.Helper()
 	b, err := controlplane.Build(t.Context(), t.Output())
 	must.Do(t, err)
@@ -70,33 +81,67 @@ func start(t testing.TB, life time.Duration) *kubeadmCluster {
 	c := &kubeadmCluster{t: t, page: runbook.Read(t, "../../docs/usage/kubeadm.md"),
 		install: runbook.Read(t, "../../docs/usage/install.md")}
 	c.worker = boot("worker")
-	c.control = boot("control", tars+":/images", patches+":/patches", manifests+":/root/packaging/kubernetes",
-		filepath.Join(b.Dir, "kubectl")+":/usr/bin/kubectl", plugin+":/usr/bin/kubectl-node_certs")
-	must.Do(t, host.Link(t.Context(), c.control.Host, controlAddress, c.worker.Host, workerAddress))
-	c.init(life)
+	plane := []string{tars + ":/images", patches + ":/patches", manifests + ":/root/packaging/kubernetes",
+		filepath.Join(b.Dir, "kubectl") + ":/usr/bin/kubectl", plugin + ":/usr/bin/kubectl-node_certs"}
+	c.control = boot("control", plane...)
+	ends := []host.End{{Host: c.control.Host, Address: controlAddress}, {Host: c.worker.Host, Address: workerAddress}}
+	for i := 3; i < like.planes+2; i++ {
+		n := boot(fmt.Sprintf("control-%d", i), plane...)
+		c.others = append(c.others, n)
+		ends = append(ends, host.End{Host: n.Host, Address: fmt.Sprintf("10.99.0.%d", i)})
+	}
+	must.Do(t, host.Link(t.Context(), ends...))
+	c.init(like)
 	return c
 }
 
 // init has kubeadm make the control plane, and the worker join it.
-func (c *kubeadmCluster) init(life time.Duration) {
+func (c *kubeadmCluster) init(like shape) {
 	c.t.Helper()
 	config, err := os.ReadFile("testdata/control-plane.yaml")
 	must.Do(c.t, err)
-	if life > 0 {
-		config = shorten(config, life)
+	if like.life > 0 {
+		config = shorten(config, like.life)
+	}
+	if like.planes > 1 {
+		config = together(config)
 	}
 	version := c.control.Run("kubeadm", "version", "-o", "short")
 	must.Do(c.t, c.control.Host.PutFile("/root/kubeadm.yaml",
 		host.File{Data: []byte(strings.ReplaceAll(string(config), "@VERSION@", version))}))
-	c.must(`ctr -n k8s.io images import /images/kubernetes.tar
+	load := `ctr -n k8s.io images import /images/kubernetes.tar
 ctr -n k8s.io images import --base-name ` + controller + ` /images/controller.tar
 for image in $(kubeadm config images list --kubernetes-version ` + version + `); do
   ctr -n k8s.io images tag ` + kubernetes + ` $image
 done
-kubeadm init --config kubeadm.yaml --skip-phases=addon --ignore-preflight-errors=all
+`
+	c.must(load + `kubeadm init --config kubeadm.yaml --skip-phases=addon --ignore-preflight-errors=all
 kubeadm token create --print-join-command >join`)
 	join := strings.Fields(string(c.control.File("/root/join")))
 	c.worker.Run(append(join, "--ignore-preflight-errors=all")...)
+	for i, n := range c.others {
+		c.copyCAs(n)
+		n.Run("sh", "-euc", load)
+		n.Run(append(join, "--ignore-preflight-errors=all", "--control-plane", "--patches=/patches",
+			fmt.Sprintf("--apiserver-advertise-address=10.99.0.%d", i+3))...)
+	}
+}
+
+// copyCAs gives another control-plane host what all of them share.
+func (c *kubeadmCluster) copyCAs(to *testnode.Node) {
+	c.t.Helper()
+	for _, name := range []string{"ca.crt", "ca.key", "sa.key", "sa.pub", "front-proxy-ca.crt", "front-proxy-ca.key", "etcd/ca.crt",
+		"etcd/ca.key"} {
+		name = "/etc/kubernetes/pki/" + name
+		must.Do(c.t, to.Host.PutFile(name, host.File{Data: c.control.File(name), Mode: 0o600}))
+	}
+}
+
+// together is the configuration for several control-plane hosts, of which one leads.
+func together(config []byte) []byte {
+	const cluster = "kind: ClusterConfiguration\n"
+	text := strings.ReplaceAll(string(config), `[{name: leader-elect, value: "false"}]`, "[]")
+	return []byte(strings.ReplaceAll(text, cluster, cluster+"controlPlaneEndpoint: "+controlAddress+":6443\n"))
 }
 
 // shorten makes the certificates of a cluster live that long. A kubelet waits longer and longer before it starts again

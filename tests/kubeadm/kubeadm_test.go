@@ -26,7 +26,7 @@ END
 `
 
 func TestTheKubeadmPageIsAsWritten(t *testing.T) {
-	c := start(t, 0)
+	c := start(t, shape{})
 	c.seePairs()
 	c.renewPairs()
 	c.must(strings.Replace(c.page.Block("The cluster's side", 0), "END\n", site, 1))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command load asks a control plane the whole time: its API server with admin.conf and its etcd with the pair for health
-// checks, on connections that are kept and on fresh ones. It ends when the file of its argument appears, and prints what
-// it saw. A request that fails is made once more at once; one that fails twice has failed.
+// checks, on connections that are kept and on fresh ones. Its arguments are the URL of the API server, and a file: when
+// that appears it ends, and prints what it saw. A request that fails is made once more at once; one that fails twice has failed.
 package main
 
 import (
@@ -39,7 +39,7 @@ type seen struct {
 func main() {
 	s := &seen{}
 	var all sync.WaitGroup
-	ended := func() bool { _, err := os.Stat(os.Args[1]); return err == nil }
+	ended := func() bool { _, err := os.Stat(os.Args[2]); return err == nil }
 	for name, worker := range map[string]func(name string) func() error{
 		"api, kept": keptAPI, "api, fresh": freshAPI, "etcd, kept": keptEtcd, "etcd, fresh": freshEtcd} {
 		all.Go(func() {
@@ -101,7 +101,7 @@ func admin(conf []byte) (*http.Client, string, error) {
 		return nil, "", err
 	}
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{ForceAttemptHTTP2: true,
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}, u.Server, nil
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}}}, os.Args[1], nil
 }
 
 // write changes a ConfigMap by server-side apply, which makes it if it is not there, and reads it.
