@@ -169,7 +169,7 @@ func TestTheTableOfMetricsIsComplete(t *testing.T) {
 	if err := r.Publish(s); err != nil {
 		t.Fatal(err)
 	}
-	text += string(renew.Metrics(pair.Report{Unrenewed: &pair.Date{}}))
+	text += string(renew.Metrics(pair.Report{Unrenewed: &pair.Date{}, Lock: &pair.Lock{}}))
 	published := regexp.MustCompile(`(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n`).FindAllStringSubmatch(text, -1)
 	page := read(t, "docs/usage/metrics.md")
 	for _, m := range published {
